@@ -1,0 +1,86 @@
+"""Every reason for which Penstock refuses something, in one table.
+
+The core raises :class:`PenstockError` with a :class:`Reason`; a gateway maps the reason to what its protocol calls it
+(``gateways/kafka/errors.py`` and its siblings). The text is for a person and says what to do next.
+"""
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a request was refused. The value says it in words for a protocol that has no code for it."""
+
+    # The caller asked for something that is not there.
+    UNKNOWN_TOPIC_OR_PARTITION = "unknown topic or partition"
+    UNKNOWN_TOPIC_ID = "unknown topic id"
+    INCONSISTENT_TOPIC_ID = "topic id does not match the topic name"
+    OFFSET_OUT_OF_RANGE = "offset out of range"
+    GROUP_ID_NOT_FOUND = "unknown group"
+    UNKNOWN_MEMBER_ID = "unknown group member"
+    UNKNOWN_LEADER_EPOCH = "leader epoch is newer than this node's"
+    FENCED_LEADER_EPOCH = "leader epoch is older than this node's"
+    NOT_LEADER_OR_FOLLOWER = "this node does not lead the partition"
+    LEADER_NOT_AVAILABLE = "the partition has no leader at the moment"
+
+    # The caller asked for something that cannot be.
+    INVALID_REQUEST = "invalid request"
+    INVALID_TOPIC = "invalid topic name"
+    INVALID_CONFIG = "invalid configuration"
+    INVALID_PARTITIONS = "invalid number of partitions"
+    INVALID_REPLICATION_FACTOR = "invalid replication factor"
+    INVALID_REPLICA_ASSIGNMENT = "invalid replica assignment"
+    INVALID_REQUIRED_ACKS = "acks must be 0, 1 or -1"
+    INVALID_TIMESTAMP = "timestamp out of range"
+    INVALID_GROUP_ID = "invalid group id"
+    INVALID_SESSION_TIMEOUT = "session timeout out of range"
+    INVALID_COMMIT_OFFSET_SIZE = "offset metadata is too long"
+    OFFSET_METADATA_TOO_LARGE = "offset metadata is too large"
+    TOPIC_ALREADY_EXISTS = "topic already exists"
+    POLICY_VIOLATION = "refused by a limit of this broker"
+    UNSUPPORTED_VERSION = "unsupported version"
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = "unsupported message format"
+    UNSUPPORTED_COMPRESSION_TYPE = "unsupported compression type"
+    FETCH_SESSION_ID_NOT_FOUND = "unknown fetch session"
+    INVALID_FETCH_SESSION_EPOCH = "fetch session epoch out of order"
+    TRANSACTIONS_NOT_SUPPORTED = "transactions are not supported"
+    SECURITY_DISABLED = "security features are disabled"
+    NOT_CONTROLLER = "this node is not the controller"
+
+    # What was sent is broken, too large, or out of order.
+    CORRUPT_RECORDS = "corrupt records"
+    INVALID_RECORD = "invalid record"
+    RECORDS_TOO_LARGE = "batch too large"
+    RECORD_LIST_TOO_LARGE = "batch larger than a segment"
+    OUT_OF_ORDER_SEQUENCE = "sequence number out of order"
+    DUPLICATE_SEQUENCE = "duplicate sequence number"
+    UNKNOWN_PRODUCER_ID = "unknown producer id"
+    INVALID_PRODUCER_EPOCH = "producer epoch is fenced"
+
+    # Groups.
+    ILLEGAL_GENERATION = "generation is not the group's"
+    INCONSISTENT_GROUP_PROTOCOL = "no protocol in common with the group"
+    REBALANCE_IN_PROGRESS = "the group is rebalancing"
+    MEMBER_ID_REQUIRED = "join again with the member id given"
+    FENCED_INSTANCE_ID = "another member took this instance id"
+    NON_EMPTY_GROUP = "the group still has members"
+    GROUP_SUBSCRIBED_TO_TOPIC = "the group is subscribed to the topic"
+    GROUP_MAX_SIZE_REACHED = "the group is full"
+    COORDINATOR_LOAD_IN_PROGRESS = "the coordinator is loading"
+    COORDINATOR_NOT_AVAILABLE = "the coordinator is not available"
+    NOT_COORDINATOR = "this node does not coordinate the group"
+
+    # The world failed.
+    STORAGE_ERROR = "storage error"
+    NOT_ENOUGH_REPLICAS = "too few replicas in sync"
+    REQUEST_TIMED_OUT = "request timed out"
+    SHUTTING_DOWN = "the broker is shutting down"
+    UNKNOWN = "unexpected error"
+
+
+class PenstockError(Exception):
+    """A refusal: nothing was changed, and ``text`` tells the caller what to do."""
+
+    def __init__(self, reason: Reason, text: str = "") -> None:
+        super().__init__(text or reason.value)
+        self.reason = reason
+        self.text = text or reason.value

@@ -1,0 +1,60 @@
+"""Every bound in the broker, with the reason for its size. The assertions at the end hold the relations between them."""
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+# A frame says its size before a byte of it is there, so the size is checked before memory is given.
+REQUEST_BYTES_MAX = 100 * MIB
+"""As Kafka's socket.request.max.bytes."""
+RECEIVE_BUFFER_BYTES_INITIAL = 64 * KIB
+RECEIVE_BUFFER_BYTES_KEPT_MAX = 4 * MIB
+"""A connection that once received a large frame gives the memory back above this."""
+CONNECTIONS_MAX = 10_000
+CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
+CONNECTION_PENDING_REQUESTS_MAX = 1024
+"""Requests read but not answered on one connection; reading pauses above it."""
+CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB
+"""Bytes a slow peer has not taken; reading pauses above it."""
+
+FETCH_BYTES_MAX = 55 * MIB
+"""The most one fetch answers with, whatever the client asked (as Kafka's fetch.max.bytes); one larger batch still goes out."""
+FETCH_WAIT_MS_MAX = 5 * 60 * 1000
+FETCH_SESSIONS_MAX = 1000
+FETCH_SESSION_PARTITIONS_MAX = 100_000
+FETCH_SESSION_IDLE_MS_MIN = 2 * 60 * 1000
+
+TOPIC_NAME_CHARS_MAX = 249
+TOPICS_MAX = 100_000
+PARTITIONS_PER_TOPIC_MAX = 10_000
+PARTITIONS_MAX = 200_000
+
+GROUPS_MAX = 100_000
+GROUP_MEMBERS_MAX = 10_000
+GROUP_ID_CHARS_MAX = 249
+GROUP_METADATA_BYTES_MAX = 1 * MIB
+"""One member's subscription or assignment."""
+OFFSET_METADATA_BYTES_MAX = 4096
+
+PRODUCER_IDS_PER_PARTITION_MAX = 100_000
+PRODUCER_BATCHES_REMEMBERED = 5
+"""As Kafka's clients expect: max.in.flight is at most five with idempotence."""
+PRODUCER_ID_BLOCK = 1000
+
+MESSAGE_BYTES_DEFAULT = 1 * MIB + 12
+DECOMPRESSED_RATIO_MAX = 64
+"""A batch may not open to more than max.message.bytes times this."""
+SEGMENT_BYTES_MIN = 14
+SEGMENT_BYTES_DEFAULT = 1 * GIB
+SEGMENT_BYTES_MAX = 2 * GIB - 1
+"""Positions in the offset index are 32 bits."""
+INDEX_INTERVAL_BYTES_DEFAULT = 4096
+
+APPEND_GATHER_BYTES_MAX = 64 * KIB
+"""Batches up to this size are gathered until the end of the loop's turn; larger ones are written at once."""
+
+assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_BYTES_MAX
+assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
+assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
+assert APPEND_GATHER_BYTES_MAX < MESSAGE_BYTES_DEFAULT
+assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
