@@ -1,0 +1,99 @@
+# Penstock's commands. Each works in a fresh clone with python3 (3.11+, with venv) and make: .venv is set up when needed.
+
+VENV ?= .venv
+PYTHON ?=
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+WORKERS ?= auto
+ARGS ?=
+
+export VENV PYTHON
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The package alone, to run the broker; with its development tools, for everything else.
+$(VENV)/.installed: pyproject.toml tools/setup_venv.sh
+	@tools/setup_venv.sh
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml tools/setup_venv.sh
+	@tools/setup_venv.sh dev
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-bench: pyproject.toml tools/setup_venv.sh
+	@tools/setup_venv.sh bench
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/.installed-dev ## Set up .venv with all that development needs.
+
+.PHONY: serve
+serve: $(VENV)/.installed ## Run the broker on its defaults (ARGS="--kafka 127.0.0.1:9192" to change them).
+	@exec $(BIN)/penstock serve $(ARGS)
+
+.PHONY: test
+test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
+	@tools/install_kcat.sh
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-interop test-crash
+
+.PHONY: check
+check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit
+
+.PHONY: format
+format: $(VENV)/.installed-dev ## Check the format (make fix writes it).
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check . ; exit 1; }
+
+.PHONY: fix
+fix: $(VENV)/.installed-dev ## Format the code and apply the fixes that are safe.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: lint
+lint: $(VENV)/.installed-dev ## Lint with ruff.
+	@$(BIN)/ruff check .
+
+.PHONY: types
+types: $(VENV)/.installed-dev ## Check the types with mypy --strict.
+	@$(BIN)/mypy
+
+.PHONY: layers
+layers: $(VENV)/.installed-dev ## Check who imports whom.
+	@$(BIN)/lint-imports
+
+.PHONY: test-tidy
+test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports.
+	@$(PYTEST) -q tests/unit/test_tidy.py
+
+.PHONY: test-unit
+test-unit: $(VENV)/.installed-dev ## Run the unit tests.
+	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit --deselect tests/unit/test_tidy.py $(ARGS)
+
+.PHONY: test-integration
+test-integration: $(VENV)/.installed-dev ## Run the parts together: broker, client, command line, README.
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/integration $(ARGS)
+
+.PHONY: test-interop
+test-interop: $(VENV)/.installed-dev ## Run the clients of others against the broker (kcat included where it is installed).
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/interop $(ARGS)
+
+.PHONY: test-crash
+test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 for a long run).
+	@$(PYTEST) -q tests/crash $(ARGS)
+
+.PHONY: test-versions
+test-versions: ## Run unit and integration tests on each other Python 3.11+ found here.
+	@tools/test_versions.sh
+
+.PHONY: bench
+bench: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure the broker beside its peers and write bench/results.
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove what these commands made, but no data.
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Make .venv and install the package into it: tools/setup_venv.sh [extra]. Called by the Makefile; needs python3 3.11+ alone.
+#
+# PYTHON names the interpreter to use; VENV the folder (default .venv). Nothing outside this folder is touched.
+set -eu
+cd "$(dirname "$0")/.."
+
+extra="${1:-}"
+venv="${VENV:-.venv}"
+
+say() { printf '%s\n' "penstock setup: $*" >&2; }
+
+# An interpreter counts only when it runs: version managers leave shims in PATH that refuse.
+good_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+        if good_python "$candidate"; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+if ! good_python "$venv/bin/python"; then
+    if ! python="$(find_python)"; then
+        say "no Python 3.11 or newer found (tried ${PYTHON:-python3 python3.13 python3.12 python3.11})."
+        say "Install one, or name it: make PYTHON=/path/to/python3.12 ..."
+        exit 1
+    fi
+    if ! "$python" -c 'import venv, ensurepip' >/dev/null 2>&1; then
+        version="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+        say "$python cannot make virtual environments: its ensurepip module is missing."
+        say "On Debian and Ubuntu it is the package python$version-venv: apt-get install python$version-venv"
+        exit 1
+    fi
+    say "making $venv with $python"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+fi
+
+say "installing penstock${extra:+[$extra]} into $venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
