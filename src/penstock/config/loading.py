@@ -1,0 +1,186 @@
+"""Lays the layers over the defaults: defaults < TOML < environment < flags, and says everything that is wrong at once."""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from penstock.config.address import OFF, Address, parse_address
+from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, Settings
+from penstock.config.sources import (
+    ConfigError,
+    Found,
+    Layer,
+    Source,
+    SourceKind,
+    read_environment,
+    read_flags,
+    read_toml,
+)
+
+
+def load(
+    config_file: Path | str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """The settings; ConfigError with a sentence for each problem. Flags go by the path they set: ``listeners.kafka``."""
+    layers: list[Layer] = []
+    if config_file is not None:
+        layers.append(read_toml(Path(config_file)))
+    layers += [read_environment(environment or {}), read_flags(flags or {})]
+
+    problems: list[str] = []
+    # A mistake in a weaker layer is told even where a stronger one hides it: it would bite when that one goes away.
+    values: dict[str, object] = {}
+    sources: dict[str, Source] = {}
+    for layer in layers:
+        for path, found in layer.items():
+            try:
+                values[path] = _read(path, found)
+                sources[path] = found.source
+            except ValueError as error:
+                problems.append(f"{path}: {error} ({found.source})")
+    if problems:
+        raise ConfigError(problems)
+    _derive_http_listener(values, sources)
+    settings = _assemble(values, sources)
+    _check_relations(settings)
+    return settings
+
+
+def field_types(section: type[msgspec.Struct]) -> dict[str, object]:
+    """The annotated type of each key of a section."""
+    return get_type_hints(section, include_extras=True)
+
+
+def show(value: object) -> str:
+    """A value as it is written in TOML."""
+    if value is None:
+        return f'"{OFF}"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return '"' + str(value.value if isinstance(value, Enum) else value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _read(path: str, found: Found) -> object:
+    section, _, key = path.partition(".")
+    if section == TOPIC_DEFAULTS and key:
+        return _topic_config(found.value)
+    if section not in SECTIONS:
+        raise ValueError(_unknown(section, "", [*SECTIONS, TOPIC_DEFAULTS]))
+    types = field_types(SECTIONS[section])
+    if not key:
+        if found.value == {}:
+            return found.value
+        raise ValueError(f"got {_shown(found.value)}, wanted a table with keys, as [{section}]")
+    if key not in types:
+        raise ValueError(_unknown(key, f"{section}.", types))
+    return _convert(types[key], found)
+
+
+def _convert(annotated: object, found: Found) -> object:
+    kind = get_args(annotated)[0] if get_origin(annotated) is Annotated else annotated
+    value = found.value
+    if kind == Address | None:
+        return _address(value)
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, Enum):
+        value = value.lower()
+    from_environment = found.source.kind is SourceKind.ENVIRONMENT
+    if kind is str and not isinstance(value, str):
+        value = str(value) if isinstance(value, Path) else value
+    try:
+        return msgspec.convert(value, annotated, strict=not from_environment or kind is str)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"got {_shown(found.value)}, wanted {_wanted(kind, error)}") from None
+
+
+def _address(value: object) -> Address | None:
+    if isinstance(value, Address) or value is None:
+        return value
+    if isinstance(value, str):
+        return None if value.strip().lower() in (OFF, "") else parse_address(value)
+    raise ValueError(f"got {_shown(value)}, wanted HOST:PORT or off")
+
+
+def _wanted(kind: object, error: Exception) -> str:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return " or ".join(str(member.value) for member in kind)
+    names = {int: "a whole number", bool: "true or false", str: "text"}
+    text = str(error)
+    # The library's text carries the bound: "Expected `int` >= 1".
+    bound = text.partition("` ")[2].partition(" - at")[0] if text.startswith("Expected `") else ""
+    if kind is str and "length" in bound:
+        return "text that is not empty"
+    wanted = names.get(kind, str(kind)) if isinstance(kind, type) else str(kind)
+    return wanted if not bound.startswith((">", "<")) else f"{wanted} {bound}"
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    kinds = {str: "the text ", bool: "", int: "", float: "", list: "the list ", dict: "the table "}
+    return kinds.get(type(value), "") + (shown if len(shown) <= 60 else shown[:57] + "...")
+
+
+def _unknown(name: str, prefix: str, known: Iterable[str]) -> str:
+    # Only a mistake pays for the import.
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"unknown; did you mean {prefix}{close[0]}?" if close else f"unknown; known here: {', '.join(sorted(known))}"
+
+
+def _topic_config(value: object) -> str:
+    text = _topic_config_text(value)
+    if text is None:
+        raise ValueError(f"got {_shown(value)}, wanted text, a number, true or false, or a list of text")
+    return text
+
+
+def _topic_config_text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float | str):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return None
+
+
+def _check_relations(settings: Settings) -> None:
+    groups = settings.groups
+    if groups.session_timeout_ms_min > groups.session_timeout_ms_max:
+        raise ConfigError(
+            [
+                f"groups.session_timeout_ms_min: {groups.session_timeout_ms_min} is above groups.session_timeout_ms_max, "
+                f"which is {groups.session_timeout_ms_max}; change one of them"
+            ]
+        )
+
+
+def _derive_http_listener(values: dict[str, object], sources: dict[str, Source]) -> None:
+    """http.host and http.port speak where listeners.http does not."""
+    told = [path for path in ("http.host", "http.port") if path in values]
+    if not told or "listeners.http" in values:
+        return
+    defaults = Settings().http
+    host, port = values.get("http.host", defaults.host), values.get("http.port", defaults.port)
+    assert isinstance(host, str)
+    assert isinstance(port, int)
+    values["listeners.http"] = Address(host, port)
+    sources["listeners.http"] = sources[told[-1]]
+
+
+def _assemble(values: Mapping[str, object], sources: Mapping[str, Source]) -> Settings:
+    by_section: dict[str, dict[str, object]] = {}
+    for path, value in values.items():
+        section, _, key = path.partition(".")
+        if key:
+            by_section.setdefault(section, {})[key] = value
+    topic_defaults = {key: str(value) for key, value in by_section.pop(TOPIC_DEFAULTS, {}).items()}
+    sections = {name: SECTIONS[name](**chosen) for name, chosen in by_section.items()}
+    return Settings(**sections, topic_defaults=topic_defaults, sources=dict(sources))  # type: ignore[arg-type]

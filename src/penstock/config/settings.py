@@ -1,0 +1,199 @@
+"""Every setting of the broker, a frozen struct per section. A field's description is what people read about it:
+``penstock config show``, ``docs/configuration.md`` and ``docs/penstock.toml`` are made from it.
+
+The defaults are safe: loopback only, acknowledged means synced, every limit bounded.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from penstock import limits
+from penstock.config.address import Address
+from penstock.config.sources import Source
+from penstock.types import Flush
+
+
+class LogFormat(Enum):
+    """How the broker's own log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(Enum):
+    """The least serious line that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Acks(Enum):
+    """What an HTTP publisher waits for."""
+
+    ALL = "all"
+    LEADER = "leader"
+    NONE = "none"
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """The process."""
+
+    data_dir: Annotated[str, Meta(min_length=1, description="where everything lies that must survive a restart")] = (
+        "./data"
+    )
+    node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="this broker's number among its peers")] = 1
+    log_format: Annotated[LogFormat, Meta(description="the log on stderr, for people or for programs")] = LogFormat.TEXT
+    log_level: Annotated[LogLevel, Meta(description="the least serious line that is logged")] = LogLevel.INFO
+
+
+class ListenerSettings(Struct, frozen=True, kw_only=True):
+    """Where it listens: HOST:PORT, [IPv6]:PORT, or off. Port 0 picks a free one."""
+
+    kafka: Annotated[Address | None, Meta(description="the Kafka protocol")] = Address("127.0.0.1", 9092)
+    http: Annotated[Address | None, Meta(description="HTTP; when not set it is http.host and http.port")] = Address(
+        "127.0.0.1", 8080
+    )
+    tcp: Annotated[Address | None, Meta(description="JSON lines over TCP")] = Address("127.0.0.1", 4040)
+    grpc: Annotated[Address | None, Meta(description="gRPC")] = Address("127.0.0.1", 50051)
+    advertised_kafka: Annotated[
+        Address | None, Meta(description="what Kafka clients are told to connect to; off: where they did connect to")
+    ] = None
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """How records are kept."""
+
+    flush: Annotated[
+        Flush,
+        Meta(
+            description="sync: acks=all means it survives a loss of power; os: the kernel writes when it likes, as Kafka does"
+        ),
+    ] = Flush.SYNC
+    sync_threads: Annotated[int, Meta(ge=1, le=64, description="how many syncs may run side by side")] = 4
+    checkpoint_interval_ms: Annotated[
+        int, Meta(ge=100, description="how often the recovery point is noted; less to check after a crash")
+    ] = 60_000
+    housekeeping_interval_ms: Annotated[
+        int, Meta(ge=10, description="how often retention, compaction and the roll by age are looked at")
+    ] = 30_000
+
+
+class TopicSettings(Struct, frozen=True, kw_only=True):
+    """What a topic gets that is made without being told."""
+
+    auto_create: Annotated[bool, Meta(description="make a topic when a client first names it")] = True
+    partitions: Annotated[
+        int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of a topic made without a number")
+    ] = 1
+    replication_factor: Annotated[int, Meta(ge=1, le=32, description="replicas of a topic made without a number")] = 1
+
+
+class GroupSettings(Struct, frozen=True, kw_only=True):
+    """Consumer groups."""
+
+    session_timeout_ms_min: Annotated[int, Meta(ge=1, description="the shortest session a member may ask for")] = 6_000
+    session_timeout_ms_max: Annotated[int, Meta(ge=1, description="the longest session a member may ask for")] = (
+        1_800_000
+    )
+    initial_rebalance_delay_ms: Annotated[
+        int, Meta(ge=0, description="how long an empty group waits for more members; tests set 0")
+    ] = 3_000
+    offsets_retention_minutes: Annotated[
+        int, Meta(ge=1, description="how long the offsets of an empty group are kept")
+    ] = 10_080
+    offsets_topic_partitions: Annotated[
+        int,
+        Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of __consumer_offsets when it is made"),
+    ] = 16
+    members_max: Annotated[
+        int, Meta(ge=1, le=limits.GROUP_MEMBERS_MAX, description="the most members of one group")
+    ] = limits.GROUP_MEMBERS_MAX
+
+
+class LimitSettings(Struct, frozen=True, kw_only=True):
+    """Bounds that keep one client from taking everything."""
+
+    request_bytes_max: Annotated[
+        int, Meta(ge=1024, le=2**31 - 1, description="the largest request; a larger one closes the connection")
+    ] = limits.REQUEST_BYTES_MAX
+    connections_max: Annotated[int, Meta(ge=1, description="connections at the same time")] = limits.CONNECTIONS_MAX
+    connection_idle_ms_max: Annotated[int, Meta(ge=1000, description="a connection silent for longer is closed")] = (
+        limits.CONNECTION_IDLE_MS_MAX
+    )
+    connection_pending_requests_max: Annotated[
+        int, Meta(ge=1, description="requests read and not answered on one connection before reading pauses")
+    ] = limits.CONNECTION_PENDING_REQUESTS_MAX
+    connection_pending_output_bytes_max: Annotated[
+        int, Meta(ge=1024, description="bytes that a slow client has not taken before reading pauses")
+    ] = limits.CONNECTION_PENDING_OUTPUT_BYTES_MAX
+    fetch_bytes_max: Annotated[
+        int, Meta(ge=1024, description="the most one fetch answers with, whatever the client asks")
+    ] = limits.FETCH_BYTES_MAX
+    fetch_sessions_max: Annotated[int, Meta(ge=0, description="fetch sessions remembered")] = limits.FETCH_SESSIONS_MAX
+    topics_max: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX, description="topics in all")] = limits.TOPICS_MAX
+    partitions_max: Annotated[
+        int, Meta(ge=1, le=limits.PARTITIONS_MAX, description="partitions of all topics together")
+    ] = limits.PARTITIONS_MAX
+
+
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """The HTTP API for topics, messages and consumers."""
+
+    host: Annotated[str, Meta(min_length=1, description="host, when listeners.http is not set")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535, description="port, when listeners.http is not set")] = 8080
+    default_partitions: Annotated[
+        int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of a topic made over HTTP")
+    ] = 4
+    default_replication_factor: Annotated[int, Meta(ge=1, le=32, description="replicas of a topic made over HTTP")] = 1
+    default_retention_seconds: Annotated[
+        int, Meta(ge=-1, description="how long a topic made over HTTP keeps records; -1: for ever")
+    ] = 604_800
+    default_retention_bytes: Annotated[
+        int, Meta(ge=-1, description="how much a partition of a topic made over HTTP keeps; -1: no bound")
+    ] = 1_073_741_824
+    acks: Annotated[Acks, Meta(description="what a publisher waits for that does not say")] = Acks.LEADER
+    retries: Annotated[int, Meta(ge=0, le=100, description="how often a failed publish is tried again")] = 3
+    retry_backoff_ms: Annotated[int, Meta(ge=0, description="the wait before such a try")] = 100
+    max_poll_records: Annotated[int, Meta(ge=1, le=100_000, description="the most messages of one answer")] = 500
+    session_timeout_ms: Annotated[int, Meta(ge=1, description="a silent consumer is dropped after this")] = 30_000
+    request_timeout_ms: Annotated[int, Meta(ge=1, description="a request that waits longer is refused")] = 30_000
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All of it. ``Settings()`` is the defaults; :func:`penstock.config.load` reads the rest."""
+
+    server: ServerSettings = field(default_factory=ServerSettings)
+    listeners: ListenerSettings = field(default_factory=ListenerSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    topics: TopicSettings = field(default_factory=TopicSettings)
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Topic configs by Kafka's names, as text; what a topic has that does not say otherwise."""
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    """Where each value that is not a default came from, by its path ("log.flush")."""
+
+    def source_of(self, path: str) -> Source:
+        """Where the value at ``path`` came from."""
+        return self.sources.get(path, DEFAULT)
+
+
+DEFAULT = Source()
+
+SECTIONS: Mapping[str, type[Struct]] = {
+    "server": ServerSettings,
+    "listeners": ListenerSettings,
+    "log": LogSettings,
+    "topics": TopicSettings,
+    "groups": GroupSettings,
+    "limits": LimitSettings,
+    "http": HttpSettings,
+}
+TOPIC_DEFAULTS = "topic_defaults"
+"""The one section whose keys are not a struct's: they are Kafka's topic configs."""

@@ -1,0 +1,118 @@
+"""The layers a value may come from, read into flat ``path -> (value, source)`` maps; knows nothing of what the paths mean.
+
+TOML's parser gives no line numbers, so the line is looked for in the text: good enough to point a person at it, and
+left out when the key is written in a way that the search does not know (inline tables).
+"""
+
+import tomllib
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+ENVIRONMENT_PREFIX = "PENSTOCK__"
+
+
+class SourceKind(Enum):
+    """The layers, the stronger the later."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Source(NamedTuple):
+    """One layer, and where in it: ``penstock.toml:12``, ``PENSTOCK__LOG__FLUSH``, ``--kafka``."""
+
+    kind: SourceKind = SourceKind.DEFAULT
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or self.kind.value
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; ``problems`` has a sentence for each thing that is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class Found(NamedTuple):
+    """A raw value and where it was found. Text from the environment is converted leniently ("1" is a number)."""
+
+    value: object
+    source: Source
+
+
+Layer = dict[str, Found]
+
+
+def read_toml(path: Path) -> Layer:
+    """The file's values by their paths; ConfigError when it cannot be read or is not TOML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError([f"cannot read the configuration {path}: {reason}"]) from error
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path} is not TOML: {error}"]) from error
+    lines = _line_numbers(text)
+    layer: Layer = {}
+    for dotted, value in _flatten(tree):
+        line = lines.get(dotted)
+        layer[dotted] = Found(value, Source(SourceKind.FILE, f"{path}:{line}" if line else str(path)))
+    return layer
+
+
+def read_environment(environment: Mapping[str, str]) -> Layer:
+    """``PENSTOCK__LOG__FLUSH`` as ``log.flush``. A topic config's dots are underscores: ``...__RETENTION_MS``."""
+    layer: Layer = {}
+    for name in sorted(environment):
+        if not name.startswith(ENVIRONMENT_PREFIX):
+            continue
+        section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
+        if section == "topic_defaults":
+            key = key.replace("_", ".")
+        layer[f"{section}.{key}" if key else section] = Found(environment[name], Source(SourceKind.ENVIRONMENT, name))
+    return layer
+
+
+def read_flags(flags: Mapping[str, object]) -> Layer:
+    """Flags by the path they set; a None was not given."""
+    return {
+        path: Found(value, Source(SourceKind.FLAG, "--" + path.rpartition(".")[2].replace("_", "-")))
+        for path, value in flags.items()
+        if value is not None
+    }
+
+
+def _flatten(tree: Mapping[str, object], prefix: str = "") -> list[tuple[str, object]]:
+    flat: list[tuple[str, object]] = []
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            flat.extend(_flatten(value, f"{prefix}{key}."))
+        else:
+            flat.append((prefix + key, value))
+    return flat
+
+
+def _line_numbers(text: str) -> dict[str, int]:
+    """The line of each ``key = value`` by its dotted path."""
+    numbers: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            section = _dotted(stripped.partition("#")[0].strip(" []")) + "."
+        elif "=" in stripped and not stripped.startswith("#"):
+            numbers.setdefault(section.removeprefix(".") + _dotted(stripped.partition("=")[0]), number)
+    return numbers
+
+
+def _dotted(key: str) -> str:
+    return key.replace('"', "").replace("'", "").replace(" ", "").replace("\t", "")
