@@ -1,0 +1,227 @@
+"""What one partition remembers of its idempotent producers, so that a batch sent twice is stored once.
+
+For each producer id: its epoch, its last sequence number, and where its last five batches went. Five, because a client has
+at most five batches under way; a repeat of one of them is answered with the offset it got the first time.
+
+Invariant: an entry is a tuple and is never changed, only replaced; :meth:`ProducerStates.update` hands out the entry it
+replaced, and :meth:`ProducerStates.undo` puts exactly that back when the append could not be written.
+
+On disk (``<offset>.snapshot``, the state of everything before that offset), big-endian::
+
+    format 2 bytes | CRC-32C of the body 4 | length of the body 4 | body
+    body: number of producers 4, then for each, longest idle first:
+          producer id 8 | epoch 2 | last sequence 4 | last active 8 | batches 1 | (first sequence 4, last sequence 4, base offset 8)*
+
+A snapshot only saves time: the state can always be made again from the batch headers in the log.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from penstock.errors import PenstockError, Reason
+from penstock.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_IDS_PER_PARTITION_MAX
+from penstock.records.batch import CONTROL_BIT, BatchHeader
+from penstock.types import Buffer
+
+SEQUENCE_MASK: Final = 0x7FFFFFFF
+"""Sequence numbers go from 0 to 2^31 - 1 and then start again."""
+NO_SEQUENCE: Final = -1
+EXPIRATION_MS_DEFAULT: Final = 24 * 60 * 60 * 1000
+"""As Kafka's producer.id.expiration.ms."""
+
+_FORMAT: Final = 1
+_PREFIX: Final = struct.Struct(">HII")
+_COUNT: Final = struct.Struct(">I")
+_PRODUCER: Final = struct.Struct(">qhiqB")
+_BATCH: Final = struct.Struct(">iiq")
+_KEPT_BEFORE_ADDING: Final = PRODUCER_BATCHES_REMEMBERED - 1
+
+assert _KEPT_BEFORE_ADDING > 0
+
+BatchPlace = tuple[int, int, int]
+"""First sequence, last sequence, base offset."""
+
+ProducerEntry = tuple[int, int, int, tuple[BatchPlace, ...]]
+"""Epoch, last sequence, last active (ms), the last batches with the oldest first. A plain tuple: two are made per append."""
+
+
+class ActiveProducer(NamedTuple):
+    """One producer, as an administrator sees it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
+class ProducerStates:
+    """The producers of one partition."""
+
+    __slots__ = ("_entries", "_producers_max")
+
+    def __init__(self, producers_max: int = PRODUCER_IDS_PER_PARTITION_MAX) -> None:
+        assert producers_max > 0
+        self._producers_max = producers_max
+        # In the order of their last append, so the first is always the one idle longest.
+        self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerStates) and self._entries == other._entries
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def check(self, header: BatchHeader) -> int | None:
+        """None when the batch is the producer's next; the base offset it has already when it is a repeat; else refused.
+
+        A producer that is not known may start anywhere: its state may have expired while it slept. A known one that comes
+        with a newer epoch starts at 0. A batch older than the remembered ones is refused as out of order, as in Kafka:
+        calling it a duplicate would make clients report as stored what nobody can vouch for any more.
+        """
+        first = header.base_sequence
+        if first < 0:
+            raise PenstockError(
+                Reason.INVALID_RECORD,
+                f"producer {header.producer_id} sent a batch without a sequence number; number the batches",
+            )
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return None
+        epoch, last_sequence, _, batches = entry
+        batch_epoch = header.producer_epoch
+        if batch_epoch == epoch:
+            if first == (last_sequence + 1) & SEQUENCE_MASK:
+                return None
+            last = header.last_sequence
+            for known_first, known_last, base_offset in batches:
+                if known_first == first and known_last == last:
+                    return base_offset
+            raise PenstockError(
+                Reason.OUT_OF_ORDER_SEQUENCE,
+                f"producer {header.producer_id} sent sequence {first} after {last_sequence}; send again from"
+                f" {(last_sequence + 1) & SEQUENCE_MASK}",
+            )
+        if batch_epoch < epoch:
+            raise PenstockError(
+                Reason.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {epoch} by now and the batch has {batch_epoch};"
+                " another instance took over: stop, or ask for a new epoch",
+            )
+        if first != 0:
+            raise PenstockError(
+                Reason.OUT_OF_ORDER_SEQUENCE,
+                f"producer {header.producer_id} started epoch {batch_epoch} at sequence {first}; a new epoch starts at 0",
+            )
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry | None:
+        """Remember an appended batch; returns what :meth:`undo` needs. Several are undone last one first.
+
+        ``timestamp_ms`` is when the producer was last active by this node's clock. A client's own timestamps may be
+        years old, and with them an active producer would expire at once.
+        """
+        producer_id = header.producer_id
+        entries = self._entries
+        previous = entries.get(producer_id)
+        epoch = header.producer_epoch
+        if header.attributes & CONTROL_BIT or header.base_sequence < 0:
+            # Markers have no sequence: they only move the epoch, and a new epoch starts at 0.
+            if previous is not None and previous[0] == epoch:
+                entries[producer_id] = (epoch, previous[1], timestamp_ms, previous[3])
+            else:
+                entries[producer_id] = (epoch, NO_SEQUENCE, timestamp_ms, ())
+        else:
+            first = header.base_sequence
+            last = (first + header.last_offset_delta) & SEQUENCE_MASK
+            if previous is not None and previous[0] == epoch:
+                batches = (*previous[3][-_KEPT_BEFORE_ADDING:], (first, last, base_offset))
+                entries[producer_id] = (epoch, last, timestamp_ms, batches)
+            else:
+                entries[producer_id] = (epoch, last, timestamp_ms, ((first, last, base_offset),))
+        if previous is None:
+            while len(entries) > self._producers_max:
+                entries.popitem(last=False)
+        else:
+            entries.move_to_end(producer_id)
+        return previous
+
+    def undo(self, producer_id: int, previous: ProducerEntry | None) -> None:
+        """Take back the latest update of this producer; ``previous`` is what the update returned."""
+        if previous is None:
+            self._entries.pop(producer_id, None)
+        else:
+            self._entries[producer_id] = previous
+
+    def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS_DEFAULT) -> int:
+        """Forget producers idle for longer than ``expiration_ms``; returns how many."""
+        idle_since = now_ms - expiration_ms
+        gone = [producer_id for producer_id, entry in self._entries.items() if entry[2] < idle_since]
+        for producer_id in gone:
+            del self._entries[producer_id]
+        return len(gone)
+
+    def active(self) -> Iterator[ActiveProducer]:
+        """Every producer, by id."""
+        for producer_id, (epoch, last_sequence, timestamp_ms, _) in sorted(self._entries.items()):
+            yield ActiveProducer(producer_id, epoch, last_sequence, timestamp_ms)
+
+    def last_offsets(self) -> dict[int, int]:
+        """For each producer the base offset of its last batch: what compaction must keep a trace of."""
+        return {producer_id: entry[3][-1][2] for producer_id, entry in self._entries.items() if entry[3]}
+
+    def encode(self) -> bytes:
+        """The snapshot."""
+        parts = [_COUNT.pack(len(self._entries))]
+        for producer_id, (epoch, last_sequence, timestamp_ms, batches) in self._entries.items():
+            parts.append(_PRODUCER.pack(producer_id, epoch, last_sequence, timestamp_ms, len(batches)))
+            parts.extend([_BATCH.pack(*batch) for batch in batches])
+        body = b"".join(parts)
+        return _PREFIX.pack(_FORMAT, crc32c(body), len(body)) + body
+
+    @classmethod
+    def decode(cls, data: Buffer, producers_max: int = PRODUCER_IDS_PER_PARTITION_MAX) -> "ProducerStates":
+        """The state in a snapshot; ValueError when it is damaged: then make the state again from the log."""
+        view = memoryview(data)
+        if len(view) < _PREFIX.size:
+            raise ValueError(f"the snapshot of producers has only {len(view)} bytes")
+        version, crc, length = _PREFIX.unpack_from(view)
+        if version != _FORMAT:
+            raise ValueError(f"the snapshot of producers has format {version}; this version reads {_FORMAT}")
+        body = view[_PREFIX.size :]
+        if len(body) != length:
+            raise ValueError(f"the snapshot of producers says {length} bytes and has {len(body)}")
+        if crc32c(body) != crc:
+            raise ValueError("the checksum of the snapshot of producers does not match")
+        states = cls(producers_max)
+        try:
+            states._decode_body(body)
+        except struct.error as error:
+            raise ValueError(f"the snapshot of producers ends early: {error}") from None
+        return states
+
+    def _decode_body(self, body: memoryview) -> None:
+        (count,) = _COUNT.unpack_from(body)
+        position = _COUNT.size
+        for _ in range(count):
+            producer_id, epoch, last_sequence, timestamp_ms, batch_count = _PRODUCER.unpack_from(body, position)
+            position += _PRODUCER.size
+            batches: list[BatchPlace] = []
+            for _ in range(batch_count):
+                batches.append(_BATCH.unpack_from(body, position))
+                position += _BATCH.size
+            self._entries[producer_id] = (
+                epoch,
+                last_sequence,
+                timestamp_ms,
+                tuple(batches[-PRODUCER_BATCHES_REMEMBERED:]),
+            )
+            if len(self._entries) > self._producers_max:
+                self._entries.popitem(last=False)
+        if position != len(body):
+            raise ValueError(f"the snapshot of producers has {len(body) - position} bytes too many")
