@@ -63,7 +63,7 @@ types: $(VENV)/.installed-dev ## Check the types with mypy --strict.
 
 .PHONY: layers
 layers: $(VENV)/.installed-dev ## Check who imports whom.
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 .PHONY: test-tidy
 test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports.

@@ -1,0 +1,157 @@
+"""``penstock serve`` as a process of its own, for tests that kill it.
+
+Nothing waits by sleeping: ``start`` reads the ready line that the broker prints, ``stop`` waits for the process to end.
+What the broker logs goes to a file beside the data, kept over restarts, so that a failed test can show it.
+"""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+READY_SECONDS_MAX: Final = 30.0
+STOP_SECONDS_MAX: Final = 30.0
+READY_PREFIX: Final = "penstock ready "
+
+
+class BrokerProcess:
+    """One ``penstock serve``. ``settings`` go by their path in the configuration: ``{"log.flush": "os"}``."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        http: str = "off",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.log_file = data_dir.with_name(data_dir.name + ".stderr")
+        self.addresses: dict[str, str] = {}
+        self._environment = {**os.environ, **(environment or {})}
+        for path, value in (settings or {}).items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            section, _, key = path.partition(".")
+            self._environment[f"PENSTOCK__{section}__{key.replace('.', '_')}".upper()] = text
+        self._listen = {"kafka": "127.0.0.1:0", "http": http, "tcp": "off", "grpc": "off"}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """``HOST:PORT`` for a Kafka client's bootstrap servers."""
+        return self.addresses["kafka"]
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker."""
+        if self._process is None:
+            raise RuntimeError("the broker is not running: call start() first")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def command(self) -> list[str]:
+        """What is run."""
+        flags = [word for name, address in self._listen.items() for word in (f"--{name}", address)]
+        return [
+            sys.executable,
+            "-c",
+            "import sys; from penstock.cli.main import main; sys.exit(main())",
+            "serve",
+            "--data-dir",
+            str(self.data_dir),
+            *flags,
+        ]
+
+    def start(self) -> Self:
+        """Return once it accepts connections; RuntimeError with its log when it does not get there."""
+        assert not self.running, "the broker is running already"
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
+            )
+        try:
+            line = self._read_line(time.monotonic() + READY_SECONDS_MAX)
+        except BaseException:
+            self.kill()
+            raise
+        words = line.removeprefix(READY_PREFIX).split()
+        pairs = dict(word.partition("=")[::2] for word in words)
+        self.addresses = {name: address for name, address in pairs.items() if address != "off"}
+        # A restart takes the same ports, so that clients find it again.
+        self._listen.update(self.addresses)
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nobody is told."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait(STOP_SECONDS_MAX)
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal and do not wait."""
+        os.kill(self.pid, number)
+
+    def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
+        """The exit code, once the process has ended."""
+        assert self._process is not None
+        code = self._process.wait(seconds)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+        return code
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def restart(self) -> Self:
+        """Kill it and start it again on the same folder and ports."""
+        self.kill()
+        return self.start()
+
+    def log_text(self) -> str:
+        """All that it has logged, over all its starts."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def _read_line(self, deadline: float) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        text = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(out, selectors.EVENT_READ)
+            while b"\n" not in text:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise TimeoutError(f"no ready line after {READY_SECONDS_MAX:.0f} s; its log:\n{self.log_text()}")
+                piece = os.read(out, 4096)
+                if not piece:
+                    code = self._process.wait(STOP_SECONDS_MAX)
+                    raise RuntimeError(f"penstock serve ended with exit code {code}; its log:\n{self.log_text()}")
+                text += piece
+        line = text.decode().splitlines()[0]
+        if not line.startswith(READY_PREFIX):
+            raise RuntimeError(f"the first line on stdout is not the ready line: {line!r}")
+        return line
