@@ -7,9 +7,15 @@ GIB = 1024 * MIB
 # A frame says its size before a byte of it is there, so the size is checked before memory is given.
 REQUEST_BYTES_MAX = 100 * MIB
 """As Kafka's socket.request.max.bytes."""
-RECEIVE_BUFFER_BYTES_INITIAL = 64 * KIB
+RECEIVE_SCRATCH_BYTES = 256 * KIB
+"""All connections of a gateway read into one buffer of this size; only a frame in parts gets one of its own."""
+RECEIVE_BUFFER_BYTES_INITIAL = 16 * KIB
+RECEIVE_GROWTH = 8
+"""A frame's own buffer is at most this many times what has arrived of it, whatever its length says."""
 RECEIVE_BUFFER_BYTES_KEPT_MAX = 4 * MIB
-"""A connection that once received a large frame gives the memory back above this."""
+RECEIVE_BUFFERS_POOLED_MAX = 8
+RECEIVE_BACKLOG_BYTES_MAX = 256 * KIB
+"""Bytes kept for a connection whose request is still under way; reading pauses above it."""
 CONNECTIONS_MAX = 10_000
 CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
 CONNECTION_PENDING_REQUESTS_MAX = 1024
@@ -52,6 +58,14 @@ INDEX_INTERVAL_BYTES_DEFAULT = 4096
 
 APPEND_GATHER_BYTES_MAX = 64 * KIB
 """Batches up to this size are gathered until the end of the loop's turn; larger ones are written at once."""
+
+METADATA_KEY_BYTES_MAX = 1 * KIB
+METADATA_VALUE_BYTES_MAX = 1 * MIB
+"""Below what etcd takes in one request (1.5 MiB)."""
+METADATA_COMMIT_TXNS_MAX = 128
+"""Transactions that share one commit of the embedded store."""
+METADATA_BUSY_MS_MAX = 5000
+"""How long the embedded store waits for another process that holds its file."""
 
 assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_BYTES_MAX
 assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX

@@ -1,0 +1,31 @@
+"""Who is told of changes. Shared by the stores, so that all deliver alike: per subscriber, one call a transaction."""
+
+from penstock.metadata.port import Event, Subscriber, Unsubscribe
+
+
+class Subscribers:
+    """The subscriptions of one store, called in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[int, tuple[str, Subscriber]] = {}
+        self._next_token = 0
+
+    def add(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
+        """Add one; the returned call removes it, and does so at once, even between two subscribers of a transaction."""
+        token = self._next_token
+        self._next_token += 1
+        self._by_token[token] = (prefix, subscriber)
+
+        def unsubscribe() -> None:
+            self._by_token.pop(token, None)
+
+        return unsubscribe
+
+    def deliver(self, events: list[Event]) -> None:
+        """Tell everybody whose prefix an event has."""
+        for token, (prefix, subscriber) in list(self._by_token.items()):
+            if token not in self._by_token:
+                continue
+            wanted = [event for event in events if event.key.startswith(prefix)]
+            if wanted:
+                subscriber(wanted)
