@@ -54,25 +54,26 @@ async def test_what_was_put_is_there_after_a_reopen_with_its_revisions(tmp_path:
     await store.close()
 
 
-async def test_what_was_acknowledged_survives_kill_9_and_no_transaction_is_torn(tmp_path: Path) -> None:
+def kill_a_writer(path: Path) -> int:
+    """Run a writer on the store and kill it after some transactions; how many of them it was told are done."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        for _ in range(25):
+            acknowledged = int(writer.stdout.readline())
+        os.kill(writer.pid, signal.SIGKILL)
+        return max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
+
+
+@pytest.mark.parametrize("attempt", range(3))
+async def test_what_was_acknowledged_survives_kill_9_and_no_transaction_is_torn(tmp_path: Path, attempt: int) -> None:
     path = tmp_path / "metadata.sqlite"
-    acknowledged = 0
-    for _ in range(3):
-        path.unlink(missing_ok=True)
-        for suffix in ("-wal", "-shm"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout is not None
-            for _ in range(25):
-                acknowledged = int(writer.stdout.readline())
-            os.kill(writer.pid, signal.SIGKILL)
-            acknowledged = max([acknowledged, *(int(line) for line in writer.stdout if line.endswith("\n"))])
-        store = await SqliteStore.open(str(path))
-        first = {entry.key[2:] for entry in (await store.range("a/")).entries}
-        second = {entry.key[2:] for entry in (await store.range("b/")).entries}
-        await store.close()
-        assert first == second
-        assert first >= {str(n) for n in range(acknowledged)}
+    acknowledged = kill_a_writer(path)
+    store = await SqliteStore.open(str(path))
+    first = {entry.key[2:] for entry in (await store.range("a/")).entries}
+    second = {entry.key[2:] for entry in (await store.range("b/")).entries}
+    await store.close()
+    assert first == second
+    assert first >= {str(n) for n in range(acknowledged)}
 
 
 async def test_transactions_that_wait_together_keep_their_own_compares(tmp_path: Path) -> None:
@@ -159,10 +160,7 @@ async def test_a_failed_commit_reaches_every_caller_and_the_store_goes_on(
 async def test_commits_are_synced(tmp_path: Path) -> None:
     # The promise over power loss rests on these two settings.
     store = await SqliteStore.open(str(tmp_path / "metadata.sqlite"))
-    settings = [
-        await store._submit(_pragma(name))  # noqa: SLF001 (no other way to see a connection's own settings)
-        for name in ("journal_mode", "synchronous")
-    ]
+    settings = [await store._submit(_pragma(name)) for name in ("journal_mode", "synchronous")]
     assert settings == ["wal", 2]
     await store.close()
 
