@@ -153,6 +153,7 @@ def generate() -> dict[str, str]:
 
 
 def main() -> int:
+    """Write the modules, or with --check say which of them are stale."""
     parser = argparse.ArgumentParser(description="Write the Kafka wire codec from the schemas that kio carries.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the tree differs from a fresh run")
     check = parser.parse_args().check

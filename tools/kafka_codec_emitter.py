@@ -5,6 +5,18 @@ from typing import Final
 from kafka_schema import SCALARS, Api, Field, Message, Struct, singular
 
 _PYTHON_TYPES: Final = {"string": "str", "bytes": "bytes", "records": "Buffer"}
+# All that any module may need; the generator has ruff remove what a module does not use.
+_IMPORTS: Final = (
+    "from collections.abc import Callable",
+    "from struct import Struct, pack, unpack_from",
+    "from typing import Final",
+    "import msgspec",
+    "from penstock.types import Buffer",
+    "from penstock.wire.kafka.primitives import DECODE_ERRORS, RECORDS_INLINE_BYTES_MAX, REQUEST_ELEMENTS_MAX",
+    "from penstock.wire.kafka.primitives import RESPONSE_ELEMENTS_MAX, UUID_ZERO, compact_i32s, count_refused",
+    "from penstock.wire.kafka.primitives import legacy_i32s, malformed, marker_refused, null_refused, read_i32s",
+    "from penstock.wire.kafka.primitives import read_uvarint, skip_tags, tag_refused, truncated, uvarint, uvarint_rest",
+)
 _TAKEN: Final = {
     "type",
     "id",
@@ -44,22 +56,11 @@ def emit_module(api: Api) -> str:
             functions, table = _emit_functions(api, message, kind, action, structs_used)
             body += functions
             tables += table
-    imports = [
-        "from collections.abc import Callable",
-        "from struct import Struct, pack, unpack_from",
-        "from typing import Final",
-        "import msgspec",
-        "from penstock.types import Buffer",
-        "from penstock.wire.errors import ProtocolViolation",
-        "from penstock.wire.kafka.primitives import (DECODE_ERRORS, RECORDS_INLINE_BYTES_MAX, REQUEST_ELEMENTS_MAX, "
-        "RESPONSE_ELEMENTS_MAX, UUID_ZERO, compact_i32s, count_refused, legacy_i32s, malformed, marker_refused, "
-        "null_refused, read_i32s, read_uvarint, skip_tags, tag_refused, truncated, uvarint, uvarint_rest)",
-    ]
     structs = []
     for prefix, fmt in sorted(structs_used):
         method = "unpack_from" if prefix == "u" else "pack"
         structs.append(f'{_struct_name(prefix, fmt)} = Struct(">{fmt}").{method}')
-    return "\n".join([*lines, *imports, "", *structs, "", *body, *tables]) + "\n"
+    return "\n".join([*lines, *_IMPORTS, "", *structs, "", *body, *tables]) + "\n"
 
 
 def _emit_class(struct: Struct, message: Message, api: Api) -> list[str]:

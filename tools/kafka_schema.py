@@ -6,7 +6,7 @@ knows its fields version by version (which turns into the encode and decode func
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import importlib
 import pathlib
 import types
@@ -242,7 +242,7 @@ def _default(source: "dataclasses.Field[Any]", wire_type: str, is_array: bool, n
         return None
     if default is dataclasses.MISSING:
         return _IMPLICIT_DEFAULTS.get(wire_type, 0)
-    if isinstance(default, datetime.timedelta):
+    if isinstance(default, dt.timedelta):
         return round(default.total_seconds() * 1000)
     if wire_type == "uuid":
         assert default is None

@@ -1,0 +1,34 @@
+"""Every API, version and direction: our bytes are kio's bytes, and our reading of them is what kio was given."""
+
+import random
+
+import pytest
+
+kio = pytest.importorskip("kio", reason="kio is the oracle of the Kafka codec: pip install '.[dev]'")
+
+from penstock.wire.kafka.headers import join  # noqa: E402
+from tests.unit.wire.kafka import oracle  # noqa: E402
+
+ROUNDS = 8
+
+
+@pytest.mark.parametrize(("api", "version", "kind"), oracle.cases(), ids=oracle.case_id)
+def test_bytes_and_values_agree_with_kio(api, version, kind):
+    kio_class, our_class = oracle.kio_class(api, version, kind), oracle.our_class(api, kind)
+    encode = (api.encode_request_table if kind == "request" else api.encode_response_table)[version]
+    decode = (api.decode_request_table if kind == "request" else api.decode_response_table)[version]
+    for number in range(ROUNDS):
+        theirs = oracle.random_message(kio_class, random.Random(f"{api.name} {version} {kind} {number}"))
+        ours = oracle.to_ours(theirs, our_class)
+        data = oracle.kio_encode(theirs)
+        assert join(encode(ours)) == data
+        assert decode(data, 0) == ours
+        assert decode(memoryview(b"head" + data + b"trailing bytes are ignored"), 4) == ours
+
+
+@pytest.mark.parametrize(("api", "version", "kind"), oracle.cases(), ids=oracle.case_id)
+def test_kio_reads_what_we_write(api, version, kind):
+    theirs = oracle.random_message(oracle.kio_class(api, version, kind), random.Random(f"{api.name} {version} {kind}"))
+    ours = oracle.to_ours(theirs, oracle.our_class(api, kind))
+    encode = api.encode_request if kind == "request" else api.encode_response
+    assert oracle.kio_decode(type(theirs), join(encode(ours, version))) == theirs
