@@ -11,7 +11,7 @@ A key that is not known, or a value that is not right, is a :class:`ConfigError`
 what is wanted, and where it came from. Nothing here reads the process's environment or arguments by itself.
 """
 
-from penstock.config.address import Address, parse_address
+from penstock.address import Address, parse_address
 from penstock.config.loading import load
 from penstock.config.settings import (
     Acks,

@@ -7,7 +7,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from penstock.config.address import OFF, Address, parse_address
+from penstock.address import OFF, Address, parse_address
 from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, Settings
 from penstock.config.sources import (
     ConfigError,
@@ -152,14 +152,10 @@ def _topic_config_text(value: object) -> str | None:
 
 
 def _check_relations(settings: Settings) -> None:
-    groups = settings.groups
-    if groups.session_timeout_ms_min > groups.session_timeout_ms_max:
-        raise ConfigError(
-            [
-                f"groups.session_timeout_ms_min: {groups.session_timeout_ms_min} is above groups.session_timeout_ms_max, "
-                f"which is {groups.session_timeout_ms_max}; change one of them"
-            ]
-        )
+    low, high = settings.groups.session_timeout_ms_min, settings.groups.session_timeout_ms_max
+    if low > high:
+        above = f"{low} is above groups.session_timeout_ms_max, which is {high}; change one of them"
+        raise ConfigError([f"groups.session_timeout_ms_min: {above}"])
 
 
 def _derive_http_listener(values: dict[str, object], sources: dict[str, Source]) -> None:

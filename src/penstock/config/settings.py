@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, Struct, field
 
 from penstock import limits
-from penstock.config.address import Address
+from penstock.address import Address
 from penstock.config.sources import Source
 from penstock.types import Flush
 

@@ -102,15 +102,17 @@ def _flatten(tree: Mapping[str, object], prefix: str = "") -> list[tuple[str, ob
 
 
 def _line_numbers(text: str) -> dict[str, int]:
-    """The line of each ``key = value`` by its dotted path."""
+    """The line of each ``key = value`` and each ``[section]`` by its dotted path."""
     numbers: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
         if stripped.startswith("["):
-            section = _dotted(stripped.partition("#")[0].strip(" []")) + "."
+            name = _dotted(stripped.partition("#")[0].strip(" []"))
+            numbers.setdefault(name, number)
+            section = name + "."
         elif "=" in stripped and not stripped.startswith("#"):
-            numbers.setdefault(section.removeprefix(".") + _dotted(stripped.partition("=")[0]), number)
+            numbers.setdefault(section + _dotted(stripped.partition("=")[0]), number)
     return numbers
 
 

@@ -1,0 +1,248 @@
+"""Topics, their partitions and configs, as an administrator sees them. Groups are in ``group_admin.py``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.client.cluster import Cluster, ClusterInfo, TopicInfo, TopicPartition
+from penstock.client.errors import check
+
+RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+PARTITIONS_DEFAULT: Final = -1
+"""As many partitions, or replicas, as the broker's own default says."""
+
+_SET: Final = 0
+_DELETE: Final = 1
+_SOURCES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "broker config", 5: "default", 6: "broker logger"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One config of a topic or a broker, and where it comes from."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody set it on the topic itself."""
+        return self.source != "topic"
+
+
+class Admin:
+    """What an administrator does with topics."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def cluster_info(self) -> ClusterInfo:
+        """The brokers and all topics."""
+        return self._cluster.describe(None)
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name."""
+        info = self._cluster.describe(None)
+        return [info.topics[name] for name in sorted(info.topics)]
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic, asked for afresh; UNKNOWN_TOPIC_OR_PARTITION when there is none. Never makes one."""
+        self._cluster.forget(name)
+        return self._cluster.topic(name)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = PARTITIONS_DEFAULT,
+        replication_factor: int = PARTITIONS_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Make a topic; TOPIC_ALREADY_EXISTS when it is there."""
+        from penstock.wire.kafka.create_topics_generated import (
+            CreateTopicsRequest,
+            CreateTopicsRequestConfig,
+            CreateTopicsRequestTopic,
+            CreateTopicsResponse,
+        )
+
+        topic = CreateTopicsRequestTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=self._cluster.timeout_ms, validate_only=validate_only)
+
+        def attempt() -> None:
+            for result in self._cluster.controller().call(request, CreateTopicsResponse).topics:
+                check(result.error_code, f"topic {result.name!r}", result.error_message)
+
+        self._cluster.retry(attempt, lost=False)
+        self._cluster.forget(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with everything in it."""
+        from penstock.wire.kafka.delete_topics_generated import (
+            DeleteTopicsRequest,
+            DeleteTopicsRequestTopic,
+            DeleteTopicsResponse,
+        )
+
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=self._cluster.timeout_ms
+        )
+
+        def attempt() -> None:
+            for result in self._cluster.controller().call(request, DeleteTopicsResponse).responses:
+                check(result.error_code, f"topic {name!r}", result.error_message)
+
+        self._cluster.retry(attempt, lost=False)
+        self._cluster.forget(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to ``total`` partitions. Keys of new records may then land on other partitions than before."""
+        from penstock.wire.kafka.create_partitions_generated import (
+            CreatePartitionsRequest,
+            CreatePartitionsRequestTopic,
+            CreatePartitionsResponse,
+        )
+
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsRequestTopic(name=name, count=total, assignments=None)],
+            timeout_ms=self._cluster.timeout_ms,
+        )
+
+        def attempt() -> None:
+            for result in self._cluster.controller().call(request, CreatePartitionsResponse).results:
+                check(result.error_code, f"topic {result.name!r}", result.error_message)
+
+        self._cluster.retry(attempt, lost=False)
+        self._cluster.forget(name)
+
+    def configs(self, topic: str) -> list[ConfigEntry]:
+        """Every config of a topic, with its default where none is set."""
+        return self._describe_configs(RESOURCE_TOPIC, topic)
+
+    def broker_configs(self, node_id: int) -> list[ConfigEntry]:
+        """Every config of a broker."""
+        return self._describe_configs(RESOURCE_BROKER, str(node_id))
+
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Set configs of a topic; None takes one back to its default. The others stay as they are."""
+        from penstock.wire.kafka.incremental_alter_configs_generated import (
+            IncrementalAlterConfigsRequest,
+            IncrementalAlterConfigsRequestConfig,
+            IncrementalAlterConfigsRequestResource,
+            IncrementalAlterConfigsResponse,
+        )
+
+        configs = [
+            IncrementalAlterConfigsRequestConfig(
+                name=key, config_operation=_DELETE if value is None else _SET, value=value
+            )
+            for key, value in changes.items()
+        ]
+        resource = IncrementalAlterConfigsRequestResource(
+            resource_type=RESOURCE_TOPIC, resource_name=topic, configs=configs
+        )
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+
+        def attempt() -> None:
+            for result in self._cluster.controller().call(request, IncrementalAlterConfigsResponse).responses:
+                check(result.error_code, f"topic {topic!r}", result.error_message)
+
+        self._cluster.retry(attempt)
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Drop every record below an offset (-1: all); the new first offset of each partition."""
+        from penstock.wire.kafka.delete_records_generated import (
+            DeleteRecordsRequest,
+            DeleteRecordsRequestPartition,
+            DeleteRecordsRequestTopic,
+            DeleteRecordsResponse,
+        )
+
+        def attempt() -> dict[TopicPartition, int]:
+            low: dict[TopicPartition, int] = {}
+            for address, partitions in self._cluster.by_leader(before).items():
+                topics = [
+                    DeleteRecordsRequestTopic(
+                        name=topic,
+                        partitions=[
+                            DeleteRecordsRequestPartition(partition_index=partition, offset=before[topic, partition])
+                        ],
+                    )
+                    for topic, partition in partitions
+                ]
+                request = DeleteRecordsRequest(topics=topics, timeout_ms=self._cluster.timeout_ms)
+                answer = self._cluster.connection_to(address).call(request, DeleteRecordsResponse)
+                for answered in answer.topics:
+                    for part in answered.partitions:
+                        check(part.error_code, f"{answered.name}/{part.partition_index}")
+                        low[answered.name, part.partition_index] = part.low_watermark
+            return low
+
+        return self._cluster.retry(attempt)
+
+    def sizes(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """Bytes on disk of each partition, at the replica that has most."""
+        from penstock.wire.kafka.describe_log_dirs_generated import (
+            DescribeLogDirsRequest,
+            DescribeLogDirsRequestTopic,
+            DescribeLogDirsResponse,
+        )
+
+        wanted = [self._cluster.topic(name) for name in topics]
+        request = DescribeLogDirsRequest(
+            topics=[
+                DescribeLogDirsRequestTopic(topic=t.name, partitions=[p.index for p in t.partitions]) for t in wanted
+            ]
+        )
+        sizes: dict[TopicPartition, int] = {}
+        for node in self._cluster.describe().nodes.values():
+            answer = self._cluster.connection_to(node.address).call(request, DescribeLogDirsResponse)
+            for result in answer.results:
+                check(result.error_code, f"log directory {result.log_dir}")
+                for topic in result.topics:
+                    for part in topic.partitions:
+                        place = (topic.name, part.partition_index)
+                        sizes[place] = max(sizes.get(place, 0), part.partition_size)
+        return sizes
+
+    def _describe_configs(self, resource_type: int, name: str) -> list[ConfigEntry]:
+        from penstock.wire.kafka.describe_configs_generated import (
+            DescribeConfigsRequest,
+            DescribeConfigsRequestResource,
+            DescribeConfigsResponse,
+        )
+
+        resource = DescribeConfigsRequestResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
+        answer = self._cluster.retry(lambda: self._cluster.any_connection().call(request, DescribeConfigsResponse))
+        entries: list[ConfigEntry] = []
+        for result in answer.results:
+            check(
+                result.error_code,
+                f"{'topic' if resource_type == RESOURCE_TOPIC else 'broker'} {name!r}",
+                result.error_message,
+            )
+            entries += [
+                ConfigEntry(
+                    each.name,
+                    each.value,
+                    _SOURCES.get(each.config_source, "unknown"),
+                    each.read_only,
+                    each.is_sensitive,
+                    each.documentation,
+                )
+                for each in result.configs
+            ]
+        return sorted(entries, key=lambda entry: entry.name)

@@ -1,0 +1,222 @@
+"""One blocking connection to one broker: frames, correlation ids, and the versions both sides can speak.
+
+A request's class says which API it is, so a call is ``connection.call(MetadataRequest(...), MetadataResponse)`` and is
+typed. ``send`` and ``receive`` are the two halves, for pipelining: answers come in the order of the requests.
+Invariant: after any error of the socket or the protocol the connection is closed, and never used again.
+"""
+
+import socket
+import struct
+from collections import deque
+from time import monotonic
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from penstock import __version__
+from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout, UnsupportedByBroker, check
+from penstock.address import Address
+from penstock.types import Buffer
+from penstock.wire.errors import ProtocolViolation
+from penstock.wire.kafka.api_table_generated import API_TABLE
+from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.headers import RequestHeader, decode_response_header, frame_request
+
+RESPONSE_BYTES_MAX: Final = 2**31 - 1
+SEND_BUFFERS_MAX: Final = 512
+"""Below the kernel's limit on the buffers of one sendmsg (IOV_MAX is 1024)."""
+RECEIVE_BYTES: Final = 1 << 20
+
+TIMEOUT_MS: Final = 30_000
+CONNECT_TIMEOUT_MS: Final = 5_000
+
+_APIS_BY_MODULE: Final = {f"penstock.wire.kafka.{row[2]}_generated": API[row[0]] for row in API_TABLE}
+_SIZE: Final = struct.Struct(">i")
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+class Ticket(NamedTuple):
+    """A request on its way: what its answer will look like."""
+
+    api: Api
+    version: int
+    correlation_id: int
+
+
+class Connection:
+    """A socket to ``address``; the constructor connects and asks for the broker's versions."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str = "penstock",
+        timeout_ms: int = TIMEOUT_MS,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+    ) -> None:
+        self.address: Final = address
+        self.timeout_ms: Final = timeout_ms
+        self._client_id: Final = client_id
+        self._correlation_id = 0
+        self._waiting: deque[Ticket] = deque()
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
+        except OSError as error:
+            why = "is the broker running?" if isinstance(error, ConnectionRefusedError) else f"{error}."
+            raise CannotConnect(
+                f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --bootstrap'
+            ) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._open = True
+        self._negotiate()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used; False after the first error and after :meth:`close`."""
+        return self._open
+
+    def close(self) -> None:
+        """Close the socket; closing twice is harmless."""
+        self._open = False
+        self._socket.close()
+
+    def version_for(self, api: Api, version_max: int | None = None) -> int:
+        """The newest version that both sides and the caller can; :class:`UnsupportedByBroker` when there is none."""
+        span = self._versions.get(api.key)
+        if span is None:
+            raise UnsupportedByBroker(f"the broker at {self.address} does not have {api.name}")
+        ours_max = api.max_version if version_max is None else min(api.max_version, version_max)
+        version = min(ours_max, span[1])
+        if version < max(api.min_version, span[0]):
+            raise UnsupportedByBroker(
+                f"the broker at {self.address} has {api.name} {span[0]} to {span[1]}, this client {api.min_version} to {ours_max}"
+            )
+        return version
+
+    def supports(self, key: ApiKey) -> bool:
+        """Whether the broker has the API at all."""
+        return key in self._versions
+
+    def call(
+        self, request: msgspec.Struct, answer: type[A], *, version_max: int | None = None, timeout_ms: int | None = None
+    ) -> A:
+        """Send and wait for the answer."""
+        ticket = self.send(request, version_max=version_max)
+        return self.receive(ticket, answer, timeout_ms=timeout_ms)
+
+    def send(self, request: msgspec.Struct, *, version_max: int | None = None, answered: bool = True) -> Ticket:
+        """Send without waiting. ``answered=False`` is for the one request without an answer: Produce with acks=0."""
+        api = _APIS_BY_MODULE[type(request).__module__]
+        version = self.version_for(api, version_max) if self._versions else 0
+        return self._send(request, api, version, answered=answered)
+
+    def receive(self, ticket: Ticket, answer: type[A], *, timeout_ms: int | None = None) -> A:
+        """The answer to the oldest request on its way, which must be ``ticket``'s."""
+        assert self._waiting and self._waiting[0] is ticket, "answers come in the order of the requests"
+        self._waiting.popleft()
+        body = self._receive_frame(ticket, self.timeout_ms if timeout_ms is None else timeout_ms)
+        try:
+            header_version = ticket.api.response_header_version(ticket.version)
+            correlation_id, position = decode_response_header(body, 0, header_version)
+            if correlation_id != ticket.correlation_id:
+                raise ProtocolViolation(f"answer {correlation_id} came where {ticket.correlation_id} was due")
+            message = ticket.api.decode_response(body, position, ticket.version)
+        except ProtocolViolation as error:
+            self.close()
+            raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+        assert isinstance(message, answer)
+        return message
+
+    def _send(self, request: msgspec.Struct, api: Api, version: int, *, answered: bool) -> Ticket:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        header = RequestHeader(int(api.key), version, self._correlation_id, self._client_id)
+        ticket = Ticket(api, version, self._correlation_id)
+        self._send_all(frame_request(header, api.encode_request(request, version)))
+        if answered:
+            self._waiting.append(ticket)
+        return ticket
+
+    def _send_all(self, buffers: list[Buffer]) -> None:
+        if not self._open:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        try:
+            self._socket.settimeout(self.timeout_ms / 1000)
+            for start in range(0, len(buffers), SEND_BUFFERS_MAX):
+                some = buffers[start : start + SEND_BUFFERS_MAX]
+                sent = self._socket.sendmsg(some)
+                if sent < sum(map(len, some)):
+                    self._socket.sendall(memoryview(b"".join(some))[sent:])
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeout(f"{self.address} took no bytes for {self.timeout_ms} ms") from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
+
+    def _receive_frame(self, ticket: Ticket, timeout_ms: int) -> memoryview:
+        deadline = monotonic() + timeout_ms / 1000
+        try:
+            (size,) = _SIZE.unpack(self._receive_exactly(4, deadline))
+            if not 4 <= size <= RESPONSE_BYTES_MAX:
+                raise ProtocolViolation(f"an answer of {size} bytes")
+            return memoryview(self._receive_exactly(size, deadline))
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeout(
+                f"{self.address} did not answer {ticket.api.name} within {timeout_ms} ms; is it overloaded, or is it a Kafka broker?"
+            ) from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
+        except ProtocolViolation as error:
+            self.close()
+            raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+
+    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
+        # The announced size is only trusted as far as bytes really come: a stray server must not make us take gigabytes.
+        received = bytearray(min(size, RECEIVE_BYTES))
+        filled = 0
+        while filled < size:
+            if filled == len(received):
+                received.extend(bytes(min(size - filled, len(received))))
+            left = deadline - monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            with memoryview(received) as view:
+                count = self._socket.recv_into(view[filled:])
+            if not count:
+                raise ConnectionResetError("the broker closed it")
+            filled += count
+        return received
+
+    def _negotiate(self) -> None:
+        """Newest first; a broker that does not know that version answers with version 0 and error 35."""
+        api = API[ApiKey.API_VERSIONS]
+        request = ApiVersionsRequest(client_software_name="penstock-client", client_software_version=__version__)
+        for version in (3, 0):
+            ticket = self._send(request, api, version, answered=True)
+            self._waiting.popleft()
+            body = self._receive_frame(ticket, self.timeout_ms)
+            try:
+                _, position = decode_response_header(body, 0, 0)
+                answer = self._decode_versions(api, body, position, version)
+            except ProtocolViolation as error:
+                self.close()
+                raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+            if answer is not None:
+                self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+                return
+        raise UnsupportedByBroker(f"the broker at {self.address} has no version of ApiVersions that this client knows")
+
+    def _decode_versions(self, api: Api, body: memoryview, position: int, version: int) -> ApiVersionsResponse | None:
+        (code,) = struct.unpack_from(">h", body, position)
+        if code == 35 and version:
+            return None
+        answer = api.decode_response(body, position, version)
+        assert isinstance(answer, ApiVersionsResponse)
+        check(answer.error_code, f"version negotiation with {self.address}")
+        return answer

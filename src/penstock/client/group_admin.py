@@ -1,0 +1,259 @@
+"""Consumer groups from outside: who is in them, what they have read, and setting that by hand."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.address import Address
+from penstock.client.cluster import Cluster, TopicPartition
+from penstock.client.errors import GROUP_ID_NOT_FOUND, BrokerRefused, check
+from penstock.wire.errors import ProtocolViolation
+
+if TYPE_CHECKING:
+    from penstock.wire.kafka.list_groups_generated import ListGroupsResponse
+
+NAMES_VERSION_MAX: Final = 9
+"""OffsetCommit and OffsetFetch name topics by their ids in later versions; names are what people type."""
+
+DEAD: Final = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group, as the list has it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member and the partitions it has."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group with its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group committed for a partition: the next offset it will read."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupAdmin:
+    """What an administrator does with groups."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def groups(self) -> list[GroupListing]:
+        """Every group of every broker, by id."""
+        found: dict[str, GroupListing] = {}
+        for node in self._cluster.describe().nodes.values():
+            answer = self._cluster.retry(partial(self._list_at, node.address))
+            check(answer.error_code, "groups")
+            for group in answer.groups:
+                found[group.group_id] = GroupListing(
+                    group.group_id, group.protocol_type, group.group_state, group.group_type
+                )
+        return [found[name] for name in sorted(found)]
+
+    def _list_at(self, address: Address) -> "ListGroupsResponse":
+        from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse
+
+        return self._cluster.connection_to(address).call(ListGroupsRequest(), ListGroupsResponse)
+
+    def describe(self, group: str) -> GroupDescription:
+        """One group; GROUP_ID_NOT_FOUND when there is none."""
+        from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest, DescribeGroupsResponse
+
+        def attempt() -> GroupDescription:
+            answer = self._cluster.coordinator(group).call(
+                DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse
+            )
+            found = answer.groups[0]
+            check(found.error_code, f"group {group!r}", found.error_message)
+            if found.group_state == DEAD:
+                raise BrokerRefused(GROUP_ID_NOT_FOUND, f"group {group!r}")
+            members = tuple(
+                GroupMember(m.member_id, m.group_instance_id, m.client_id, m.client_host, assigned(m.member_assignment))
+                for m in found.members
+            )
+            return GroupDescription(group, found.group_state, found.protocol_type, found.protocol_data, members)
+
+        return self._cluster.retry(attempt)
+
+    def offsets(
+        self, group: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group committed, of the partitions given or of all; one without a commit is left out."""
+        from penstock.wire.kafka.offset_fetch_generated import (
+            OffsetFetchRequest,
+            OffsetFetchRequestGroup,
+            OffsetFetchRequestGroupTopic,
+            OffsetFetchRequestTopic,
+            OffsetFetchResponse,
+            OffsetFetchResponseGroupTopic,
+            OffsetFetchResponseTopic,
+        )
+
+        wanted = None if partitions is None else by_topic(partitions)
+        topics = (
+            None
+            if wanted is None
+            else [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
+        )
+        grouped = (
+            None
+            if wanted is None
+            else [OffsetFetchRequestGroupTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
+        )
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=grouped)], group_id=group, topics=topics
+        )
+
+        def attempt() -> dict[TopicPartition, CommittedOffset]:
+            answer = self._cluster.coordinator(group).call(request, OffsetFetchResponse, version_max=NAMES_VERSION_MAX)
+            check(answer.groups[0].error_code if answer.groups else answer.error_code, f"group {group!r}")
+            answered: list[OffsetFetchResponseTopic] | list[OffsetFetchResponseGroupTopic]
+            answered = answer.groups[0].topics if answer.groups else answer.topics
+            found: dict[TopicPartition, CommittedOffset] = {}
+            for topic in answered:
+                for part in topic.partitions:
+                    check(part.error_code, f"offset of {topic.name}/{part.partition_index} in group {group!r}")
+                    if part.committed_offset >= 0:
+                        place = (topic.name, part.partition_index)
+                        found[place] = CommittedOffset(
+                            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+                        )
+            return found
+
+        return self._cluster.retry(attempt)
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        generation: int = -1,
+        member_id: str = "",
+        instance_id: str | None = None,
+        metadata: str = "",
+    ) -> None:
+        """Commit offsets: as a member, or (without a generation) from outside for a group that has no members."""
+        from penstock.wire.kafka.offset_commit_generated import (
+            OffsetCommitRequest,
+            OffsetCommitRequestPartition,
+            OffsetCommitRequestTopic,
+            OffsetCommitResponse,
+        )
+
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=offsets[topic, partition],
+                        committed_metadata=metadata,
+                    )
+                    for partition in partitions
+                ],
+            )
+            for topic, partitions in by_topic(offsets).items()
+        ]
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=topics,
+        )
+
+        def attempt() -> None:
+            answer = self._cluster.coordinator(group).call(request, OffsetCommitResponse, version_max=NAMES_VERSION_MAX)
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    check(part.error_code, f"commit of {topic.name}/{part.partition_index} in group {group!r}")
+
+        self._cluster.retry(attempt)
+
+    def delete(self, group: str) -> None:
+        """Delete a group that has no members, with its offsets."""
+        from penstock.wire.kafka.delete_groups_generated import DeleteGroupsRequest, DeleteGroupsResponse
+
+        def attempt() -> None:
+            answer = self._cluster.coordinator(group).call(
+                DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse
+            )
+            for result in answer.results:
+                check(result.error_code, f"group {result.group_id!r}")
+
+        self._cluster.retry(attempt, lost=False)
+
+    def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what a group committed for some partitions."""
+        from penstock.wire.kafka.offset_delete_generated import (
+            OffsetDeleteRequest,
+            OffsetDeleteRequestPartition,
+            OffsetDeleteRequestTopic,
+            OffsetDeleteResponse,
+        )
+
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
+            )
+            for topic, indexes in by_topic(partitions).items()
+        ]
+
+        def attempt() -> None:
+            request = OffsetDeleteRequest(group_id=group, topics=topics)
+            answer = self._cluster.coordinator(group).call(request, OffsetDeleteResponse)
+            check(answer.error_code, f"group {group!r}")
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    check(part.error_code, f"offset of {topic.name}/{part.partition_index} in group {group!r}")
+
+        self._cluster.retry(attempt)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partitions grouped as the protocol wants them."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+def assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    """The partitions in an assignment; none when it is empty, or no consumer's (Connect has its own format)."""
+    from penstock.wire.kafka.consumer_protocol import decode_assignment
+
+    if not data:
+        return ()
+    try:
+        assignment = decode_assignment(data)
+    except ProtocolViolation:
+        return ()
+    return tuple((item.topic, p) for item in assignment.assigned_partitions for p in item.partitions)
