@@ -1,0 +1,94 @@
+"""What a measurement yields: one row per workload and acks."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from penstock.bench.histogram import Histogram
+from penstock.bench.process_stats import Usage, usage_of
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured workload. Rates are per second of the measured stretch; MB are 10^6 bytes of record values; None means not known."""
+
+    workload: str
+    acks: str | None
+    seconds: float
+    records: int
+    records_per_s: float
+    mb_per_s: float
+    requests_per_s: float | None
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
+    broker_cpu_s: float | None
+    broker_cpu_s_per_mb: float | None
+    broker_cpu_s_per_1000_requests: float | None
+    broker_cores: float | None
+    broker_rss_mb: float | None
+    broker_rss_anon_mb: float | None
+    generator_cores: float
+
+    @property
+    def id(self) -> str:
+        """The name of the row: stable, unique within a run."""
+        return f"{self.workload}/acks={self.acks}" if self.acks else self.workload
+
+
+class Meter:
+    """Reads the broker's and this process's CPU clocks at both ends of the measured stretch."""
+
+    def __init__(self, pid: int | None) -> None:
+        self._pid = pid
+        self._before: Usage | None = None
+        self._cpu_before = 0.0
+        self._wall_before = 0.0
+
+    def start(self) -> None:
+        """The measured stretch begins."""
+        self._before = usage_of(self._pid) if self._pid else None
+        self._cpu_before = time.process_time()
+        self._wall_before = time.perf_counter()
+
+    def row(
+        self,
+        *,
+        workload: str,
+        acks: str | None,
+        records: int,
+        value_bytes: int,
+        requests: int | None = None,
+        latency_ns: Histogram | None = None,
+    ) -> Row:
+        """The measured stretch ends here; what it saw."""
+        wall_s = time.perf_counter() - self._wall_before
+        generator_s = time.process_time() - self._cpu_before
+        after = usage_of(self._pid) if self._pid else None
+        cpu_s = after.cpu_s - self._before.cpu_s if after and self._before else None
+        mb = records * value_bytes / 1e6
+        return Row(
+            workload=workload,
+            acks=acks,
+            seconds=wall_s,
+            records=records,
+            records_per_s=records / wall_s,
+            mb_per_s=mb / wall_s,
+            requests_per_s=requests / wall_s if requests is not None else None,
+            p50_us=_percentile_us(latency_ns, 50),
+            p99_us=_percentile_us(latency_ns, 99),
+            p999_us=_percentile_us(latency_ns, 99.9),
+            broker_cpu_s=cpu_s,
+            broker_cpu_s_per_mb=cpu_s / mb if cpu_s is not None and mb else None,
+            broker_cpu_s_per_1000_requests=cpu_s * 1000 / requests if cpu_s is not None and requests else None,
+            broker_cores=cpu_s / wall_s if cpu_s is not None else None,
+            broker_rss_mb=after.rss_bytes / 1e6 if after else None,
+            broker_rss_anon_mb=after.rss_anon_bytes / 1e6 if after else None,
+            generator_cores=generator_s / wall_s,
+        )
+
+
+def _percentile_us(latency_ns: Histogram | None, percent: float) -> float | None:
+    value = latency_ns.percentile(percent) if latency_ns else None
+    return value / 1000 if value is not None else None
