@@ -11,15 +11,17 @@ length                4      bytes after this field
 leader epoch          4      set by the leader
 magic                 1      2
 crc                   4      CRC-32C of everything after this field
-attributes            2      compression 0-2, log-append time 3, transactional 4, control 5
+attributes            2      compression 0-2, log-append time 3, transactional 4, control 5, delete horizon 6
 last offset delta     4      offset of the last record - base offset
-base timestamp        8      milliseconds
+base timestamp        8      milliseconds; what the records' deltas count from
 max timestamp         8      milliseconds
 producer id           8      -1 without idempotence
 producer epoch        2
 base sequence         4
 record count          4
 ====================  =====  ====================================================
+
+With bit 6 the base timestamp is when the batch's tombstones may go (see ``log/compaction.py``); deltas count from it all the same.
 """
 
 from enum import IntEnum
@@ -44,6 +46,9 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+
+_ATTRIBUTES_AT: Final = 21
+_MAX_TIMESTAMP_AT: Final = 35
 
 _OFFSET: Final = Struct(">q")
 _INT32: Final = Struct(">i")
@@ -140,9 +145,14 @@ def set_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: in
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     """Stamp a batch with the broker's clock, and make its CRC right again."""
-    (attributes,) = _ATTRIBUTES.unpack_from(batch, 21)
-    _ATTRIBUTES.pack_into(batch, 21, attributes | LOG_APPEND_TIME_BIT)
-    _MAX_TIMESTAMP.pack_into(batch, 35, now_ms)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    set_crc(batch)
+
+
+def set_crc(batch: bytearray | memoryview) -> None:
+    """Make the CRC right for what the batch holds now."""
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
@@ -155,7 +165,8 @@ def check_produced(batch: Buffer, header: BatchHeader) -> None:
         )
     if header.length + LENGTH_END != len(batch):
         raise PenstockError(
-            Reason.CORRUPT_RECORDS, f"the batch says {header.length + LENGTH_END} bytes and {len(batch)} came; send one batch"
+            Reason.CORRUPT_RECORDS,
+            f"the batch says {header.length + LENGTH_END} bytes and {len(batch)} came; send one batch",
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise PenstockError(
@@ -167,4 +178,6 @@ def check_produced(batch: Buffer, header: BatchHeader) -> None:
     if header.attributes & CONTROL_BIT:
         raise PenstockError(Reason.INVALID_RECORD, "control batches are written by the broker alone")
     if not crc_matches(batch):
-        raise PenstockError(Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again")
+        raise PenstockError(
+            Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again"
+        )

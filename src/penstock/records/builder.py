@@ -1,0 +1,167 @@
+"""Making batches: for the broker's internal topics, for the client and the command line, for tests.
+
+Add records until ``size_bytes`` says enough, then build. Offsets count up from 0; the leader sets the real base offset.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from penstock.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_BIT,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Compression,
+    set_crc,
+)
+from penstock.records.compression import compress
+from penstock.records.records import Record
+from penstock.types import NO_EPOCH, NO_PRODUCER_ID, Buffer
+
+NO_SEQUENCE: Final = -1
+_MAGIC: Final = 2
+
+
+def encode_varint(number: int) -> bytes:
+    """``number`` (64 bits, signed) zigzag-encoded."""
+    number = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while number > 127:
+        encoded.append((number & 0x7F) | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+_SMALL_MAX: Final = 8192
+_SMALL: Final = tuple(encode_varint(number) for number in range(_SMALL_MAX))
+"""The encodings of what most lengths and deltas are: one or two bytes."""
+_NULL: Final = encode_varint(-1)
+
+
+class BatchBuilder:
+    """Records on their way into one batch. ``size_bytes`` is what it takes without compression, ``count`` how many there are."""
+
+    __slots__ = ("_base_timestamp", "_max_timestamp", "_parts", "count", "size_bytes")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size_bytes = HEADER_BYTES
+        self._parts: list[bytes] = []
+        self._base_timestamp = 0
+        self._max_timestamp = 0
+
+    def add(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        """One more record, behind the others."""
+        count = self.count
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+            delta = 0
+        else:
+            delta = timestamp_ms - self._base_timestamp
+            self._max_timestamp = max(self._max_timestamp, timestamp_ms)
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
+        body = b"".join(
+            (
+                b"\x00",
+                _SMALL[delta] if 0 <= delta < _SMALL_MAX else encode_varint(delta),
+                _SMALL[count] if count < _SMALL_MAX else encode_varint(count),
+                _SMALL[key_size] if 0 <= key_size < _SMALL_MAX else encode_varint(key_size),
+                key or b"",
+                _SMALL[value_size] if 0 <= value_size < _SMALL_MAX else encode_varint(value_size),
+                value or b"",
+                _encode_headers(headers) if headers else b"\x00",
+            )
+        )
+        size = len(body)
+        length = _SMALL[size] if size < _SMALL_MAX else encode_varint(size)
+        self._parts.append(length)
+        self._parts.append(body)
+        self.size_bytes += size + len(length)
+        self.count = count + 1
+
+    def build(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> bytearray:
+        """The whole batch, ready to be sent or appended. A bytearray, since the leader writes the offset into it."""
+        assert self.count, "a batch has at least one record"
+        header = BatchHeader(
+            base_offset=0,
+            length=0,
+            leader_epoch=NO_EPOCH,
+            magic=_MAGIC,
+            crc=0,
+            attributes=(TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
+            last_offset_delta=self.count - 1,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            record_count=self.count,
+        )
+        return seal(b"".join(self._parts), header, compression)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytearray:
+    """One batch of all the records, in their order; their offsets are not looked at."""
+    builder = BatchBuilder()
+    for _, timestamp_ms, key, value, headers in records:
+        builder.add(timestamp_ms, key, value, headers)
+    return builder.build(
+        compression=compression, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+    )
+
+
+def seal(data: Buffer, header: BatchHeader, compression: Compression) -> bytearray:
+    """The batch of encoded records ``data`` under ``header``: compressed, with length, codec and CRC set, all else as it is."""
+    body = compress(data, compression) if compression else data
+    batch = bytearray(HEADER_BYTES + len(body))
+    batch[HEADER_BYTES:] = body
+    HEADER.pack_into(
+        batch,
+        0,
+        *header._replace(
+            length=len(batch) - LENGTH_END, attributes=(header.attributes & ~COMPRESSION_MASK) | int(compression)
+        ),
+    )
+    set_crc(batch)
+    return batch
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        encoded = name.encode()
+        parts.append(encode_varint(len(encoded)))
+        parts.append(encoded)
+        if value is None:
+            parts.append(_NULL)
+        else:
+            parts.append(encode_varint(len(value)))
+            parts.append(value)
+    return b"".join(parts)

@@ -1,0 +1,196 @@
+"""The records inside one batch: opened one by one, every length checked before it is believed.
+
+Behind the 61-byte header, compressed as a whole or not, each record is::
+
+    length varint | attributes 1 byte | timestamp delta varint | offset delta varint
+    key length varint, key | value length varint, value | header count varint, (name length varint, name, value length varint, value)*
+
+Varints are zigzag-encoded, seven bits a byte, lowest first; a length of -1 is null. Whatever does not fit exactly is
+CORRUPT_RECORDS.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from penstock.errors import PenstockError, Reason
+from penstock.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    Compression,
+    read_header,
+)
+from penstock.records.compression import decompress
+from penstock.types import Buffer
+
+RECORD_BYTES_MIN: Final = 7
+"""Length, attributes, two deltas, two lengths, header count: one byte each."""
+_VARINT_BITS_MAX: Final = 63
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record. A tuple, for it costs a third of a frozen dataclass to make, and there are many."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+RecordSpan = tuple[int, int, int, int, int, bytes | None, bytes | None, int]
+"""One record where it lies in the opened records of its batch, so that it can be copied without being decoded whole:
+
+start (where its length stands), end, timestamp delta, where its offset delta stands (from there to the end nothing depends on
+the batch's timestamp), offset delta, key, value, where its headers stand. A plain tuple: the cheapest thing that can be made.
+"""
+
+
+def open_records(batch: Buffer, header: BatchHeader, bytes_max: int) -> bytes:
+    """The bytes behind the header, decompressed; RECORDS_TOO_LARGE when they open to more than ``bytes_max``."""
+    if not header.record_count:
+        return b""
+    codec = header.attributes & COMPRESSION_MASK
+    if codec > Compression.ZSTD:
+        raise PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
+    return decompress(memoryview(batch)[HEADER_BYTES : header.size_bytes], Compression(codec), bytes_max)
+
+
+def read_records(batch: Buffer, bytes_max: int) -> Iterator[Record]:
+    """The records of one whole batch, in order. Its CRC is not looked at: that is for whoever took the bytes in."""
+    header = read_header(batch)
+    data = open_records(batch, header, bytes_max)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    fixed_timestamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    for _, end, timestamp_delta, _, offset_delta, key, value, headers_at in read_spans(data, header):
+        yield Record(
+            base_offset + offset_delta,
+            base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp,
+            key,
+            value,
+            () if end - headers_at == 1 else read_headers(data, headers_at, end),
+        )
+
+
+def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
+    """Where each record lies in the opened records ``data``. Headers are not looked into."""
+    size = len(data)
+    count = header.record_count
+    if count < 0 or count * RECORD_BYTES_MIN > size:
+        raise corrupt(f"{count} records cannot be in {size} bytes")
+    offset_delta_max = header.last_offset_delta
+    position = 0
+    try:
+        for index in range(count):
+            start = position
+            # Inline, because nearly every varint here is a single byte and a call would cost more than the work.
+            number = data[position]
+            position += 1
+            if number > 127:
+                number, position = _read_more(data, position, number)
+            length = (number >> 1) ^ -(number & 1)
+            end = position + length
+            if length < RECORD_BYTES_MIN - 1 or end > size:
+                raise corrupt(f"record {index} says {length} bytes of {size - position}")
+            number = data[position + 1]  # behind the attributes, which have no bit in use
+            position += 2
+            if number > 127:
+                number, position = _read_more(data, position, number)
+            timestamp_delta = (number >> 1) ^ -(number & 1)
+            offset_delta_at = position
+            number = data[position]
+            position += 1
+            if number > 127:
+                number, position = _read_more(data, position, number)
+            offset_delta = (number >> 1) ^ -(number & 1)
+            if not 0 <= offset_delta <= offset_delta_max:
+                raise corrupt(f"record {index} has offset delta {offset_delta} of {offset_delta_max}")
+            number = data[position]
+            position += 1
+            if number > 127:
+                number, position = _read_more(data, position, number)
+            key_size = (number >> 1) ^ -(number & 1)
+            key = None
+            if key_size >= 0:
+                key = data[position : position + key_size]
+                position += key_size
+            number = data[position]
+            position += 1
+            if number > 127:
+                number, position = _read_more(data, position, number)
+            value_size = (number >> 1) ^ -(number & 1)
+            value = None
+            if value_size >= 0:
+                value = data[position : position + value_size]
+                position += value_size
+            if position >= end or key_size < -1 or value_size < -1:
+                raise corrupt(f"record {index} of {length} bytes has a key of {key_size} and a value of {value_size}")
+            yield start, end, timestamp_delta, offset_delta_at, offset_delta, key, value, position
+            position = end
+    except IndexError:
+        raise corrupt("the records end in the middle of one") from None
+    if position != size:
+        raise corrupt(f"{size - position} bytes follow the last record")
+
+
+def read_headers(data: bytes, position: int, end: int) -> Headers:
+    """The headers of one record, which stand at ``position`` and must end exactly at ``end``."""
+    try:
+        count, position = read_varint(data, position)
+        if not 0 <= count * 2 <= end - position:
+            raise corrupt(f"{count} headers cannot be in {end - position} bytes")
+        headers: list[tuple[str, bytes | None]] = []
+        for _ in range(count):
+            length, position = read_varint(data, position)
+            if not 0 <= length <= end - position:
+                raise corrupt(f"a header name of {length} bytes where {end - position} are left")
+            name = data[position : position + length].decode()
+            length, position = read_varint(data, position + length)
+            if length == -1:
+                headers.append((name, None))
+                continue
+            if not 0 <= length <= end - position:
+                raise corrupt(f"a header value of {length} bytes where {end - position} are left")
+            headers.append((name, data[position : position + length]))
+            position += length
+    except IndexError:
+        raise corrupt("the headers of a record end early") from None
+    except UnicodeDecodeError:
+        raise corrupt("the name of a header is not UTF-8") from None
+    if position != end:
+        raise corrupt("the headers of a record do not fill it")
+    return tuple(headers)
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The zigzag varint at ``position``, and where it ends."""
+    number = data[position]
+    position += 1
+    if number > 127:
+        number, position = _read_more(data, position, number)
+    return (number >> 1) ^ -(number & 1), position
+
+
+def corrupt(text: str) -> PenstockError:
+    """The refusal of a batch that is not what its CRC vouches for."""
+    return PenstockError(Reason.CORRUPT_RECORDS, f"the batch is malformed: {text}; check the client that made it")
+
+
+def _read_more(data: bytes, position: int, number: int) -> tuple[int, int]:
+    """The rest of a varint whose first byte, ``number``, says that more follow; not yet zigzag-decoded."""
+    number &= 0x7F
+    shift = 7
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > _VARINT_BITS_MAX:
+            raise corrupt("a number has more than ten bytes")
+    return number & 0xFFFFFFFFFFFFFFFF, position
