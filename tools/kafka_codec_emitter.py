@@ -11,11 +11,12 @@ _IMPORTS: Final = (
     "from struct import Struct, pack, unpack_from",
     "from typing import Final",
     "import msgspec",
+    "from penstock.limits import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX",
     "from penstock.types import Buffer",
-    "from penstock.wire.kafka.primitives import DECODE_ERRORS, RECORDS_INLINE_BYTES_MAX, REQUEST_ELEMENTS_MAX",
-    "from penstock.wire.kafka.primitives import RESPONSE_ELEMENTS_MAX, UUID_ZERO, compact_i32s, count_refused",
-    "from penstock.wire.kafka.primitives import legacy_i32s, malformed, marker_refused, null_refused, read_i32s",
-    "from penstock.wire.kafka.primitives import read_uvarint, skip_tags, tag_refused, truncated, uvarint, uvarint_rest",
+    "from penstock.wire.kafka.primitives import DECODE_ERRORS, RECORDS_INLINE_BYTES_MAX, UUID_ZERO, compact_i32s",
+    "from penstock.wire.kafka.primitives import count_refused, legacy_i32s, malformed, marker_refused, null_refused",
+    "from penstock.wire.kafka.primitives import read_i32s, read_uvarint, skip_tags, tag_refused, truncated, uvarint",
+    "from penstock.wire.kafka.primitives import uvarint_rest",
 )
 _TAKEN: Final = {
     "type",

@@ -67,8 +67,15 @@ METADATA_COMMIT_TXNS_MAX = 128
 METADATA_BUSY_MS_MAX = 5000
 """How long the embedded store waits for another process that holds its file."""
 
+REQUEST_ELEMENTS_MAX = 500_000
+"""Array elements in one Kafka request, all its arrays together. An element that takes two bytes on the wire takes some
+200 in memory, so without this a frame within REQUEST_BYTES_MAX could take gigabytes, and seconds of the event loop."""
+RESPONSE_ELEMENTS_MAX = 4_000_000
+"""The same for answers that our own client reads: the metadata of a large cluster must fit."""
+
 assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_BYTES_MAX
 assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
 assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
 assert APPEND_GATHER_BYTES_MAX < MESSAGE_BYTES_DEFAULT
 assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
+assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
+from penstock.limits import RESPONSE_ELEMENTS_MAX
 from penstock.types import Buffer
 from penstock.wire.kafka.primitives import (
     DECODE_ERRORS,
-    RESPONSE_ELEMENTS_MAX,
     count_refused,
     malformed,
     null_refused,

@@ -9,12 +9,11 @@ from typing import Final
 
 import msgspec
 
+from penstock.limits import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 from penstock.types import Buffer
 from penstock.wire.kafka.primitives import (
     DECODE_ERRORS,
     RECORDS_INLINE_BYTES_MAX,
-    REQUEST_ELEMENTS_MAX,
-    RESPONSE_ELEMENTS_MAX,
     UUID_ZERO,
     compact_i32s,
     count_refused,

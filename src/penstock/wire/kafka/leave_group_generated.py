@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
+from penstock.limits import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 from penstock.types import Buffer
 from penstock.wire.kafka.primitives import (
     DECODE_ERRORS,
-    REQUEST_ELEMENTS_MAX,
-    RESPONSE_ELEMENTS_MAX,
     count_refused,
     malformed,
     null_refused,

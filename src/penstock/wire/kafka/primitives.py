@@ -19,13 +19,6 @@ from penstock.wire.errors import ProtocolViolation
 UUID_ZERO: Final = bytes(16)
 """Kafka's null UUID. UUIDs travel through the codec as 16 raw bytes."""
 
-REQUEST_ELEMENTS_MAX: Final = 1_000_000
-"""Array elements in one request, all arrays together. Python spends some 200 bytes on an element that takes two on the
-wire, so a frame within the size limit could otherwise take gigabytes."""
-
-RESPONSE_ELEMENTS_MAX: Final = 32_000_000
-"""The same for answers, which our own client reads from a broker it chose: a large cluster's metadata must fit."""
-
 RECORDS_INLINE_BYTES_MAX: Final = 4096
 """Records up to this size are copied into the surrounding buffer: cheaper than two more buffers for the socket."""
 

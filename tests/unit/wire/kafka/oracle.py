@@ -71,9 +71,8 @@ def random_message(cls: type, rng: random.Random) -> object:
 
 
 def _random_field(field: dataclasses.Field, rng: random.Random) -> object:
-    if "tag" in field.metadata and rng.random() < 0.5:
-        if field.default is not dataclasses.MISSING:
-            return field.default
+    if "tag" in field.metadata and field.default is not dataclasses.MISSING and rng.random() < 0.5:
+        return field.default
     annotation, nullable = _without_none(field.type)
     if nullable and rng.random() < 0.3:
         return None
@@ -118,6 +117,13 @@ def _without_none(annotation: typing.Any) -> tuple[typing.Any, bool]:
     if isinstance(annotation, types.UnionType):
         return next(arg for arg in typing.get_args(annotation) if arg is not type(None)), True
     return annotation, False
+
+
+def random_ours(api: Api, version: int, kind: str, seed: object) -> msgspec.Struct:
+    """A random message as an instance of our class."""
+    kio_version = max(version, KIO_VERSION_MIN.get(module_name(api), 0))
+    message = random_message(kio_class(api, kio_version, kind), random.Random(f"{api.name} {version} {kind} {seed}"))
+    return to_ours(message, our_class(api, kind))
 
 
 def to_ours(message: object, cls: type[msgspec.Struct]) -> msgspec.Struct:

@@ -3,11 +3,9 @@
 import random
 
 import pytest
+from tests.unit.wire.kafka import oracle
 
-kio = pytest.importorskip("kio", reason="kio is the oracle of the Kafka codec: pip install '.[dev]'")
-
-from penstock.wire.kafka.headers import join  # noqa: E402
-from tests.unit.wire.kafka import oracle  # noqa: E402
+from penstock.wire.kafka.headers import join
 
 ROUNDS = 8
 
