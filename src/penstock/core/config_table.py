@@ -1,0 +1,393 @@
+"""What a config is: its name, its kind, its default, and the texts it accepts. Values are Kafka's: always text.
+
+:data:`TOPIC_CONFIGS` holds every topic config of Kafka 4, because tools list and compare them all. One that changes
+nothing here says so in its documentation; one that cannot be had here (tiered storage) takes its default only.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from math import isfinite
+from typing import Final
+
+from penstock import limits
+from penstock.errors import PenstockError, Reason
+from penstock.types import TimestampType
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+NO_LIMIT: Final = -1
+
+DAY_MS: Final = 24 * 60 * 60 * 1000
+_KEPT: Final = " Accepted and listed; without effect here"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+
+
+class ConfigKind(Enum):
+    """How a config's text is read."""
+
+    BOOLEAN = "boolean"
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    LIST = "list"
+
+
+class ConfigSource(Enum):
+    """Where a value comes from, strongest first."""
+
+    TOPIC = "set on the topic"
+    STATIC_BROKER = "set in the broker's configuration"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDefinition:
+    """One config. ``broker_names`` are what Kafka calls the broker-wide value behind a topic's."""
+
+    name: str
+    kind: ConfigKind
+    default: str
+    documentation: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    broker_names: tuple[str, ...] = ()
+    fixed: bool = False
+
+    def check(self, text: str) -> str:
+        """The text in its plain form; ``INVALID_CONFIG`` that names what is accepted."""
+        plain = text.strip()
+        accepted = False
+        match self.kind:
+            case ConfigKind.BOOLEAN:
+                plain = plain.lower()
+                accepted = plain in ("true", "false")
+            case ConfigKind.INT | ConfigKind.LONG:
+                accepted = _INTEGER.fullmatch(plain) is not None and self._within(int(plain))
+            case ConfigKind.DOUBLE:
+                accepted = self._is_number(plain)
+            case ConfigKind.LIST:
+                items = split_list(plain)
+                plain = ",".join(items)
+                accepted = not self.choices or (bool(items) and all(item in self.choices for item in items))
+            case ConfigKind.STRING:
+                accepted = not self.choices or plain in self.choices
+        if self.fixed:
+            accepted = accepted and plain == self.default
+        if not accepted:
+            raise PenstockError(Reason.INVALID_CONFIG, f"{self.name} cannot be {text!r}: it takes {self.accepts()}.")
+        return plain
+
+    def accepts(self) -> str:
+        """The accepted values, in words."""
+        if self.fixed:
+            return f"{self.default!r} only, for the feature behind it does not exist here"
+        match self.kind:
+            case ConfigKind.BOOLEAN:
+                return "true or false"
+            case ConfigKind.STRING | ConfigKind.LIST if self.choices:
+                wanted = ", ".join(self.choices)
+                return f"one or more of {wanted}" if self.kind is ConfigKind.LIST else f"one of {wanted}"
+            case ConfigKind.LIST:
+                return "texts with commas between them"
+            case ConfigKind.STRING:
+                return "text"
+            case _:
+                what = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
+                low, high = self._bounds()
+                return f"{what} from {low} to {high}"
+
+    def _bounds(self) -> tuple[float, float]:
+        most = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX
+        return (-most if self.low is None else self.low), (most if self.high is None else self.high)
+
+    def _within(self, number: float) -> bool:
+        low, high = self._bounds()
+        return low <= number <= high
+
+    def _is_number(self, text: str) -> bool:
+        try:
+            number = float(text)
+        except ValueError:
+            return False
+        return isfinite(number) and self._within(number)
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a LIST config, without repeats, in their order."""
+    return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+
+
+def _table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
+    table = {definition.name: definition for definition in sorted(definitions, key=lambda one: one.name)}
+    assert len(table) == len(definitions), "a config is defined twice"
+    for definition in definitions:
+        assert definition.check(definition.default) == definition.default
+    return table
+
+
+TOPIC_CONFIGS: Final = _table(
+    ConfigDefinition(
+        "cleanup.policy",
+        ConfigKind.LIST,
+        "delete",
+        "What becomes of old records: 'delete' drops whole segments by retention, 'compact' keeps the last record of each key, both do both.",
+        choices=("compact", "delete"),
+        broker_names=("log.cleanup.policy",),
+    ),
+    ConfigDefinition(
+        "compression.gzip.level",
+        ConfigKind.INT,
+        "-1",
+        "How hard gzip works when compression.type is gzip; -1 is its own default.",
+        low=-1,
+        high=9,
+        broker_names=("compression.gzip.level",),
+    ),
+    ConfigDefinition(
+        "compression.lz4.level",
+        ConfigKind.INT,
+        "9",
+        "How hard lz4 works when compression.type is lz4.",
+        low=1,
+        high=17,
+        broker_names=("compression.lz4.level",),
+    ),
+    ConfigDefinition(
+        "compression.type",
+        ConfigKind.STRING,
+        "producer",
+        "How batches are compressed: 'producer' keeps what the producer chose, 'uncompressed' opens them, a codec's name recompresses them.",
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        broker_names=("compression.type",),
+    ),
+    ConfigDefinition(
+        "compression.zstd.level",
+        ConfigKind.INT,
+        "3",
+        "How hard zstd works when compression.type is zstd.",
+        low=-131072,
+        high=22,
+        broker_names=("compression.zstd.level",),
+    ),
+    ConfigDefinition(
+        "delete.retention.ms",
+        ConfigKind.LONG,
+        str(DAY_MS),
+        "How long compaction keeps a tombstone, so that a slow reader still sees the deletion.",
+        low=0,
+        broker_names=("log.cleaner.delete.retention.ms",),
+    ),
+    ConfigDefinition(
+        "file.delete.delay.ms",
+        ConfigKind.LONG,
+        "60000",
+        "How long the files of a dropped segment stay before they are removed.",
+        low=0,
+        broker_names=("log.segment.delete.delay.ms",),
+    ),
+    ConfigDefinition(
+        "flush.messages",
+        ConfigKind.LONG,
+        str(LONG_MAX),
+        f"Sync after so many records.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
+        low=1,
+        broker_names=("log.flush.interval.messages",),
+    ),
+    ConfigDefinition(
+        "flush.ms",
+        ConfigKind.LONG,
+        str(LONG_MAX),
+        f"Sync after so many milliseconds.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
+        low=0,
+        broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    ),
+    ConfigDefinition(
+        "follower.replication.throttled.replicas",
+        ConfigKind.LIST,
+        "",
+        f"Followers whose copying is slowed down.{_KEPT} while the broker is alone.",
+    ),
+    ConfigDefinition(
+        "index.interval.bytes",
+        ConfigKind.INT,
+        str(limits.INDEX_INTERVAL_BYTES_DEFAULT),
+        "How many bytes of log lie between two entries of an index.",
+        low=0,
+        broker_names=("log.index.interval.bytes",),
+    ),
+    ConfigDefinition(
+        "leader.replication.throttled.replicas",
+        ConfigKind.LIST,
+        "",
+        f"Leaders whose copying is slowed down.{_KEPT} while the broker is alone.",
+    ),
+    ConfigDefinition(
+        "local.retention.bytes",
+        ConfigKind.LONG,
+        "-2",
+        "What tiered storage keeps on the local disk. There is no tiered storage here; retention.bytes decides.",
+        fixed=True,
+        broker_names=("log.local.retention.bytes",),
+    ),
+    ConfigDefinition(
+        "local.retention.ms",
+        ConfigKind.LONG,
+        "-2",
+        "How long tiered storage keeps records on the local disk. There is no tiered storage here; retention.ms decides.",
+        fixed=True,
+        broker_names=("log.local.retention.ms",),
+    ),
+    ConfigDefinition(
+        "max.compaction.lag.ms",
+        ConfigKind.LONG,
+        str(LONG_MAX),
+        "The longest that a record may stay out of compaction.",
+        low=1,
+        broker_names=("log.cleaner.max.compaction.lag.ms",),
+    ),
+    ConfigDefinition(
+        "max.message.bytes",
+        ConfigKind.INT,
+        str(limits.MESSAGE_BYTES_DEFAULT),
+        "The largest batch, as it is sent (compressed or not).",
+        low=0,
+        broker_names=("message.max.bytes",),
+    ),
+    ConfigDefinition(
+        "message.timestamp.after.max.ms",
+        ConfigKind.LONG,
+        "3600000",
+        "How far a record's timestamp may be ahead of the broker's clock.",
+        low=0,
+        broker_names=("log.message.timestamp.after.max.ms",),
+    ),
+    ConfigDefinition(
+        "message.timestamp.before.max.ms",
+        ConfigKind.LONG,
+        str(LONG_MAX),
+        "How far a record's timestamp may be behind the broker's clock.",
+        low=0,
+        broker_names=("log.message.timestamp.before.max.ms",),
+    ),
+    ConfigDefinition(
+        "message.timestamp.type",
+        ConfigKind.STRING,
+        TimestampType.CREATE_TIME.value,
+        "Whose clock a record's timestamp is from: the producer's or the broker's.",
+        choices=tuple(one.value for one in TimestampType),
+        broker_names=("log.message.timestamp.type",),
+    ),
+    ConfigDefinition(
+        "min.cleanable.dirty.ratio",
+        ConfigKind.DOUBLE,
+        "0.5",
+        "How much of the log must be new since the last compaction before the next one is worth it.",
+        low=0,
+        high=1,
+        broker_names=("log.cleaner.min.cleanable.ratio",),
+    ),
+    ConfigDefinition(
+        "min.compaction.lag.ms",
+        ConfigKind.LONG,
+        "0",
+        "The least time that a record stays out of compaction.",
+        low=0,
+        broker_names=("log.cleaner.min.compaction.lag.ms",),
+    ),
+    ConfigDefinition(
+        "min.insync.replicas",
+        ConfigKind.INT,
+        "1",
+        "With acks=all, how many replicas must have a record before it is acknowledged.",
+        low=1,
+        broker_names=("min.insync.replicas",),
+    ),
+    ConfigDefinition(
+        "preallocate",
+        ConfigKind.BOOLEAN,
+        "false",
+        f"Reserve the file of a segment at once.{_KEPT}: files grow as they are written.",
+        broker_names=("log.preallocate",),
+    ),
+    ConfigDefinition(
+        "remote.log.copy.disable",
+        ConfigKind.BOOLEAN,
+        "false",
+        "Stop copying to tiered storage. There is no tiered storage here.",
+        fixed=True,
+    ),
+    ConfigDefinition(
+        "remote.log.delete.on.disable",
+        ConfigKind.BOOLEAN,
+        "false",
+        "Drop what tiered storage holds when it is turned off. There is no tiered storage here.",
+        fixed=True,
+    ),
+    ConfigDefinition(
+        "remote.storage.enable",
+        ConfigKind.BOOLEAN,
+        "false",
+        "Keep old segments in tiered storage. There is no tiered storage here.",
+        fixed=True,
+    ),
+    ConfigDefinition(
+        "retention.bytes",
+        ConfigKind.LONG,
+        str(NO_LIMIT),
+        "How many bytes a partition keeps with cleanup.policy=delete; -1 is no limit.",
+        low=NO_LIMIT,
+        broker_names=("log.retention.bytes",),
+    ),
+    ConfigDefinition(
+        "retention.ms",
+        ConfigKind.LONG,
+        str(7 * DAY_MS),
+        "How long records are kept with cleanup.policy=delete; -1 is for ever.",
+        low=NO_LIMIT,
+        broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ),
+    ConfigDefinition(
+        "segment.bytes",
+        ConfigKind.INT,
+        str(limits.SEGMENT_BYTES_DEFAULT),
+        "The size at which a new segment file is begun. Retention and compaction work on whole segments.",
+        low=limits.SEGMENT_BYTES_MIN,
+        high=limits.SEGMENT_BYTES_MAX,
+        broker_names=("log.segment.bytes",),
+    ),
+    ConfigDefinition(
+        "segment.index.bytes",
+        ConfigKind.INT,
+        "10485760",
+        f"The largest size of an index file.{_KEPT}: an index grows with its segment.",
+        low=4,
+        broker_names=("log.index.size.max.bytes",),
+    ),
+    ConfigDefinition(
+        "segment.jitter.ms",
+        ConfigKind.LONG,
+        "0",
+        f"The most by which segment.ms is shortened at random.{_KEPT}.",
+        low=0,
+        broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ),
+    ConfigDefinition(
+        "segment.ms",
+        ConfigKind.LONG,
+        str(7 * DAY_MS),
+        "The age at which a new segment file is begun, so that old records can be dropped or compacted.",
+        low=1,
+        broker_names=("log.roll.ms", "log.roll.hours"),
+    ),
+    ConfigDefinition(
+        "unclean.leader.election.enable",
+        ConfigKind.BOOLEAN,
+        "false",
+        f"Let a replica lead that may miss acknowledged records.{_KEPT} while the broker is alone.",
+        broker_names=("unclean.leader.election.enable",),
+    ),
+)

@@ -1,0 +1,236 @@
+"""A topic's settings: from Kafka's texts to typed values, and how they change.
+
+A value is the topic's own override, else the broker's configuration (``[topic_defaults]``), else the default of
+:data:`~penstock.core.config_table.TOPIC_CONFIGS`. Overrides are kept as text, in their plain form, only where they were set.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self
+
+from penstock.core.config_table import TOPIC_CONFIGS, ConfigDefinition, ConfigKind, ConfigSource, split_list
+from penstock.errors import PenstockError, Reason
+from penstock.log.config import CleanupPolicy, LogConfig
+from penstock.records.batch import Compression
+from penstock.types import TimestampType
+
+_COMPRESSIONS: Final[Mapping[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings that something acts on. -1 in a retention means no limit."""
+
+    cleanup: frozenset[CleanupPolicy]
+    compression: Compression | None
+    """What batches are recompressed to; None keeps the producer's choice."""
+    compression_level: int | None
+    """None is the codec's own default."""
+    retention_ms: int
+    retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+    file_delete_delay_ms: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    min_insync_replicas: int
+    timestamp_type: TimestampType
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Self:
+        """The values that hold for a topic. Both mappings went through :func:`check_configs`."""
+
+        def text(name: str) -> str:
+            value = overrides.get(name)
+            return value if value is not None else defaults.get(name, TOPIC_CONFIGS[name].default)
+
+        def number(name: str) -> int:
+            return int(text(name))
+
+        compression = _COMPRESSIONS[text("compression.type")]
+        level = None
+        if compression in (Compression.GZIP, Compression.LZ4, Compression.ZSTD):
+            level = number(f"compression.{compression.name.lower()}.level")
+        return cls(
+            cleanup=frozenset(CleanupPolicy(item) for item in split_list(text("cleanup.policy"))),
+            compression=compression,
+            compression_level=None if compression is Compression.GZIP and level == -1 else level,
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            segment_bytes=number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            index_interval_bytes=number("index.interval.bytes"),
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=number("max.compaction.lag.ms"),
+            max_message_bytes=number("max.message.bytes"),
+            min_insync_replicas=number("min.insync.replicas"),
+            timestamp_type=TimestampType(text("message.timestamp.type")),
+            timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+        )
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether every record needs a key."""
+        return CleanupPolicy.COMPACT in self.cleanup
+
+    def log_config(self) -> LogConfig:
+        """What the logs of the topic's partitions go by."""
+        return LogConfig(
+            segment_bytes=self.segment_bytes,
+            segment_ms=self.segment_ms,
+            index_interval_bytes=self.index_interval_bytes,
+            retention_ms=self.retention_ms,
+            retention_bytes=self.retention_bytes,
+            cleanup=self.cleanup,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
+            file_delete_delay_ms=self.file_delete_delay_ms,
+        )
+
+
+def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """The values in their plain form. ``INVALID_CONFIG`` names the first that is unknown or cannot be.
+
+    ``defaults`` are the broker's; the values are checked against each other with these behind them.
+    """
+    plain = {name: _definition(name).check(value) for name, value in values.items()}
+    config = TopicConfig.resolve(plain, defaults)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be above max.compaction.lag.ms "
+            f"({config.max_compaction_lag_ms}).",
+        )
+    return plain
+
+
+def _definition(name: str) -> ConfigDefinition:
+    definition = TOPIC_CONFIGS.get(name)
+    if definition is None:
+        raise PenstockError(
+            Reason.INVALID_CONFIG, f"There is no topic config {name!r}. Ask for the topic's configs to see their names."
+        )
+    return definition
+
+
+class ChangeKind(Enum):
+    """What a change does to one config."""
+
+    SET = "set"
+    DELETE = "delete"
+    APPEND = "append"
+    SUBTRACT = "subtract"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A change of one config of a topic; ``value`` is not read by DELETE."""
+
+    name: str
+    kind: ChangeKind
+    value: str | None = None
+
+
+def apply_changes(
+    overrides: Mapping[str, str], defaults: Mapping[str, str], changes: Sequence[ConfigChange]
+) -> dict[str, str]:
+    """The overrides after all changes, checked as a whole. Nothing is changed when one of them cannot be."""
+    result = dict(overrides)
+    seen: set[str] = set()
+    for change in changes:
+        if change.name in seen:
+            raise PenstockError(Reason.INVALID_REQUEST, f"{change.name} is changed twice in one request. Name it once.")
+        seen.add(change.name)
+        definition = _definition(change.name)
+        if change.kind is ChangeKind.DELETE:
+            result.pop(change.name, None)
+            continue
+        if change.value is None:
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{change.name} needs a value. Delete the config to go back to its default."
+            )
+        if change.kind is ChangeKind.SET:
+            result[change.name] = change.value
+        else:
+            current = result.get(change.name, defaults.get(change.name, definition.default))
+            result[change.name] = _changed_list(definition, current, change.kind, change.value)
+    return check_configs(result, defaults)
+
+
+def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, value: str) -> str:
+    if definition.kind is not ConfigKind.LIST:
+        raise PenstockError(
+            Reason.INVALID_CONFIG, f"{definition.name} is not a list: {kind.value} does not work on it. Set it instead."
+        )
+    items, given = split_list(current), split_list(value)
+    if kind is ChangeKind.APPEND:
+        return ",".join([*items, *(item for item in given if item not in items)])
+    return ",".join(item for item in items if item not in given)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places a value could come from, strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A config with the value that holds and everything behind it; the first synonym is the one that holds."""
+
+    name: str
+    kind: ConfigKind
+    value: str
+    source: ConfigSource
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+    read_only: bool = False
+
+
+def describe_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> list[ConfigValue]:
+    """Every topic config, with its value and where that comes from, by name."""
+    return [
+        _describe(definition, overrides.get(name), defaults.get(name)) for name, definition in TOPIC_CONFIGS.items()
+    ]
+
+
+def _describe(definition: ConfigDefinition, override: str | None, broker_value: str | None) -> ConfigValue:
+    broker_name = definition.broker_names[0] if definition.broker_names else definition.name
+    synonyms: list[ConfigSynonym] = []
+    if override is not None:
+        synonyms.append(ConfigSynonym(definition.name, override, ConfigSource.TOPIC))
+    if broker_value is not None:
+        synonyms.append(ConfigSynonym(broker_name, broker_value, ConfigSource.STATIC_BROKER))
+    synonyms.append(ConfigSynonym(broker_name, definition.default, ConfigSource.DEFAULT))
+    return ConfigValue(
+        definition.name,
+        definition.kind,
+        synonyms[0].value,
+        synonyms[0].source,
+        definition.documentation,
+        tuple(synonyms),
+        read_only=definition.fixed,
+    )

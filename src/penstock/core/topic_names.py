@@ -1,0 +1,37 @@
+"""Which names a topic may have."""
+
+import re
+from typing import Final
+
+from penstock.errors import PenstockError, Reason
+from penstock.limits import TOPIC_NAME_CHARS_MAX
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+"""Groups and their committed offsets."""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC})
+"""Topics that the broker makes for itself; users may read them, and neither make nor delete them."""
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+def check_topic_name(name: str) -> None:
+    """``INVALID_TOPIC`` unless a topic may have the name."""
+    if not name:
+        wrong = "is empty"
+    elif name in (".", ".."):
+        wrong = "is a name that file systems keep for themselves"
+    elif len(name) > TOPIC_NAME_CHARS_MAX:
+        wrong = f"has {len(name)} characters, and {TOPIC_NAME_CHARS_MAX} is the most"
+    elif _NAME.fullmatch(name) is None:
+        wrong = "has a character other than ASCII letters, digits, '.', '_' and '-'"
+    else:
+        return
+    # Whatever was sent, the answer stays short and printable.
+    shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
+    raise PenstockError(Reason.INVALID_TOPIC, f"The topic name {shown} {wrong}. Choose another name.")
+
+
+def collision_key(name: str) -> str:
+    """Equal for two names that metrics cannot tell apart, where '.' turns into '_'. Only one of them may exist."""
+    return name.replace(".", "_")

@@ -1,0 +1,117 @@
+"""How topics and partitions lie in the metadata store: JSON under ``topics/<name>`` and ``p/<topic id>/<partition>``.
+
+``topics/<name>``: ``{"id", "partitions", "replication_factor", "created_ms", "updated_ms", "internal", "config": {...}}``
+
+``p/<id>/<n>``: ``{"leader", "leader_node_epoch", "leader_epoch", "isr": [[node, node epoch], ...], "elr", "replicas", "adding",
+"removing"}``
+
+Unknown fields are kept out of the way of older readers by being optional: a field is added with a default, never changed.
+"""
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.port import Entry
+from penstock.types import TopicId
+
+TOPICS_PREFIX: Final = "topics/"
+PARTITIONS_PREFIX: Final = "p/"
+LEADER_EPOCH_FIRST: Final = 0
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """The value under ``topics/<name>``."""
+
+    id: UUID
+    partitions: int
+    replication_factor: int
+    created_ms: int
+    updated_ms: int
+    internal: bool = False
+    config: dict[str, str] = {}
+
+
+class PartitionRecord(msgspec.Struct, frozen=True):
+    """The value under ``p/<id>/<n>``: who has the partition and who leads it."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[tuple[int, int], ...]
+    """Node and node epoch of each replica in sync."""
+    leader_node_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def in_sync(self) -> tuple[int, ...]:
+        """The nodes in sync."""
+        return tuple(node for node, _ in self.isr)
+
+
+def alone(node_id: int) -> PartitionRecord:
+    """A partition of a broker that is alone: it has it and leads it."""
+    return PartitionRecord(
+        leader=node_id, leader_epoch=LEADER_EPOCH_FIRST, replicas=(node_id,), isr=((node_id, 0),), leader_node_epoch=0
+    )
+
+
+def topic_key(name: str) -> str:
+    """Where a topic's record is."""
+    return TOPICS_PREFIX + name
+
+
+def partition_key(topic_id: TopicId, index: int) -> str:
+    """Where a partition's record is."""
+    return f"{PARTITIONS_PREFIX}{topic_id.hex}/{index}"
+
+
+def topic_of_key(key: str) -> str:
+    """The name in a topic's key."""
+    return key.removeprefix(TOPICS_PREFIX)
+
+
+def partition_of_key(key: str) -> tuple[TopicId, int]:
+    """The topic and the number in a partition's key."""
+    try:
+        _, topic_id, index = key.split("/")
+        return UUID(hex=topic_id), int(index)
+    except ValueError:
+        raise _damaged(key) from None
+
+
+_encoder: Final = msgspec.json.Encoder()
+_topic_decoder: Final = msgspec.json.Decoder(TopicRecord)
+_partition_decoder: Final = msgspec.json.Decoder(PartitionRecord)
+
+
+def encode(record: TopicRecord | PartitionRecord) -> bytes:
+    """The record as the store keeps it."""
+    return _encoder.encode(record)
+
+
+def decode_topic(entry: Entry) -> TopicRecord:
+    """``STORAGE_ERROR`` when the entry is not what was written."""
+    try:
+        return _topic_decoder.decode(entry.value)
+    except msgspec.DecodeError:
+        raise _damaged(entry.key) from None
+
+
+def decode_partition(key: str, value: bytes) -> PartitionRecord:
+    """``STORAGE_ERROR`` when the value is not what was written."""
+    try:
+        return _partition_decoder.decode(value)
+    except msgspec.DecodeError:
+        raise _damaged(key) from None
+
+
+def _damaged(key: str) -> PenstockError:
+    return PenstockError(
+        Reason.STORAGE_ERROR,
+        f"The entry {key!r} of the metadata store cannot be read. Restore the store from a backup.",
+    )

@@ -1,0 +1,343 @@
+"""The rules by which topics are made, changed and deleted. :class:`~penstock.core.topic_image.TopicImage` is what is read.
+
+Every change is one transaction of the metadata store that names the revision it goes by, so of two that meet, one wins and
+the other sees it. A method returns after its own change is in the image.
+
+Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
+that run at the same time: what a call is about to make is reserved before it first waits.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from penstock.core.topic_config import ConfigChange, apply_changes, check_configs
+from penstock.core.topic_image import Topic, TopicImage
+from penstock.core.topic_names import INTERNAL_TOPICS, check_topic_name, collision_key
+from penstock.core.topic_records import TopicRecord, alone, decode_topic, encode, partition_key, topic_key
+from penstock.errors import PenstockError, Reason
+from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
+from penstock.metadata.port import Compare, Delete, MetadataStore, Operation, Put
+from penstock.ports import Clock, Entropy
+from penstock.types import NodeId
+
+__all__ = ["UNSET", "NewTopic", "Topic", "TopicDefaults", "Topics"]
+
+UNSET: Final = -1
+"""A number that the caller leaves to the broker's configuration."""
+
+_ATTEMPTS_MAX: Final = 10
+"""How often a change is tried again because somebody else changed the topic in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """What is asked for. With ``assignments`` (partition -> nodes) both numbers stay unset."""
+
+    name: str
+    partition_count: int = UNSET
+    replication_factor: int = UNSET
+    configs: Mapping[str, str | None] = field(default_factory=dict, hash=False)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDefaults:
+    """The broker's configuration, for what a new topic leaves unset. ``configs`` went through ``check_configs``."""
+
+    partition_count: int = 1
+    replication_factor: int = 1
+    configs: Mapping[str, str] = field(default_factory=dict, hash=False)
+    topics_max: int = TOPICS_MAX
+    partitions_max: int = PARTITIONS_MAX
+
+
+class Topics(TopicImage):
+    """The topics of the cluster, and the way to change them. Hooks are called once a change is in the image."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        clock: Clock,
+        entropy: Entropy,
+        node_id: NodeId,
+        defaults: TopicDefaults | None = None,
+    ) -> None:
+        self.defaults: Final = defaults or TopicDefaults()
+        super().__init__(store, self.defaults.configs)
+        self._clock = clock
+        self._entropy = entropy
+        self._node_id = node_id
+        self._creating: dict[str, str] = {}
+        self._reserved_partitions = 0
+
+    async def create(
+        self, new: NewTopic, *, exist_ok: bool = False, validate_only: bool = False, internal: bool = False
+    ) -> Topic:
+        """Make a topic. With ``exist_ok`` a topic that has all that is asked for already is given back as it is.
+
+        ``internal`` is for the broker's own topics; a user may not take their names.
+        """
+        check_topic_name(new.name)
+        if new.name in INTERNAL_TOPICS and not internal:
+            raise PenstockError(
+                Reason.INVALID_TOPIC,
+                f"{new.name} is the broker's own topic, made when it is needed. Choose another name.",
+            )
+        existing = self.get(new.name)
+        if existing is not None:
+            return self._existing(existing, new, exist_ok=exist_ok)
+        self._check_collision(new.name)
+        count = self._check_counts(new)
+        overrides = self._check_overrides(new)
+        if len(self) + len(self._creating) >= self.defaults.topics_max:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION, f"There are {len(self)} topics, which is the most. Delete some first."
+            )
+        self._check_room(count)
+        now_ms = self._clock.now_ms()
+        record = TopicRecord(self._entropy.uuid(), count, 1, now_ms, now_ms, internal, overrides)
+        topic = self.topic_from(new.name, record)
+        if validate_only:
+            return topic
+        if not await self._make(topic, record):
+            winner = await self._store.get(topic_key(new.name))
+            if winner is None:
+                raise _changed_meanwhile(new.name)
+            return self._existing(self.topic_from(new.name, decode_topic(winner)), new, exist_ok=exist_ok)
+        return topic
+
+    async def delete(self, name: str, *, internal: bool = False) -> Topic:
+        """Delete a topic and everything about it; gives back what it was."""
+        topic = self.require(name)
+        if topic.internal and not internal:
+            raise PenstockError(Reason.INVALID_REQUEST, f"{name} is the broker's own topic and cannot be deleted.")
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._store.get(topic_key(name))
+            record = None if entry is None else decode_topic(entry)
+            if entry is None or record is None or record.id != topic.topic_id:
+                break
+            operations: list[Operation] = [Delete(topic_key(name))]
+            operations += (Delete(partition_key(topic.topic_id, index)) for index in range(record.partitions))
+            if (await self._store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], operations)).succeeded:
+                return topic
+        else:
+            raise _changed_meanwhile(name)
+        raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} was deleted by somebody else meanwhile.")
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> Topic:
+        """Let a topic have ``count`` partitions, which must be more than now. ``assignments`` are the nodes of each new one."""
+        topic = self.require(name)
+        if topic.internal and not internal:
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{name} is the broker's own topic: its number of partitions is fixed."
+            )
+
+        def grow(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
+            self._check_growth(name, record.partitions, count, assignments)
+            grown = _replaced(record, partitions=count, updated_ms=self._clock.now_ms())
+            value = encode(alone(self._node_id))
+            return grown, [Put(partition_key(record.id, index), value) for index in range(record.partitions, count)]
+
+        reserved = max(0, count - topic.partition_count)
+        self._check_growth(name, topic.partition_count, count, assignments)
+        self._check_room(reserved)
+        if validate_only:
+            return topic
+        self._reserved_partitions += reserved
+        try:
+            return await self._change(topic, grow)
+        finally:
+            self._reserved_partitions -= reserved
+
+    async def alter(self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> Topic:
+        """Change some configs of a topic: all of them, or none when one cannot be."""
+        topic = self.require(name)
+
+        def alter(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
+            overrides = apply_changes(record.config, self.defaults.configs, changes)
+            return self._with_overrides(record, overrides), []
+
+        apply_changes(topic.overrides, self.defaults.configs, changes)
+        return topic if validate_only else await self._change(topic, alter)
+
+    async def replace_configs(
+        self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> Topic:
+        """Let a topic have these overrides and no others."""
+        topic = self.require(name)
+        checked = check_configs(_without_nulls(overrides), self.defaults.configs)
+        if validate_only:
+            return topic
+        return await self._change(topic, lambda record: (self._with_overrides(record, checked), []))
+
+    # The rules.
+
+    def _existing(self, topic: Topic, new: NewTopic, *, exist_ok: bool) -> Topic:
+        if not exist_ok:
+            raise PenstockError(Reason.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists.")
+        wrong = [
+            f"{asked} {what} were asked for and it has {has}"
+            for what, asked, has in (
+                ("partitions", new.partition_count, topic.partition_count),
+                ("replicas", new.replication_factor, topic.replication_factor),
+            )
+            if asked not in (UNSET, has)
+        ]
+        # What holds is compared, not where it comes from: a default that is asked for by its value is no difference.
+        checked = self._check_overrides(new)
+        if self.config_from({**topic.overrides, **checked}) != topic.config:
+            wrong.append("its configs differ")
+        if wrong:
+            raise PenstockError(
+                Reason.TOPIC_ALREADY_EXISTS,
+                f"Topic {topic.name} already exists with other settings: {', '.join(wrong)}. Nothing was changed.",
+            )
+        return topic
+
+    def _check_collision(self, name: str) -> None:
+        other = self.colliding(name) or self._creating.get(collision_key(name))
+        if other is not None and other != name:
+            raise PenstockError(
+                Reason.INVALID_TOPIC,
+                f"Topic {name} collides with topic {other}: '.' and '_' count as the same. Choose another name.",
+            )
+
+    def _check_counts(self, new: NewTopic) -> int:
+        if new.assignments:
+            if new.partition_count != UNSET or new.replication_factor != UNSET:
+                raise PenstockError(
+                    Reason.INVALID_REQUEST,
+                    "Give either the replicas of each partition or the two numbers, and -1 for both numbers otherwise.",
+                )
+            count = len(new.assignments)
+            if sorted(new.assignments) != list(range(count)):
+                raise PenstockError(
+                    Reason.INVALID_REPLICA_ASSIGNMENT,
+                    "The partitions of an assignment must be 0, 1, 2 and so on, with none left out.",
+                )
+            self._check_replicas(new.assignments[index] for index in range(count))
+        else:
+            count = self.defaults.partition_count if new.partition_count == UNSET else new.partition_count
+            replicas = self.defaults.replication_factor if new.replication_factor == UNSET else new.replication_factor
+            if replicas != 1:
+                raise PenstockError(
+                    Reason.INVALID_REPLICATION_FACTOR,
+                    f"The replication factor cannot be {replicas}: this broker is alone. Use 1, or -1 for the default.",
+                )
+        if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+            raise PenstockError(
+                Reason.INVALID_PARTITIONS,
+                f"A topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}. Use -1 for the default number.",
+            )
+        return count
+
+    def _check_replicas(self, assignments: Iterable[Sequence[int]]) -> None:
+        for nodes in assignments:
+            if list(nodes) != [self._node_id]:
+                raise PenstockError(
+                    Reason.INVALID_REPLICA_ASSIGNMENT,
+                    f"A partition cannot be assigned to {list(nodes)}: this broker, {self._node_id}, is alone.",
+                )
+
+    def _check_overrides(self, new: NewTopic) -> dict[str, str]:
+        return check_configs(_without_nulls(new.configs), self.defaults.configs)
+
+    def _check_room(self, count: int) -> None:
+        used = self.partition_count + self._reserved_partitions
+        if used + count > self.defaults.partitions_max:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION,
+                f"{count} more partitions would be too many: there are {used}, and {self.defaults.partitions_max} is the most. "
+                "Delete topics or ask for fewer.",
+            )
+
+    def _check_growth(self, name: str, now: int, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
+        if count <= now:
+            raise PenstockError(
+                Reason.INVALID_PARTITIONS,
+                f"Topic {name} has {now} partitions, and {count} is not more. Ask for more than {now}.",
+            )
+        if count > PARTITIONS_PER_TOPIC_MAX:
+            raise PenstockError(
+                Reason.INVALID_PARTITIONS,
+                f"A topic has at the most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}.",
+            )
+        if assignments is not None:
+            if len(assignments) != count - now:
+                raise PenstockError(
+                    Reason.INVALID_REPLICA_ASSIGNMENT,
+                    f"{count - now} partitions would be added, but {len(assignments)} assignments are given. Give one for each.",
+                )
+            self._check_replicas(assignments)
+
+    # How a change gets into the store.
+
+    async def _make(self, topic: Topic, record: TopicRecord) -> bool:
+        key = collision_key(topic.name)
+        reserves_name = key not in self._creating
+        if reserves_name:
+            self._creating[key] = topic.name
+        self._reserved_partitions += topic.partition_count
+        try:
+            value = encode(alone(self._node_id))
+            operations: list[Operation] = [Put(topic_key(topic.name), encode(record))]
+            operations += (Put(partition_key(record.id, index), value) for index in range(record.partitions))
+            return (await self._store.txn([Compare(topic_key(topic.name), create_revision=0)], operations)).succeeded
+        finally:
+            self._reserved_partitions -= topic.partition_count
+            if reserves_name:
+                del self._creating[key]
+
+    async def _change(
+        self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
+    ) -> Topic:
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._store.get(topic_key(topic.name))
+            record = None if entry is None else decode_topic(entry)
+            if entry is None or record is None or record.id != topic.topic_id:
+                raise PenstockError(
+                    Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name} was deleted by somebody else meanwhile."
+                )
+            changed, operations = change(record)
+            if changed == record:
+                return topic
+            compares = [Compare(entry.key, mod_revision=entry.mod_revision)]
+            if (await self._store.txn(compares, [*operations, Put(entry.key, encode(changed))])).succeeded:
+                return self.topic_from(topic.name, changed)
+        raise _changed_meanwhile(topic.name)
+
+    def _with_overrides(self, record: TopicRecord, overrides: dict[str, str]) -> TopicRecord:
+        if overrides == record.config:
+            return record
+        return _replaced(record, config=overrides, updated_ms=self._clock.now_ms())
+
+
+def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    given = {name: value for name, value in configs.items() if value is not None}
+    if len(given) < len(configs):
+        missing = next(name for name, value in configs.items() if value is None)
+        raise PenstockError(
+            Reason.INVALID_CONFIG, f"{missing} needs a value. Leave the config out to have its default."
+        )
+    return given
+
+
+def _replaced(record: TopicRecord, **changes: object) -> TopicRecord:
+    return msgspec.structs.replace(record, **changes)
+
+
+def _changed_meanwhile(name: str) -> PenstockError:
+    return PenstockError(
+        Reason.REQUEST_TIMED_OUT, f"Topic {name} kept being changed by somebody else meanwhile. Try again."
+    )
