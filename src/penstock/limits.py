@@ -59,6 +59,10 @@ INDEX_INTERVAL_BYTES_DEFAULT = 4096
 APPEND_GATHER_BYTES_MAX = 64 * KIB
 """Batches up to this size are gathered until the end of the loop's turn; larger ones are written at once."""
 
+COMPACTION_KEYS_MAX = 500_000
+"""Keys that one run of compaction keeps in mind, at some 150 bytes each; more of them take more runs."""
+COMPACTION_READ_BYTES = 1 * MIB
+
 METADATA_KEY_BYTES_MAX = 1 * KIB
 METADATA_VALUE_BYTES_MAX = 1 * MIB
 """Below what etcd takes in one request (1.5 MiB)."""
