@@ -1,0 +1,1 @@
+"""What several suites share: waiting with a deadline, and running real clients."""
