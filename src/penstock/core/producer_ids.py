@@ -29,7 +29,7 @@ class ProducerIds:
         self._store = store
         self._ids: deque[int] = deque()
 
-    async def next(self) -> int:
+    async def next_id(self) -> int:
         """An id that nobody ever had."""
         while not self._ids:
             first = await self._take_block()

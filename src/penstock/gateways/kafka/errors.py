@@ -1,0 +1,78 @@
+"""What Kafka calls each reason for a refusal. Numbers, because the wire carries numbers; the names are beside them.
+
+Where Kafka has no code of its own, the nearest one is chosen by what clients do with it: retry, refresh, or give up.
+"""
+
+from typing import Final
+
+from penstock.errors import PenstockError, Reason
+
+NONE: Final = 0
+
+CODES: Final[dict[Reason, int]] = {
+    Reason.UNKNOWN: -1,  # UNKNOWN_SERVER_ERROR
+    Reason.OFFSET_OUT_OF_RANGE: 1,
+    Reason.CORRUPT_RECORDS: 2,  # CORRUPT_MESSAGE
+    Reason.UNKNOWN_TOPIC_OR_PARTITION: 3,
+    Reason.LEADER_NOT_AVAILABLE: 5,
+    Reason.NOT_LEADER_OR_FOLLOWER: 6,
+    # Clients look for another leader and try again; that is the broker after its restart.
+    Reason.SHUTTING_DOWN: 6,  # NOT_LEADER_OR_FOLLOWER
+    Reason.REQUEST_TIMED_OUT: 7,
+    Reason.RECORDS_TOO_LARGE: 10,  # MESSAGE_TOO_LARGE
+    Reason.OFFSET_METADATA_TOO_LARGE: 12,
+    Reason.COORDINATOR_LOAD_IN_PROGRESS: 14,
+    Reason.COORDINATOR_NOT_AVAILABLE: 15,
+    Reason.NOT_COORDINATOR: 16,
+    Reason.INVALID_TOPIC: 17,  # INVALID_TOPIC_EXCEPTION
+    Reason.RECORD_LIST_TOO_LARGE: 18,
+    Reason.NOT_ENOUGH_REPLICAS: 19,
+    Reason.INVALID_REQUIRED_ACKS: 21,
+    Reason.ILLEGAL_GENERATION: 22,
+    Reason.INCONSISTENT_GROUP_PROTOCOL: 23,
+    Reason.INVALID_GROUP_ID: 24,
+    Reason.UNKNOWN_MEMBER_ID: 25,
+    Reason.INVALID_SESSION_TIMEOUT: 26,
+    Reason.REBALANCE_IN_PROGRESS: 27,
+    Reason.INVALID_COMMIT_OFFSET_SIZE: 28,
+    Reason.CLUSTER_AUTHORIZATION_FAILED: 31,
+    Reason.INVALID_TIMESTAMP: 32,
+    Reason.UNSUPPORTED_VERSION: 35,
+    Reason.TOPIC_ALREADY_EXISTS: 36,
+    Reason.INVALID_PARTITIONS: 37,
+    Reason.INVALID_REPLICATION_FACTOR: 38,
+    Reason.INVALID_REPLICA_ASSIGNMENT: 39,
+    Reason.INVALID_CONFIG: 40,
+    Reason.NOT_CONTROLLER: 41,
+    Reason.INVALID_REQUEST: 42,
+    Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT: 43,
+    Reason.POLICY_VIOLATION: 44,
+    Reason.OUT_OF_ORDER_SEQUENCE: 45,  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    Reason.DUPLICATE_SEQUENCE: 46,  # DUPLICATE_SEQUENCE_NUMBER
+    Reason.INVALID_PRODUCER_EPOCH: 47,
+    # The one code on which every client gives up at once; on the others some retry until their time is up.
+    Reason.TRANSACTIONS_NOT_SUPPORTED: 53,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    Reason.SECURITY_DISABLED: 54,
+    Reason.STORAGE_ERROR: 56,  # KAFKA_STORAGE_ERROR
+    Reason.UNKNOWN_PRODUCER_ID: 59,
+    Reason.NON_EMPTY_GROUP: 68,
+    Reason.GROUP_ID_NOT_FOUND: 69,
+    Reason.FETCH_SESSION_ID_NOT_FOUND: 70,
+    Reason.INVALID_FETCH_SESSION_EPOCH: 71,
+    Reason.FENCED_LEADER_EPOCH: 74,
+    Reason.UNKNOWN_LEADER_EPOCH: 75,
+    Reason.UNSUPPORTED_COMPRESSION_TYPE: 76,
+    Reason.MEMBER_ID_REQUIRED: 79,
+    Reason.GROUP_MAX_SIZE_REACHED: 81,
+    Reason.FENCED_INSTANCE_ID: 82,
+    Reason.GROUP_SUBSCRIBED_TO_TOPIC: 86,
+    Reason.INVALID_RECORD: 87,
+    Reason.UNKNOWN_TOPIC_ID: 100,
+    Reason.INCONSISTENT_TOPIC_ID: 103,
+    Reason.FETCH_SESSION_TOPIC_ID_ERROR: 106,
+}
+
+
+def code_of(error: PenstockError) -> int:
+    """The code that goes into an answer."""
+    return CODES[error.reason]

@@ -1,0 +1,29 @@
+"""Kafka's numbers for our reasons, held against the names that another implementation gives them."""
+
+import pytest
+from kio.static.constants import ErrorCode
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.errors import CODES, code_of
+
+NAMED_OTHERWISE = {
+    Reason.UNKNOWN: "unknown_server_error",
+    Reason.CORRUPT_RECORDS: "corrupt_message",
+    Reason.SHUTTING_DOWN: "not_leader_or_follower",
+    Reason.RECORDS_TOO_LARGE: "message_too_large",
+    Reason.INVALID_TOPIC: "invalid_topic_exception",
+    Reason.OUT_OF_ORDER_SEQUENCE: "out_of_order_sequence_number",
+    Reason.DUPLICATE_SEQUENCE: "duplicate_sequence_number",
+    Reason.TRANSACTIONS_NOT_SUPPORTED: "transactional_id_authorization_failed",
+    Reason.STORAGE_ERROR: "kafka_storage_error",
+}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_the_code_of_its_name(reason: Reason) -> None:
+    name = NAMED_OTHERWISE.get(reason, reason.name.lower())
+    assert ErrorCode[name].value == code_of(PenstockError(reason))
+
+
+def test_no_code_stands_for_success() -> None:
+    assert 0 not in CODES.values()
