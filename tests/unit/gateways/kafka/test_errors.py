@@ -1,7 +1,7 @@
 """Kafka's numbers for our reasons, held against the names that another implementation gives them."""
 
 import pytest
-from kio.static.constants import ErrorCode
+from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES, code_of
