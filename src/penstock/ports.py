@@ -82,8 +82,10 @@ class Disk(Protocol):
         """Names in a directory, sorted; empty when the directory is absent."""
         ...
 
-    def make_dirs(self, path: str) -> None:
-        """Make a directory and its parents, each synced into its parent; fine when it is there."""
+    def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
+        """Make a directory and its parents; fine when it is there. Returns the directories that got a new name in them,
+        synced unless ``sync`` is false (then the caller syncs them, off the event loop).
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -140,6 +142,18 @@ class Flusher(Protocol):
 
     def dirty(self, target: Flushable) -> None:
         """``target`` has appended bytes; its turn comes at the end of this turn of the loop. Cheap; call it on every append."""
+        ...
+
+
+class EndOfTurn(Protocol):
+    """The end of the event loop's turn, when everything that came in it has been applied."""
+
+    def look(self, action: Callable[[], None]) -> None:
+        """Call ``action`` once the appends of this turn are written: a reader wants to see them."""
+        ...
+
+    def send(self, action: Callable[[], None]) -> None:
+        """Call ``action`` last of all: a connection has answers."""
         ...
 
 

@@ -1,0 +1,229 @@
+"""Where to begin looking in a segment: by offset, and by time.
+
+Both are rows of fixed size in rising order, one for about every ``index_interval_bytes`` of batches, big-endian:
+
+* ``.index``: offset relative to the segment's base (4 bytes), position of the batch that starts with this offset (4);
+* ``.timeindex``: timestamp in ms (8), relative offset of a batch (4): up to and including this batch nothing is later than
+  the timestamp. A row is added only when the timestamp rose, so the last row of a closed segment has its greatest one.
+
+Invariant: rows are hints. Whoever follows one checks that a batch with that offset stands there, a missing row costs a longer
+walk, and both files can be made again from the log. So they are written lazily and never synced.
+
+Rows of the active segment gather in memory until :meth:`Index.flush`. Of rows in the file only the block looked at last is
+kept in memory, so memory does not grow with the data.
+"""
+
+import sys
+from array import array
+from bisect import bisect_right
+from struct import Struct
+from typing import Final
+
+from penstock.ports import Disk
+
+BLOCK_ROWS: Final = 512
+"""Rows read at once: 2 MiB worth of batches at the usual interval."""
+TAIL_ROWS_KEPT: Final = 512
+"""Rows that stay in memory after a flush, because readers are mostly near the end."""
+RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+
+assert array("I").itemsize == 4
+
+Row = tuple[int, int]
+
+
+class Index:
+    """Rows of (key, value), both rising. See :class:`OffsetIndex` and :class:`TimeIndex` for what they mean."""
+
+    __slots__ = ("_block_at", "_block_keys", "_block_values", "_disk", "_first", "_flushed", "_keys", "_values", "path")
+
+    _row: Struct
+    _key_type: str
+
+    def __init__(self, disk: Disk, path: str, row_count: int) -> None:
+        """``row_count`` rows of the file are to be believed; 0 for a new one."""
+        self._disk = disk
+        self.path = path
+        self._flushed = row_count
+        # Rows from number _first on are in memory.
+        self._first = row_count
+        self._keys = array(self._key_type)
+        self._values = array("I")
+        self._block_at = -1
+        self._block_keys = self._keys
+        self._block_values = self._values
+
+    @classmethod
+    def rows_in(cls, disk: Disk, path: str) -> int:
+        """How many whole rows a file has; 0 when it is absent."""
+        return disk.size(path) // cls._row.size if disk.exists(path) else 0
+
+    def __len__(self) -> int:
+        return self._first + len(self._keys)
+
+    @property
+    def unflushed_rows(self) -> int:
+        """Rows in memory that are not in the file."""
+        return self._first + len(self._keys) - self._flushed
+
+    def add(self, key: int, value: int) -> None:
+        """A new last row."""
+        self._keys.append(key)
+        self._values.append(value)
+
+    def last(self) -> Row | None:
+        """The last row."""
+        if self._keys:
+            return self._keys[-1], self._values[-1]
+        return self._read_row(self._first - 1) if self._first else None
+
+    def row(self, number: int) -> Row:
+        """The row with this number."""
+        if number >= self._first:
+            return self._keys[number - self._first], self._values[number - self._first]
+        return self._read_row(number)
+
+    def floor(self, key: int) -> Row | None:
+        """The last row whose key is not above ``key``."""
+        keys = self._keys
+        if keys and keys[0] <= key:
+            at = bisect_right(keys, key) - 1
+            return keys[at], self._values[at]
+        at = self._find_block(key, 0)
+        if at < 0:
+            return None
+        at = bisect_right(self._block_keys, key) - 1
+        return (self._block_keys[at], self._block_values[at]) if at >= 0 else None
+
+    def floor_by_value(self, value: int) -> Row | None:
+        """The last row whose value is not above ``value``."""
+        values = self._values
+        if values and values[0] <= value:
+            at = bisect_right(values, value) - 1
+            return self._keys[at], values[at]
+        at = self._find_block(value, 1)
+        if at < 0:
+            return None
+        at = bisect_right(self._block_values, value) - 1
+        return (self._block_keys[at], self._block_values[at]) if at >= 0 else None
+
+    def cut(self, row_count: int) -> None:
+        """Keep the first ``row_count`` rows."""
+        if row_count >= self._first:
+            del self._keys[row_count - self._first :]
+            del self._values[row_count - self._first :]
+        else:
+            self._keys = array(self._key_type)
+            self._values = array("I")
+            self._first = row_count
+        if row_count < self._flushed:
+            self._flushed = row_count
+            self.forget()
+            if self._disk.exists(self.path):
+                file = self._disk.open(self.path)
+                try:
+                    file.truncate(row_count * self._row.size)
+                finally:
+                    file.close()
+
+    def cut_from_value(self, value: int) -> None:
+        """Drop the rows whose value is ``value`` or more."""
+        count = len(self)
+        while count and self.row(count - 1)[1] >= value:
+            count -= 1
+        self.cut(count)
+
+    def flush(self) -> None:
+        """Write what is only in memory; OSError leaves the rows in memory for a later try."""
+        start = self._flushed - self._first
+        pack = self._row.pack
+        data = b"".join([pack(key, value) for key, value in zip(self._keys[start:], self._values[start:], strict=True)])
+        if data:
+            file = self._disk.open(self.path, create=True)
+            try:
+                file.pwritev((data,), self._flushed * self._row.size)
+            finally:
+                file.close()
+        self._flushed = self._first + len(self._keys)
+        surplus = len(self._keys) - TAIL_ROWS_KEPT
+        if surplus > 0:
+            self._first += surplus
+            del self._keys[:surplus]
+            del self._values[:surplus]
+
+    def forget(self) -> None:
+        """Drop from memory what the file has; the rows of the tail go with the next cut or flush."""
+        self._block_at = -1
+        self._block_keys = self._keys
+        self._block_values = self._values
+
+    def forget_tail(self) -> None:
+        """The segment is closed and flushed: its rows are read from the file from now on."""
+        if not self.unflushed_rows:
+            self._first = self._flushed
+            self._keys = array(self._key_type)
+            self._values = array("I")
+        self.forget()
+
+    def _read_row(self, number: int) -> Row:
+        file = self._disk.open(self.path)
+        try:
+            key, value = self._row.unpack(file.pread(self._row.size, number * self._row.size))
+        finally:
+            file.close()
+        return key, value
+
+    def _find_block(self, wanted: int, column: int) -> int:
+        """Load the block of file rows that holds the floor of ``wanted``; its first row's number, -1 when there is none."""
+        if self._block_at >= 0:
+            held = self._block_values if column else self._block_keys
+            if held and held[0] <= wanted and (wanted < held[-1] or self._block_at + len(held) >= self._first):
+                return self._block_at
+        count = self._first
+        if count == 0:
+            return -1
+        size = self._row.size
+        file = self._disk.open(self.path)
+        try:
+            low, high = 0, (count - 1) // BLOCK_ROWS
+            while low < high:
+                middle = (low + high + 1) // 2
+                row = self._row.unpack(file.pread(size, middle * BLOCK_ROWS * size))
+                if row[column] <= wanted:
+                    low = middle
+                else:
+                    high = middle - 1
+            at = low * BLOCK_ROWS
+            data = file.pread(min(BLOCK_ROWS, count - at) * size, at * size)
+        finally:
+            file.close()
+        self._block_keys, self._block_values = self._columns(data)
+        self._block_at = at
+        return at
+
+    def _columns(self, data: bytes) -> tuple["array[int]", "array[int]"]:
+        """Keys and values of the rows in ``data``."""
+        rows = list(self._row.iter_unpack(data))
+        return array(self._key_type, [row[0] for row in rows]), array("I", [row[1] for row in rows])
+
+
+class OffsetIndex(Index):
+    """Relative offset -> position."""
+
+    __slots__ = ()
+    _row = Struct(">II")
+    _key_type = "I"
+
+    def _columns(self, data: bytes) -> tuple["array[int]", "array[int]"]:
+        cells = array("I", data)
+        if sys.byteorder == "little":
+            cells.byteswap()
+        return cells[::2], cells[1::2]
+
+
+class TimeIndex(Index):
+    """Greatest timestamp so far -> relative offset of the batch up to which it holds."""
+
+    __slots__ = ()
+    _row = Struct(">qI")
+    _key_type = "q"

@@ -1,0 +1,186 @@
+"""Reading a log: slices of the file, found without scanning.
+
+Batch borders that are known (ends of writes, ends of reads) are kept as marks: offset -> segment and position. A consumer that
+goes on where it stopped, up to an end that was written in one go, needs no index at all.
+
+Invariant: a mark says where the first batch that ends at or behind its offset starts, or would. Whoever cuts, removes or
+replaces segments calls :meth:`Reader.forget`.
+"""
+
+from typing import Final, NamedTuple
+
+from penstock.errors import PenstockError, Reason
+from penstock.log.scan import sound_length
+from penstock.log.segment import Segment, Segments
+from penstock.records.batch import HEADER_BYTES, LENGTH_END, read_header, unpack_offset_and_length
+
+MARKS_MAX: Final = 256
+"""Borders remembered per log; the oldest goes first."""
+WALK_STEPS_MAX: Final = 8
+"""Batches stepped over to find the end of a slice before the index is asked."""
+
+
+class Slice(NamedTuple):
+    """Batches back to back: ``data`` starts with the batch that holds the offset asked for and ends with a whole batch."""
+
+    data: bytes | memoryview
+    next_offset: int
+    """Where to go on: the offset behind the last batch in ``data``."""
+
+
+class Reader:
+    """The read side of one log."""
+
+    __slots__ = ("_marks", "_segments")
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._marks: dict[int, tuple[Segment, int]] = {}
+
+    def mark(self, offset: int, segment: Segment, position: int) -> None:
+        """``offset`` is at a batch border, and the batch behind it starts, or will start, at ``position``."""
+        marks = self._marks
+        marks[offset] = (segment, position)
+        if len(marks) > MARKS_MAX:
+            del marks[next(iter(marks))]
+
+    def forget(self) -> None:
+        """Segments were cut, removed or replaced."""
+        self._marks.clear()
+
+    def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool) -> Slice:
+        """See :meth:`penstock.log.log.Log.read`; the caller has checked the range."""
+        found = self._marks.get(offset)
+        segment, position = found if found is not None else self._locate(offset)
+        limit = self._marks.get(upto_offset)
+        if limit is not None and limit[0] is segment:
+            end = limit[1]
+        else:
+            end = self._end_in(segment, upto_offset)
+        while position >= end:
+            # A gap that compaction left at the end of a segment.
+            following = self._segments.after(segment)
+            if following is None or following.base_offset >= upto_offset:
+                return Slice(b"", upto_offset)
+            segment, position = following, 0
+            end = self._end_in(segment, upto_offset)
+        available = end - position
+        data = segment.opened().pread(min(max_bytes, available), position)
+        length = len(data)
+        if length == available:
+            # Ends at a border that is known already.
+            if segment.verified_from <= position and end <= segment.verified_to:
+                return Slice(data, min(segment.next_offset, upto_offset))
+        elif length < HEADER_BYTES or length < unpack_offset_and_length(data)[1] + LENGTH_END:
+            data = self._first_batch(segment, position, end, data) if at_least_one else b""
+            if not data:
+                return Slice(b"", offset)
+        return self._checked(segment, position, offset, data, upto_offset)
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        segment = self._segments.at(offset)
+        if offset <= segment.base_offset:
+            return segment, 0
+        return segment, segment.locate(offset, segment.size)
+
+    def _end_in(self, segment: Segment, upto_offset: int) -> int:
+        """Where in ``segment`` a reader must stop that may see nothing from ``upto_offset`` on."""
+        if upto_offset >= segment.next_offset:
+            return segment.size
+        if upto_offset <= segment.base_offset:
+            return 0
+        mark = self._marks.get(upto_offset)
+        if mark is not None and mark[0] is segment:
+            return mark[1]
+        position = segment.locate(upto_offset, segment.size)
+        self.mark(upto_offset, segment, position)
+        return position
+
+    def _first_batch(self, segment: Segment, position: int, end: int, data: bytes) -> bytes:
+        """The whole first batch, though it is larger than what was asked for."""
+        file = segment.opened()
+        if len(data) < HEADER_BYTES:
+            data = file.pread(min(HEADER_BYTES, end - position), position)
+        if len(data) < LENGTH_END:
+            return data
+        # A damaged length must not make us read the rest of the segment; the check that follows finds it.
+        size = min(max(unpack_offset_and_length(data)[1], 0) + LENGTH_END, end - position)
+        return file.pread(max(size, HEADER_BYTES), position)
+
+    def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
+        """Check what was not checked before, and end the slice with a whole batch."""
+        if not segment.is_verified(position, position + len(data)):
+            sound, fault = sound_length(data, segment.base_offset, segment.next_offset)
+            segment.note_verified(position, position + sound)
+            if fault is not None and sound == 0:
+                raise self._corrupt(segment, position, offset, fault)
+            last = self._last_border(segment, position, memoryview(data)[:sound])
+        else:
+            last = self._last_border(segment, position, data)
+        if last is None:
+            return Slice(b"", offset)
+        length, next_offset = last
+        self.mark(next_offset, segment, position + length)
+        next_offset = min(next_offset, upto_offset)
+        return Slice(data if length == len(data) else memoryview(data)[:length], next_offset)
+
+    def _last_border(self, segment: Segment, position: int, data: bytes | memoryview) -> tuple[int, int] | None:
+        """Length of the whole batches in ``data``, and the offset behind them."""
+        total = len(data)
+        at, last = 0, -1
+        steps = 0
+        while total - at >= HEADER_BYTES:
+            size = unpack_offset_and_length(data, at)[1] + LENGTH_END
+            if at + size > total:
+                break
+            last = at
+            at += size
+            steps += 1
+            if steps == WALK_STEPS_MAX:
+                row = segment.offsets.floor_by_value(position + total - HEADER_BYTES)
+                if row is not None and row[1] - position > at:
+                    # Only a row that points at a header may be followed.
+                    jump = row[1] - position
+                    if unpack_offset_and_length(data, jump)[0] == segment.base_offset + row[0]:
+                        at = jump
+        if last < 0:
+            return None
+        if last + unpack_offset_and_length(data, last)[1] + LENGTH_END != at:
+            # The row led to a batch that is not whole: walk the last stretch the long way.
+            last = self._step_to(data, last, at)
+        header = read_header(data, last)
+        return at, header.base_offset + header.last_offset_delta + 1
+
+    @staticmethod
+    def _step_to(data: bytes | memoryview, start: int, border: int) -> int:
+        """The start of the batch that ends at ``border``."""
+        while True:
+            end = start + unpack_offset_and_length(data, start)[1] + LENGTH_END
+            if end >= border:
+                return start
+            start = end
+
+    def _corrupt(self, segment: Segment, position: int, offset: int, fault: str) -> PenstockError:
+        next_offset = self._next_sound_offset(segment, position)
+        return PenstockError(
+            Reason.CORRUPT_RECORDS,
+            f"offsets {offset} to {next_offset - 1} are damaged on disk ({fault}, {segment.log_path} position {position}); "
+            f"restore the file from a replica or a backup, or go on reading at offset {next_offset}",
+        )
+
+    def _next_sound_offset(self, segment: Segment, position: int) -> int:
+        """The first offset behind the damage that can be read."""
+        end = segment.size
+        data = segment.opened().pread(HEADER_BYTES, position)
+        if len(data) == HEADER_BYTES:
+            header = read_header(data)
+            behind = position + header.length + LENGTH_END
+            if header.length > 0 and behind < end:
+                following = segment.opened().pread(HEADER_BYTES, behind)
+                if len(following) == HEADER_BYTES:
+                    candidate = read_header(following)
+                    in_order = segment.base_offset <= candidate.base_offset < segment.next_offset
+                    if candidate.magic == header.magic and in_order:
+                        return candidate.base_offset
+        found = segment.sound_after(position)
+        return segment.next_offset if found is None else found[1]

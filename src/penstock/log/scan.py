@@ -1,0 +1,95 @@
+"""Walking over the batches of a segment, and telling a sound batch from damage.
+
+A walk trusts nothing: a header must be plausible (format 2, a length that fits, offsets that rise and stay below the limit),
+and when asked the CRC must match. The base offset is not under the CRC, so the order of offsets is checked beside it.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.limits import KIB, MIB, REQUEST_BYTES_MAX
+from penstock.ports import File
+from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, BatchHeader, crc_matches, read_header
+
+SCAN_CHUNK_BYTES: Final = 1 * MIB
+HEADER_CHUNK_BYTES: Final = 16 * KIB
+"""Headers alone are wanted: of large batches little more than the header is read."""
+
+
+class DamageError(Exception):
+    """From ``position`` on no sound batch stands where one should; never leaves this package."""
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"{why} at position {position}")
+        self.position = position
+        self.why = why
+
+
+def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int) -> str | None:
+    """What is wrong with a header that has ``room`` bytes up to the end, in words; None when it is plausible.
+
+    Its offsets must lie in ``offset_min`` to ``offset_limit`` (excluded).
+    """
+    if header.magic != 2:
+        return "no batch header"
+    if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
+        return f"a batch of impossible length {header.length}"
+    if header.length + LENGTH_END > room:
+        return f"a batch cut short ({room} of {header.length + LENGTH_END} bytes)"
+    if header.last_offset_delta < 0 or header.record_count < 0:
+        return "a batch with impossible counts"
+    if header.base_offset < offset_min or header.base_offset + header.last_offset_delta >= offset_limit:
+        return f"offset {header.base_offset} out of order"
+    return None
+
+
+def walk(
+    file: File, position: int, end: int, *, offset_min: int, offset_limit: int, check_crc: bool
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from ``position`` up to ``end``; raises DamageError where the chain breaks."""
+    chunk_bytes = SCAN_CHUNK_BYTES if check_crc else HEADER_CHUNK_BYTES
+    chunk = b""
+    chunk_at = position
+    while position < end:
+        at = position - chunk_at
+        if len(chunk) - at < HEADER_BYTES:
+            chunk = file.pread(min(chunk_bytes, end - position), position)
+            chunk_at, at = position, 0
+            if len(chunk) < HEADER_BYTES:
+                raise DamageError(position, f"{end - position} stray bytes")
+        header = read_header(chunk, at)
+        fault = fault_of(header, end - position, offset_min, offset_limit)
+        if fault is not None:
+            raise DamageError(position, fault)
+        size = header.length + LENGTH_END
+        if check_crc:
+            if len(chunk) - at < size:
+                chunk = file.pread(min(max(chunk_bytes, size), end - position), position)
+                chunk_at, at = position, 0
+                if len(chunk) < size:
+                    raise DamageError(position, "the file ends early")
+            if not crc_matches(memoryview(chunk)[at : at + size]):
+                raise DamageError(position, "a batch whose checksum does not match")
+        yield position, header
+        position += size
+        offset_min = header.base_offset + header.last_offset_delta + 1
+
+
+def sound_length(data: bytes | memoryview, offset_min: int, offset_limit: int) -> tuple[int, str | None]:
+    """How many bytes of ``data`` are whole batches with a good CRC, and what is wrong with the next whole one (None: nothing)."""
+    view = memoryview(data)
+    total = len(view)
+    position = 0
+    while total - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        size = header.length + LENGTH_END
+        fault = fault_of(header, size, offset_min, offset_limit)
+        if fault is not None:
+            return position, fault
+        if position + size > total:
+            break
+        if not crc_matches(view[position : position + size]):
+            return position, "a batch whose checksum does not match"
+        position += size
+        offset_min = header.base_offset + header.last_offset_delta + 1
+    return position, None

@@ -1,0 +1,332 @@
+"""One segment: a run of batches in one file, with its two indexes.
+
+On disk: ``<base offset>.log`` with batches back to back in rising offset order, ``.index`` and ``.timeindex``
+(:mod:`penstock.log.index`). Only the last segment of a log, the active one, grows.
+
+Invariant: the first ``size`` bytes of the file are whole batches with offsets in ``base_offset`` to ``next_offset``
+(excluded); anything behind them is a failed write that is about to be cut. Bytes in ``verified_from`` to ``verified_to``
+have been CRC-checked, or were written by this process into the still active file.
+"""
+
+from bisect import bisect_right
+
+from penstock.log.files import FilePool
+from penstock.log.index import OffsetIndex, TimeIndex
+from penstock.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
+from penstock.log.scan import DamageError, walk
+from penstock.ports import Disk, File
+from penstock.records.batch import HEADER_BYTES, read_header
+from penstock.types import NO_TIMESTAMP
+
+
+class Segment:
+    """The files of one segment; see the module for what holds. All calls are made on the event loop."""
+
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_max_timestamp",
+        "_offsets",
+        "_times",
+        "base_offset",
+        "created_ms",
+        "doomed",
+        "file",
+        "log_path",
+        "next_offset",
+        "pins",
+        "size",
+        "stem",
+        "synced_size",
+        "used",
+        "verified_from",
+        "verified_to",
+    )
+
+    def __init__(
+        self, disk: Disk, files: FilePool, directory: str, base_offset: int, *, size: int, next_offset: int
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self.base_offset = base_offset
+        self.stem = segment_stem(directory, base_offset)
+        self.log_path = self.stem + LOG
+        self.size = size
+        self.synced_size = size
+        self.next_offset = next_offset
+        self.created_ms: int | None = None
+        self.file: File | None = None
+        self.used = False
+        self.pins = 0
+        self.doomed = False
+        self.verified_from = 0
+        self.verified_to = 0
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+        self._max_timestamp: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_path}, size={self.size})"
+
+    # The descriptor.
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether bytes are written and not synced."""
+        return self.size > self.synced_size
+
+    def opened(self) -> File:
+        """The file, opened if it is not."""
+        self.used = True
+        return self.file or self._files.open(self)
+
+    def release(self) -> None:
+        """Close the file and drop cached rows; whoever reads next opens it again."""
+        assert self.pins == 0
+        file, self.file = self.file, None
+        if file is not None:
+            file.close()
+        if self._offsets is not None:
+            self._offsets.forget()
+        if self._times is not None:
+            self._times.forget()
+
+    def pin(self) -> File:
+        """The file for a sync in another thread; it stays open until :meth:`unpin`."""
+        file = self.opened()
+        self.pins += 1
+        return file
+
+    def unpin(self) -> None:
+        """The other thread is done with the file."""
+        self.pins -= 1
+        if self.doomed and self.pins == 0:
+            self.release()
+
+    def close(self) -> None:
+        """This object is done with; a running sync keeps the descriptor until it ends."""
+        self.doomed = True
+        if self.pins == 0:
+            self.release()
+
+    def paths(self) -> list[str]:
+        """The paths of its files, whether they are there or not."""
+        return [self.stem + suffix for suffix in SEGMENT_SUFFIXES]
+
+    # Indexes.
+
+    @property
+    def offsets(self) -> OffsetIndex:
+        """The offset index; on first use it is checked, and rebuilt when it is not sound."""
+        if self._offsets is None:
+            self._load_indexes()
+            assert self._offsets is not None
+        return self._offsets
+
+    @property
+    def times(self) -> TimeIndex:
+        """The time index, likewise."""
+        if self._times is None:
+            self._load_indexes()
+            assert self._times is not None
+        return self._times
+
+    @property
+    def max_timestamp(self) -> int:
+        """The greatest timestamp in it; -1 when it has none."""
+        if self._max_timestamp is None:
+            last = self.times.last()
+            self._max_timestamp = NO_TIMESTAMP if last is None else last[0]
+        return self._max_timestamp
+
+    @max_timestamp.setter
+    def max_timestamp(self, value: int) -> None:
+        self._max_timestamp = value
+
+    def set_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Adopt indexes that someone has checked or made."""
+        self._offsets = offsets
+        self._times = times
+
+    def new_indexes(self) -> None:
+        """Start with empty indexes, over what the files may hold."""
+        self._offsets = OffsetIndex(self._disk, self.stem + INDEX, 0)
+        self._times = TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
+
+    def _load_indexes(self) -> None:
+        offset_path, time_path = self.stem + INDEX, self.stem + TIME_INDEX
+        offsets = OffsetIndex(self._disk, offset_path, OffsetIndex.rows_in(self._disk, offset_path))
+        times = TimeIndex(self._disk, time_path, TimeIndex.rows_in(self._disk, time_path))
+        self.set_indexes(offsets, times)
+        if self.size and not self._indexes_are_sound(offsets, times):
+            self.rebuild_indexes()
+
+    def _indexes_are_sound(self, offsets: OffsetIndex, times: TimeIndex) -> bool:
+        last_time = times.last()
+        if last_time is None or self.base_offset + last_time[1] >= self.next_offset:
+            return False
+        last = offsets.last()
+        return last is None or self.row_is_true(*last)
+
+    def row_is_true(self, relative_offset: int, position: int) -> bool:
+        """Whether a batch with this offset starts at this position."""
+        data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
+        if len(data) < HEADER_BYTES:
+            return False
+        header = read_header(data)
+        return header.magic == 2 and header.base_offset == self.base_offset + relative_offset
+
+    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
+        """Make both indexes again from the batches; what stands behind damage is not indexed."""
+        for path in (self.stem + INDEX, self.stem + TIME_INDEX):
+            self._disk.remove(path)
+        self.new_indexes()
+        builder = IndexBuilder(self, interval_bytes)
+        try:
+            for position, header in walk(
+                self.opened(),
+                0,
+                self.size,
+                offset_min=self.base_offset,
+                offset_limit=self.next_offset,
+                check_crc=False,
+            ):
+                builder.add(position, header.base_offset, header.max_timestamp)
+        except DamageError:
+            pass
+        builder.finish()
+        self.offsets.flush()
+        self.times.flush()
+
+    # Reading.
+
+    def locate(self, offset: int, end: int) -> int:
+        """Position of the first batch that ends at or behind ``offset``; ``end`` when all before ``end`` end earlier.
+
+        Where the chain of headers breaks, the position of the break: whoever reads there finds the damage.
+        """
+        row = self.offsets.floor(offset - self.base_offset)
+        position, offset_min = 0, self.base_offset
+        if row is not None:
+            if self.row_is_true(*row):
+                position, offset_min = row[1], self.base_offset + row[0]
+            elif row[1] >= self.size:
+                self.rebuild_indexes()
+                return self.locate(offset, end)
+            else:
+                # Damage in the header that the row points to, or in the row: start at an earlier row.
+                position, offset_min = self._true_row_before(row)
+        try:
+            for at, header in walk(
+                self.opened(), position, end, offset_min=offset_min, offset_limit=self.next_offset, check_crc=False
+            ):
+                if header.base_offset + header.last_offset_delta >= offset:
+                    return at
+        except DamageError as damage:
+            return damage.position
+        return end
+
+    def _true_row_before(self, row: tuple[int, int]) -> tuple[int, int]:
+        relative = row[0]
+        while relative > 0:
+            earlier = self.offsets.floor(relative - 1)
+            if earlier is None:
+                break
+            if self.row_is_true(*earlier):
+                return earlier[1], self.base_offset + earlier[0]
+            relative = earlier[0]
+        return 0, self.base_offset
+
+    def sound_after(self, position: int) -> tuple[int, int] | None:
+        """Position and offset of the first batch behind the damage at ``position`` that an index row vouches for."""
+        rows = self.offsets
+        low, high = 0, len(rows)
+        while low < high:
+            middle = (low + high) // 2
+            if rows.row(middle)[1] <= position:
+                low = middle + 1
+            else:
+                high = middle
+        for number in range(low, len(rows)):
+            relative, at = rows.row(number)
+            if self.row_is_true(relative, at):
+                return at, self.base_offset + relative
+        return None
+
+    def is_verified(self, start: int, end: int) -> bool:
+        """Whether these bytes need no CRC check."""
+        return self.verified_from <= start and end <= self.verified_to
+
+    def note_verified(self, start: int, end: int) -> None:
+        """These bytes were checked. One interval is kept: it grows, or the newer one replaces it."""
+        if start <= self.verified_to and end >= self.verified_from:
+            self.verified_from = min(start, self.verified_from)
+            self.verified_to = max(end, self.verified_to)
+        else:
+            self.verified_from, self.verified_to = start, end
+
+
+class IndexBuilder:
+    """Adds index rows while someone walks over a segment, as appending would have."""
+
+    __slots__ = ("_due", "_interval_bytes", "_last_offset", "_segment", "max_timestamp")
+
+    def __init__(self, segment: Segment, interval_bytes: int) -> None:
+        self._segment = segment
+        self._interval_bytes = interval_bytes
+        last = segment.offsets.last()
+        self._due = interval_bytes if last is None else last[1] + interval_bytes
+        last_time = segment.times.last()
+        self.max_timestamp = NO_TIMESTAMP if last_time is None else last_time[0]
+        self._last_offset = 0
+
+    def add(self, position: int, base_offset: int, max_timestamp: int) -> None:
+        """The next batch."""
+        segment = self._segment
+        self.max_timestamp = max(self.max_timestamp, max_timestamp)
+        self._last_offset = base_offset - segment.base_offset
+        if position >= self._due:
+            segment.offsets.add(self._last_offset, position)
+            self._due = position + self._interval_bytes
+            self._add_time()
+
+    def finish(self) -> None:
+        """The segment ends here: its greatest timestamp must be in the time index."""
+        self._add_time()
+        self._segment.max_timestamp = self.max_timestamp
+
+    def _add_time(self) -> None:
+        last = self._segment.times.last()
+        if last is None or self.max_timestamp > last[0]:
+            self._segment.times.add(self.max_timestamp, self._last_offset)
+
+
+class Segments:
+    """The segments of one log in offset order; the last is the active one."""
+
+    __slots__ = ("_bases", "items")
+
+    def __init__(self, items: list[Segment]) -> None:
+        self.items = items
+        self._bases = [segment.base_offset for segment in items]
+
+    def at(self, offset: int) -> Segment:
+        """The segment that holds ``offset``, or would; the first for an offset before all."""
+        number = bisect_right(self._bases, offset) - 1
+        return self.items[max(number, 0)]
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The one behind ``segment``."""
+        number = bisect_right(self._bases, segment.base_offset)
+        return self.items[number] if number < len(self.items) else None
+
+    def push(self, segment: Segment) -> None:
+        """A new active segment."""
+        assert not self.items or segment.base_offset > self.items[-1].base_offset
+        self.items.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def replace(self, items: list[Segment]) -> None:
+        """All of them anew."""
+        self.items = items
+        self._bases = [segment.base_offset for segment in items]

@@ -1,0 +1,187 @@
+"""The real disk: POSIX calls, nothing cached, descriptors that no child process inherits."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from penstock.types import Buffer
+
+IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""Of a file that :meth:`RealDisk.write_atomic` was writing; worthless after a crash."""
+
+_FILE_MODE: Final = 0o640
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+
+
+class RealFile:
+    """One descriptor. ``sync`` may run in another thread as long as nobody closes the file meanwhile."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        """The descriptor, for calls such as sendfile."""
+        return self._fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        """At most ``length`` bytes from ``position``; fewer only at the end of the file."""
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        # Short reads in the middle of a file are rare (signals, 2 GiB at once) but allowed.
+        parts = [data]
+        have = len(data)
+        while have < length:
+            data = os.pread(self._fd, length - have, position + have)
+            if not data:
+                break
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all the buffers, one behind the other, at ``position``."""
+        total = sum(map(len, buffers))
+        if len(buffers) <= IOV_MAX:
+            written = os.pwritev(self._fd, buffers, position)
+            if written == total:
+                return total
+        else:
+            written = 0
+        return written + self._write_rest(buffers, position, written, total)
+
+    def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int, total: int) -> int:
+        """Go on behind the first ``written`` bytes until all is written."""
+        start = written
+        rest = [memoryview(buffer).cast("B") for buffer in buffers]
+        skip = written
+        at = 0
+        while written < total:
+            while skip >= len(rest[at]):
+                skip -= len(rest[at])
+                at += 1
+            rest[at] = rest[at][skip:]
+            count = os.pwritev(self._fd, list(islice(rest, at, at + IOV_MAX)), position + written)
+            if count == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes")
+            written += count
+            skip = count
+        return written - start
+
+    def sync(self) -> None:
+        """fdatasync: content and size, not the times."""
+        _fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to ``size``."""
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        """The size now."""
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealDisk:
+    """Names and files of this machine."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        """Open for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT
+        return RealFile(os.open(path, flags, _FILE_MODE))
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole of a small file."""
+        return Path(path).read_bytes()
+
+    def write_atomic(self, path: str, data: Buffer) -> None:
+        """Write beside, sync, rename over, sync the directory."""
+        temporary = path + TEMPORARY_SUFFIX
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        file = RealFile(fd)
+        try:
+            file.pwritev((data,), 0)
+            os.fsync(fd)
+        except OSError:
+            # A half-written file would only take room that is scarce already.
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+        finally:
+            file.close()
+        Path(temporary).replace(path)
+        self.sync_dir(str(Path(path).parent))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has this name."""
+        return Path(path).exists()
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when the directory is absent."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
+        """Make a directory and its parents; returns the directories that got a new name in them."""
+        changed: list[str] = []
+        missing: list[Path] = []
+        directory = Path(path)
+        while not directory.exists():
+            missing.append(directory)
+            directory = directory.parent
+        for directory in reversed(missing):
+            directory.mkdir(exist_ok=True)
+            changed.append(str(directory.parent))
+        if sync:
+            for parent in changed:
+                self.sync_dir(parent)
+        return changed
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, replacing ``target``."""
+        Path(source).replace(target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        Path(path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and what is in it."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def size(self, path: str) -> int:
+        """Size of a file."""
+        return Path(path).stat().st_size
+
+    def free_bytes(self, path: str) -> int:
+        """Room left for this process."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
