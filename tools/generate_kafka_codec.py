@@ -15,10 +15,10 @@ straight-line function per version and direction. How the code is made fast:
 """
 
 import argparse
+import ast
 import pathlib
 import subprocess
 import sys
-import tempfile
 from typing import Final
 
 from kafka_codec_emitter import emit_module
@@ -137,19 +137,34 @@ def emit_table(apis: list[Api]) -> str:
 
 
 def generate() -> dict[str, str]:
-    """Every generated file by name, formatted. The same input gives the same bytes."""
+    """Every generated file by name, not yet formatted. The same schemas give the same bytes."""
     apis = load()
     sources = {f"{api.name}_generated.py": emit_module(api) for api in apis}
     sources["api_table_generated.py"] = emit_table(apis)
-    with tempfile.TemporaryDirectory() as folder:
-        for name, source in sources.items():
-            (pathlib.Path(folder) / name).write_text(source)
-        options = ["--isolated", "--line-length=120", "--target-version=py311", "--quiet"]
-        ruff = [sys.executable, "-m", "ruff"]
-        own = 'lint.isort.known-first-party=["penstock"]'
-        subprocess.run([*ruff, "check", *options, "--select=I,F401", "--fix", "--config", own, folder], check=True)
-        subprocess.run([*ruff, "format", *options, folder], check=True)
-        return {name: (pathlib.Path(folder) / name).read_text() for name in sources}
+    return sources
+
+
+def stale(sources: dict[str, str]) -> list[str]:
+    """The files whose code differs from a fresh run. Layout is not compared: it is the formatter's, and changes."""
+    present = {path.name: path.read_text() for path in TARGET.glob("*_generated.py")}
+    names = sorted(sources.keys() | present.keys())
+    return [name for name in names if _code(sources.get(name)) != _code(present.get(name))]
+
+
+def _code(source: str | None) -> str | None:
+    return None if source is None else ast.dump(ast.parse(source))
+
+
+def write(sources: dict[str, str]) -> None:
+    """Replace the generated modules by formatted new ones."""
+    for path in TARGET.glob("*_generated.py"):
+        if path.name not in sources:
+            path.unlink()
+    for name, source in sources.items():
+        (TARGET / name).write_text(source)
+    options = ["--isolated", "--line-length=120", "--target-version=py311", "--quiet"]
+    paths = sorted(str(TARGET / name) for name in sources)
+    subprocess.run([sys.executable, "-m", "ruff", "format", *options, *paths], check=True)
 
 
 def main() -> int:
@@ -158,19 +173,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the tree differs from a fresh run")
     check = parser.parse_args().check
     sources = generate()
-    present = {path.name: path.read_text() for path in TARGET.glob("*_generated.py")}
-    stale = sorted(name for name in sources.keys() | present.keys() if sources.get(name) != present.get(name))
-    if check:
-        for name in stale:
-            print(f"{name} differs from what the schemas give: run python tools/generate_kafka_codec.py")
-        return 1 if stale else 0
-    for name in stale:
-        if name in sources:
-            (TARGET / name).write_text(sources[name])
-        else:
-            (TARGET / name).unlink()
-    print(f"{len(sources)} modules, {len(stale)} changed")
-    return 0
+    changed = stale(sources)
+    if not check:
+        write(sources)
+        print(f"{len(sources)} modules, {len(changed)} changed")
+        return 0
+    for name in changed:
+        print(f"{name} differs from what the schemas give: run python tools/generate_kafka_codec.py")
+    return 1 if changed else 0
 
 
 if __name__ == "__main__":

@@ -1,23 +1,25 @@
 """Turn one API's schema into the Python source of its codec module. See generate_kafka_codec.py for the whole."""
 
+import re
 from typing import Final
 
 from kafka_schema import SCALARS, Api, Field, Message, Struct, singular
 
 _PYTHON_TYPES: Final = {"string": "str", "bytes": "bytes", "records": "Buffer"}
-# All that any module may need; the generator has ruff remove what a module does not use.
 _IMPORTS: Final = (
-    "from collections.abc import Callable",
-    "from struct import Struct, pack, unpack_from",
-    "from typing import Final",
-    "import msgspec",
-    "from penstock.limits import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX",
-    "from penstock.types import Buffer",
-    "from penstock.wire.kafka.primitives import DECODE_ERRORS, RECORDS_INLINE_BYTES_MAX, UUID_ZERO, compact_i32s",
-    "from penstock.wire.kafka.primitives import count_refused, legacy_i32s, malformed, marker_refused, null_refused",
-    "from penstock.wire.kafka.primitives import read_i32s, read_uvarint, skip_tags, tag_refused, truncated, uvarint",
-    "from penstock.wire.kafka.primitives import uvarint_rest",
-)
+    ("collections.abc", ("Callable",)),
+    ("struct", ("Struct", "pack", "unpack_from")),
+    ("typing", ("Final",)),
+    ("penstock.limits", ("REQUEST_ELEMENTS_MAX", "RESPONSE_ELEMENTS_MAX")),
+    ("penstock.types", ("Buffer",)),
+    (
+        "penstock.wire.kafka.primitives",
+        ("DECODE_ERRORS", "RECORDS_INLINE_BYTES_MAX", "UUID_ZERO", "compact_i32s", "count_refused", "legacy_i32s",
+         "malformed", "marker_refused", "null_refused", "read_i32s", "read_uvarint", "skip_tags", "tag_refused",
+         "truncated", "uvarint", "uvarint_rest"),
+    ),
+)  # fmt: skip
+"""All that any module may need; each imports what it uses."""
 _TAKEN: Final = {
     "type",
     "id",
@@ -61,7 +63,20 @@ def emit_module(api: Api) -> str:
     for prefix, fmt in sorted(structs_used):
         method = "unpack_from" if prefix == "u" else "pack"
         structs.append(f'{_struct_name(prefix, fmt)} = Struct(">{fmt}").{method}')
-    return "\n".join([*lines, *_IMPORTS, "", *structs, "", *body, *tables]) + "\n"
+    code = "\n".join([*structs, *body, *tables])
+    return "\n".join([*lines, *_imports(code), "", code]) + "\n"
+
+
+def _imports(code: str) -> list[str]:
+    words = set(re.findall(r"(?<![.\w])\w+", code))
+    lines = []
+    for module, names in _IMPORTS:
+        if module == "penstock.limits":
+            lines += ["", "import msgspec", ""]
+        used = [name for name in names if name in words]
+        if used:
+            lines.append(f"from {module} import {', '.join(used)}")
+    return lines
 
 
 def _emit_class(struct: Struct, message: Message, api: Api) -> list[str]:

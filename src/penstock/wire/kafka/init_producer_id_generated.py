@@ -10,14 +10,7 @@ from typing import Final
 import msgspec
 
 from penstock.types import Buffer
-from penstock.wire.kafka.primitives import (
-    DECODE_ERRORS,
-    malformed,
-    skip_tags,
-    truncated,
-    uvarint,
-    uvarint_rest,
-)
+from penstock.wire.kafka.primitives import DECODE_ERRORS, malformed, skip_tags, truncated, uvarint, uvarint_rest
 
 _p_h = Struct(">h").pack
 _p_i = Struct(">i").pack

@@ -11,13 +11,7 @@ import msgspec
 
 from penstock.limits import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 from penstock.types import Buffer
-from penstock.wire.kafka.primitives import (
-    DECODE_ERRORS,
-    count_refused,
-    malformed,
-    null_refused,
-    truncated,
-)
+from penstock.wire.kafka.primitives import DECODE_ERRORS, count_refused, malformed, null_refused, truncated
 
 _p_h = Struct(">h").pack
 _p_hii = Struct(">hii").pack

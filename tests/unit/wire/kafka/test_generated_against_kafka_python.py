@@ -8,7 +8,6 @@ import uuid
 import msgspec
 import pytest
 from kafka.protocol.api_message import ApiMessage
-from tests.unit.wire.kafka import oracle
 
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import join
@@ -20,6 +19,7 @@ from penstock.wire.kafka.produce_generated import (
     ProduceResponsePartition,
     ProduceResponseTopic,
 )
+from tests.unit.wire.kafka import oracle
 
 BITFIELDS = {"authorized_operations", "cluster_authorized_operations", "topic_authorized_operations"}
 """kafka-python hands these out as sets; the bytes are compared anyway."""

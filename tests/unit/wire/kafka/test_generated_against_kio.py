@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from tests.unit.wire.kafka import oracle
 
 from penstock.wire.kafka.headers import join
+from tests.unit.wire.kafka import oracle
 
 ROUNDS = 8
 

@@ -6,7 +6,6 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.kafka import oracle
 
 from penstock.limits import REQUEST_ELEMENTS_MAX
 from penstock.wire.errors import ProtocolViolation
@@ -16,6 +15,7 @@ from penstock.wire.kafka.headers import join
 from penstock.wire.kafka.metadata_generated import DECODE_REQUEST as DECODE_METADATA
 from penstock.wire.kafka.offset_fetch_generated import DECODE_REQUEST as DECODE_OFFSET_FETCH
 from penstock.wire.kafka.primitives import uvarint
+from tests.unit.wire.kafka import oracle
 
 CASES = [
     (api, version, kind)
