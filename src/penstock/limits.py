@@ -40,6 +40,10 @@ GROUP_MEMBERS_MAX = 10_000
 GROUP_ID_CHARS_MAX = 249
 GROUP_METADATA_BYTES_MAX = 1 * MIB
 """One member's subscription or assignment."""
+GROUP_STATE_BYTES_MAX = 32 * MIB
+"""All subscriptions, or all assignments, of one group: the leader is told them in one answer, and they are stored in one record."""
+GROUP_PROTOCOLS_MAX = 64
+"""Ways of sharing that one member may offer; clients offer one to four."""
 OFFSET_METADATA_BYTES_MAX = 4096
 
 PRODUCER_IDS_PER_PARTITION_MAX = 100_000
@@ -82,4 +86,6 @@ assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
 assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
 assert APPEND_GATHER_BYTES_MAX < MESSAGE_BYTES_DEFAULT
 assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
+assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX
+assert 2 * GROUP_STATE_BYTES_MAX < REQUEST_BYTES_MAX
 assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX

@@ -1,0 +1,24 @@
+"""Groups: readers that share the partitions of their topics, and the offsets up to which they have read.
+
+=================  ==========================================================================================
+settings.py        what an operator may choose
+requests.py        the words between a gateway and these rules
+coordinator.py     GroupCoordinator, the door for every gateway: it finds the group and hands on
+directory.py       which groups exist, whether their partition of the offsets topic is loaded, how they are stored
+group.py           one group: members, votes, generation, offsets; no rules of time
+rebalance.py       the life of a membership: join, sync, heartbeat, leave, time-outs
+commits.py         committed offsets: commit, fetch, delete, expiry
+stored.py          the records that lie in the offsets topic
+storage.py         where they lie: the port, and the one on top of partitions
+loading.py         from records back to groups
+deadlines.py       timers that are cheap to reset
+subscription.py    the little these rules read of a member's own bytes
+=================  ==========================================================================================
+
+State is a log too: what must outlive the process is a record in the compacted topic ``__consumer_offsets`` before anybody
+is told of it. Time is read from the clock that is handed in: monotonic for what is waited for, wall time for what is stored.
+
+Membership that the broker assigns by itself (readers that only say "I am here" and are given partitions) belongs in a module
+beside ``rebalance.py``, with its members in a field of their own in :class:`~penstock.core.groups.group.Group`: the
+directory, the storage and the offsets know nothing of how a group shares its partitions.
+"""

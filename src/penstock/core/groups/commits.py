@@ -1,0 +1,271 @@
+"""Committed offsets: taking them, telling them, deleting them, and letting them expire.
+
+A commit is told to be done, and can be read, once its record is committed in the offsets topic; records of one group are in
+one order, so what is read is always what a replay of the log would give.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from penstock.core.groups.directory import Directory
+from penstock.core.groups.group import Group
+from penstock.core.groups.requests import (
+    CommitDone,
+    CommitRequest,
+    CommittedOffset,
+    GroupState,
+    OffsetToCommit,
+    PartitionKey,
+)
+from penstock.core.groups.storage import Partitions, StoredDone
+from penstock.core.groups.stored import offset_record, tombstones
+from penstock.errors import PenstockError, Reason
+from penstock.types import NO_TIMESTAMP, GroupId, TopicName
+
+SWEEP_GROUPS_MAX: Final = 200
+"""Groups looked at for expired offsets in one tick: about a millisecond."""
+_TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
+
+DeleteDone = Callable[[dict[PartitionKey, Reason | None]], None]
+
+
+class Commits:
+    """The rules of committed offsets, for all groups of a directory."""
+
+    def __init__(self, directory: Directory, partitions: Partitions) -> None:
+        self._directory = directory
+        self._settings = directory.settings
+        self._clock = directory.clock
+        self._partitions = partitions
+        self._sweep: Iterator[Group] | None = None
+        self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
+
+    # -- commit
+
+    def commit(self, request: CommitRequest, done: CommitDone) -> None:
+        """Store offsets as a member gave them; ``done`` is told of each partition once the answer is durable."""
+        try:
+            group = self._group_for_commit(request)
+        except PenstockError as error:
+            done({item.key: error.reason for item in request.offsets})
+            return
+        answers: dict[PartitionKey, Reason | None] = {}
+        accepted: dict[PartitionKey, CommittedOffset] = {}
+        now_ms = self._clock.now_ms()
+        expire_ms = NO_TIMESTAMP if request.retention_ms < 0 else now_ms + request.retention_ms
+        for item in request.offsets:
+            reason = self._check_offset(item)
+            answers[item.key] = reason
+            if reason is None:
+                accepted[item.key] = CommittedOffset(item.offset, item.leader_epoch, item.metadata, now_ms, expire_ms)
+        if not accepted:
+            self._forget_if_void(group)
+            done(answers)
+            return
+        self._store(group, accepted, partial(_answer_commit, answers, accepted, done))
+
+    def commit_checked(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
+        """Store an offset from an API without membership: it must be one that the partition has or will have next.
+
+        PenstockError when it is not, and then nothing has changed.
+        """
+        if not group_id:
+            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
+        reason = self._check_offset(item)
+        if reason is not None:
+            raise PenstockError(reason)
+        end_offset = self._partitions.end_offset(item.key.topic, item.key.partition)
+        if not 0 <= item.offset <= end_offset:
+            raise PenstockError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"offset {item.offset} cannot be committed: {item.key.topic}/{item.key.partition} ends at {end_offset}; "
+                f"commit an offset from 0 to {end_offset}",
+            )
+        group = self._directory.find_or_create(group_id)
+        if group.state is GroupState.DEAD:
+            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
+        committed = CommittedOffset(item.offset, item.leader_epoch, item.metadata, self._clock.now_ms())
+        self._store(group, {item.key: committed}, done)
+
+    def _group_for_commit(self, request: CommitRequest) -> Group:
+        group = self._directory.find(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                raise PenstockError(Reason.ILLEGAL_GENERATION, "the group has no such generation; join it again")
+            return self._directory.find_or_create(request.group_id)
+        reason = group.check_commit(request.member_id, request.generation, request.instance_id)
+        if reason is not None:
+            raise PenstockError(reason)
+        member = group.members.get(request.member_id)
+        if member is not None:
+            self._directory.keep_alive(member)
+        return group
+
+    def _check_offset(self, item: OffsetToCommit) -> Reason | None:
+        if not self._partitions.exists(*item.key):
+            return Reason.UNKNOWN_TOPIC_OR_PARTITION
+        if len(item.metadata.encode()) > self._settings.offset_metadata_bytes_max:
+            return Reason.OFFSET_METADATA_TOO_LARGE
+        return None
+
+    def _store(self, group: Group, offsets: dict[PartitionKey, CommittedOffset], done: StoredDone) -> None:
+        group.offsets.sent(offsets)
+        records = [offset_record(group.group_id, key, committed) for key, committed in offsets.items()]
+        self._directory.store(group.partition, records, partial(self._stored, group, offsets, done))
+
+    def _stored(
+        self, group: Group, offsets: dict[PartitionKey, CommittedOffset], done: StoredDone, reason: Reason | None
+    ) -> None:
+        group.offsets.settled(offsets)
+        if reason is None:
+            for key, committed in offsets.items():
+                group.offsets.set(key, committed)
+        else:
+            self._forget_if_void(group)
+        done(Reason.INVALID_COMMIT_OFFSET_SIZE if reason in _TOO_LARGE else reason)
+
+    def _forget_if_void(self, group: Group) -> None:
+        if group.is_void and group.generation == 0:
+            self._directory.forget([group])
+
+    # -- fetch
+
+    def fetch(self, group_id: GroupId, keys: Sequence[PartitionKey] | None) -> dict[PartitionKey, CommittedOffset]:
+        """The offsets of these partitions, or of all; those without a commit are left out. PenstockError when it cannot be known."""
+        group = self._directory.find(group_id)
+        if group is None:
+            return {}
+        if keys is None:
+            return dict(group.offsets.items())
+        found = ((key, group.offsets.get(key)) for key in keys)
+        return {key: committed for key, committed in found if committed is not None}
+
+    # -- delete
+
+    def delete(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
+        """Delete offsets that no member reads by; PenstockError for the whole request."""
+        group = self._directory.find(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            raise PenstockError(
+                Reason.GROUP_ID_NOT_FOUND, f"there is no group {group_id}; list the groups to find its name"
+            )
+        has_members = group.state is not GroupState.EMPTY
+        if has_members and not group.uses_consumer_protocol:
+            raise PenstockError(Reason.NON_EMPTY_GROUP, f"group {group_id} has members; stop them first")
+        answers: dict[PartitionKey, Reason | None] = {}
+        deleted: list[PartitionKey] = []
+        for key in keys:
+            answers[key] = None
+            if not self._partitions.exists(*key):
+                answers[key] = Reason.UNKNOWN_TOPIC_OR_PARTITION
+            elif has_members and (group.subscribed is None or key.topic in group.subscribed):
+                answers[key] = Reason.GROUP_SUBSCRIBED_TO_TOPIC
+            elif group.offsets.is_in_log(key):
+                deleted.append(key)
+        if deleted:
+            self._delete(group, deleted, partial(_answer_delete, answers, deleted, done))
+        else:
+            done(answers)
+
+    def forget_topic(self, topic: TopicName) -> None:
+        """A topic was deleted: nobody goes on reading it, and a new topic of that name starts afresh."""
+        for group in list(self._directory.groups.values()):
+            keys = group.offsets.keys_in_log(topic)
+            if keys:
+                # Out of memory at once, because a topic of the same name may come before the tombstones are durable.
+                group.offsets.remove(keys)
+                self._delete(group, keys, _ignore)
+
+    def forget_missing_topics(self, group: Group) -> None:
+        """Drop offsets of topics that were deleted while their tombstones could not be written."""
+        for topic in group.offsets.topics():
+            if not self._partitions.exists(topic, 0):
+                self._delete(group, group.offsets.keys_in_log(topic), _ignore)
+
+    def _delete(self, group: Group, keys: list[PartitionKey], done: StoredDone) -> None:
+        self._directory.store(group.partition, tombstones(group.group_id, keys), partial(_deleted, group, keys, done))
+
+    # -- expiry
+
+    def next_deadline_ms(self) -> int:
+        """Monotonic time of the next piece of work."""
+        return self._sweep_due_ms
+
+    def tick(self, now_ms: int) -> None:
+        """Look at some groups for offsets that have expired; a whole round takes as many ticks as it needs."""
+        if now_ms < self._sweep_due_ms:
+            return
+        if self._sweep is None:
+            self._sweep = iter(list(self._directory.groups.values()))
+        for _ in range(SWEEP_GROUPS_MAX):
+            group = next(self._sweep, None)
+            if group is None:
+                self._sweep = None
+                self._sweep_due_ms = now_ms + self._settings.expiry_check_interval_ms
+                return
+            if self._directory.groups.get(group.group_id) is group:
+                self._expire(group)
+
+    def _expire(self, group: Group) -> None:
+        expired = self._expired(group)
+        if expired:
+            self._delete(group, expired, partial(self._expiry_stored, group))
+        elif group.is_void:
+            self._directory.delete(group, _ignore)
+
+    def _expiry_stored(self, group: Group, reason: Reason | None) -> None:
+        if reason is None and group.is_void and self._directory.groups.get(group.group_id) is group:
+            self._directory.delete(group, _ignore)
+
+    def _expired(self, group: Group) -> list[PartitionKey]:
+        if group.state is GroupState.DEAD:
+            return []
+        now_ms = self._clock.now_ms()
+        retention_ms = self._settings.offsets_retention_ms
+        return [
+            key
+            for key, committed in group.offsets.items()
+            # A commit on its way would be removed by a tombstone appended behind it.
+            if not group.offsets.is_in_flight(key) and _is_expired(group, key, committed, now_ms, retention_ms)
+        ]
+
+
+def _is_expired(group: Group, key: PartitionKey, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+    if group.state is GroupState.EMPTY:
+        if committed.expire_ms != NO_TIMESTAMP:
+            return now_ms >= committed.expire_ms
+        # Members kept the offsets alive until they left; without membership each commit counts for itself.
+        had_members = group.protocol_type is not None
+        since_ms = max(group.state_since_ms, committed.commit_ms) if had_members else committed.commit_ms
+        return now_ms - since_ms >= retention_ms
+    if group.state is GroupState.STABLE and group.subscribed is not None and key.topic not in group.subscribed:
+        return now_ms - committed.commit_ms >= retention_ms
+    return False
+
+
+def _answer_commit(
+    answers: dict[PartitionKey, Reason | None],
+    accepted: dict[PartitionKey, CommittedOffset],
+    done: CommitDone,
+    reason: Reason | None,
+) -> None:
+    done({key: reason if key in accepted else answer for key, answer in answers.items()})
+
+
+def _answer_delete(
+    answers: dict[PartitionKey, Reason | None], deleted: list[PartitionKey], done: DeleteDone, reason: Reason | None
+) -> None:
+    if reason is not None:
+        answers.update(dict.fromkeys(deleted, reason))
+    done(answers)
+
+
+def _deleted(group: Group, keys: list[PartitionKey], done: StoredDone, reason: Reason | None) -> None:
+    if reason is None:
+        group.offsets.remove(keys)
+    done(reason)
+
+
+def _ignore(_: Reason | None) -> None:
+    """Nobody waits for it."""

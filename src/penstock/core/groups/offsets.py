@@ -1,0 +1,80 @@
+"""The committed offsets of one group, by topic and partition.
+
+What is here is durable. A commit is also *in flight* from its append until it is known to be durable: it cannot be read yet,
+but a deletion that is appended behind it must cover it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.core.groups.requests import CommittedOffset, PartitionKey
+from penstock.types import TopicName
+
+
+class GroupOffsets:
+    """Where a group goes on reading."""
+
+    __slots__ = ("_by_topic", "_in_flight")
+
+    def __init__(self) -> None:
+        self._by_topic: dict[TopicName, dict[int, CommittedOffset]] = {}
+        self._in_flight: dict[PartitionKey, int] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, and nothing on its way."""
+        return not self._by_topic and not self._in_flight
+
+    def get(self, key: PartitionKey) -> CommittedOffset | None:
+        """The durable offset of a partition."""
+        return self._by_topic.get(key.topic, _NOTHING).get(key.partition)
+
+    def items(self) -> Iterator[tuple[PartitionKey, CommittedOffset]]:
+        """Every durable offset, topic by topic."""
+        for topic, partitions in self._by_topic.items():
+            for partition, committed in partitions.items():
+                yield PartitionKey(topic, partition), committed
+
+    def topics(self) -> list[TopicName]:
+        """The topics with durable offsets."""
+        return list(self._by_topic)
+
+    def set(self, key: PartitionKey, committed: CommittedOffset) -> None:
+        """Take over a durable commit."""
+        self._by_topic.setdefault(key.topic, {})[key.partition] = committed
+
+    def remove(self, keys: Iterable[PartitionKey]) -> None:
+        """Take over a durable deletion; fine for what is not there."""
+        for key in keys:
+            partitions = self._by_topic.get(key.topic)
+            if partitions is not None and partitions.pop(key.partition, None) is not None and not partitions:
+                del self._by_topic[key.topic]
+
+    def sent(self, keys: Iterable[PartitionKey]) -> None:
+        """Commits of these partitions were appended."""
+        for key in keys:
+            self._in_flight[key] = self._in_flight.get(key, 0) + 1
+
+    def settled(self, keys: Iterable[PartitionKey]) -> None:
+        """What became of those commits is known."""
+        for key in keys:
+            count = self._in_flight.pop(key) - 1
+            if count:
+                self._in_flight[key] = count
+
+    def is_in_flight(self, key: PartitionKey) -> bool:
+        """Whether a commit of this partition is on its way."""
+        return key in self._in_flight
+
+    def is_in_log(self, key: PartitionKey) -> bool:
+        """Whether the log has a commit of this partition, durable or not."""
+        return key in self._in_flight or self.get(key) is not None
+
+    def keys_in_log(self, topic: TopicName | None = None) -> list[PartitionKey]:
+        """Every partition (of one topic, if it is given) of which the log has a commit, durable or not."""
+        topics = self._by_topic if topic is None else (topic,)
+        keys = {PartitionKey(name, at): None for name in topics for at in self._by_topic.get(name, _NOTHING)}
+        keys |= {key: None for key in self._in_flight if topic is None or key.topic == topic}
+        return list(keys)
+
+
+_NOTHING: dict[int, CommittedOffset] = {}

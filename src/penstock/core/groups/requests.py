@@ -1,0 +1,186 @@
+"""What members ask of the coordinator, and what they are told: the words between a gateway and the group rules."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from penstock.errors import Reason
+from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, MemberId, TopicName
+
+NO_MEMBER = MemberId("")
+NO_GENERATION = -1
+"""What a consumer that assigns its own partitions commits with."""
+
+
+class GroupState(Enum):
+    """Where a group stands; the values are Kafka's words, which clients show to people."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberProtocol(NamedTuple):
+    """One way a member can share the work (an assignor), with its subscription; the bytes are the members' own affair."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """A member wants to be in the next generation."""
+
+    group_id: GroupId
+    member_id: MemberId
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[MemberProtocol, ...]
+    instance_id: str | None = None
+    require_known_member_id: bool = True
+    """The client can take a member id first and join with it (JoinGroup 4 and up)."""
+    can_skip_assignment: bool = False
+    """The client understands being leader without assigning (JoinGroup 9 and up)."""
+
+
+class JoinedMember(NamedTuple):
+    """What the leader is told of each member."""
+
+    member_id: MemberId
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """A place in a generation, or ``reason`` why not. Only the leader gets ``members``."""
+
+    reason: Reason | None
+    member_id: MemberId
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader_id: MemberId = NO_MEMBER
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SyncRequest:
+    """A member asks for its assignment; the leader brings everybody's."""
+
+    group_id: GroupId
+    member_id: MemberId
+    generation: int
+    assignments: dict[MemberId, bytes]
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The member's assignment, or ``reason`` why not."""
+
+    reason: Reason | None
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+JoinDone = Callable[[JoinResult], None]
+SyncDone = Callable[[SyncResult], None]
+
+
+class LeavingMember(NamedTuple):
+    """Who leaves: by member id, or a static member by instance id alone (as an administrator removes it)."""
+
+    member_id: MemberId
+    instance_id: str | None = None
+
+
+class PartitionKey(NamedTuple):
+    """A partition by its topic's name."""
+
+    topic: TopicName
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group goes on reading a partition. Everything but the commit time is as the member sent it."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+    commit_ms: int = NO_TIMESTAMP
+    """Wall time of the commit."""
+    expire_ms: int = NO_TIMESTAMP
+    """Wall time at which the member wished it forgotten; old clients (OffsetCommit 2 to 4) can say so."""
+
+
+NOTHING_COMMITTED = CommittedOffset(NO_OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    """One partition of a commit."""
+
+    key: PartitionKey
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRequest:
+    """Offsets from a member, or from a consumer without membership (NO_GENERATION, NO_MEMBER)."""
+
+    group_id: GroupId
+    offsets: tuple[OffsetToCommit, ...]
+    member_id: MemberId = NO_MEMBER
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+    retention_ms: int = -1
+    """Forget the offsets after this long; -1 leaves it to the broker."""
+
+
+CommitDone = Callable[[dict[PartitionKey, Reason | None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member, for an administrator."""
+
+    member_id: MemberId
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group, for an administrator. An unknown group is DEAD and has nothing."""
+
+    group_id: GroupId
+    state: GroupState
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberDescription, ...] = ()
+    reason: Reason | None = None
+
+
+class GroupListing(NamedTuple):
+    """A line in the list of groups."""
+
+    group_id: GroupId
+    protocol_type: str
+    state: GroupState

@@ -1,0 +1,62 @@
+"""Where group records lie: the port the rules write through, and the one on top of the partitions of ``__consumer_offsets``.
+
+A group belongs to one partition of the topic, by its id, so all its records are in one order. The topic is compacted: the
+last record of a key is the state, so replaying a partition gives back everything that was acknowledged.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from penstock.core.groups.stored import Record
+from penstock.errors import Reason
+from penstock.types import Buffer, GroupId, TopicName
+
+OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
+
+StoredDone = Callable[[Reason | None], None]
+"""Told None once the records are committed, else why they are not."""
+
+
+class OffsetsLog(Protocol):
+    """The offsets topic. Within a partition, answers come in the order of the appends."""
+
+    def partition_for(self, group_id: GroupId) -> int:
+        """The partition that a group's records are in; the same for ever."""
+        ...
+
+    def append(self, partition: int, records: Sequence[Record]) -> int:
+        """Append the records as one batch: all of them or, with PenstockError, none. Returns the offset behind them."""
+        ...
+
+    def when_committed(self, partition: int, next_offset: int, done: StoredDone) -> None:
+        """Call ``done`` once everything below ``next_offset`` is committed; at once when it is."""
+        ...
+
+    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+        """Every committed record, oldest first, as key and value."""
+        ...
+
+
+class Partitions(Protocol):
+    """What the group rules need to know of topics."""
+
+    def exists(self, topic: TopicName, partition: int) -> bool:
+        """Whether there is such a partition."""
+        ...
+
+    def end_offset(self, topic: TopicName, partition: int) -> int:
+        """The offset behind the last record a reader can see. PenstockError when there is no such partition."""
+        ...
+
+
+def partition_of(group_id: GroupId, partitions: int) -> int:
+    """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
+    value = 0
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(encoded), 2):
+        value = (value * 31 + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
+    if value >= 1 << 31:
+        value = (1 << 32) - value  # the absolute value of a negative 32-bit number
+        if value == 1 << 31:
+            value = 0  # which the least one does not have
+    return value % partitions

@@ -1,0 +1,270 @@
+"""The records of the offsets topic, in Kafka's layouts, so that Kafka's tools can read it.
+
+Each key and value starts with an int16 version. Strings have an int16 length (-1 for null), bytes an int32 length.
+
+============  ===========  ================================================================================
+record        versions     key, then value
+============  ===========  ================================================================================
+offset        key 0, 1     group, topic, partition int32
+              value 0      offset int64, metadata, commit time int64
+              value 1      offset, metadata, commit time, expiry time int64
+              value 2      offset, metadata, commit time
+              value 3      offset, leader epoch int32, metadata, commit time
+group         key 2        group
+              value 0-3    protocol type, generation int32, protocol (null), leader (null), [2+: state time int64],
+                           members: id, [3+: instance id (null)], client id, client host, [1+: rebalance timeout int32],
+                           session timeout int32, subscription bytes, assignment bytes
+============  ===========  ================================================================================
+
+Version 3 is written, but version 1 where a client gave an expiry of its own. A null value is a tombstone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from penstock.core.groups.requests import CommittedOffset, PartitionKey
+from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicName
+
+Record = tuple[bytes, bytes | None]
+"""Key and value; without a value it is a tombstone."""
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+
+_OFFSET_KEY_VERSION: Final = 1
+_GROUP_KEY_VERSION: Final = 2
+_VALUE_VERSION: Final = 3
+_VALUE_VERSION_WITH_EXPIRY: Final = 1
+_STRING_BYTES_MAX: Final = 2**15 - 1
+_MEMBER_BYTES_MIN: Final = 20
+
+
+class UnreadableRecord(ValueError):
+    """A record of a version this broker does not know, or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecordKey:
+    """Names one partition's offset in one group."""
+
+    group_id: GroupId
+    key: PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecordKey:
+    """Names one group."""
+
+    group_id: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMember:
+    """A member of a stable generation."""
+
+    member_id: MemberId
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group as it stood when its last generation became stable, or when its last member left."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader_id: MemberId | None
+    state_since_ms: int
+    members: tuple[StoredMember, ...]
+
+
+def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffset | None) -> Record:
+    """The record of one commit; the tombstone of one when ``committed`` is None."""
+    out = bytearray(_INT16.pack(_OFFSET_KEY_VERSION))
+    _put_string(out, group_id)
+    _put_string(out, key.topic)
+    out += _INT32.pack(key.partition)
+    return bytes(out), None if committed is None else _offset_value(committed)
+
+
+def _offset_value(committed: CommittedOffset) -> bytes:
+    with_expiry = committed.expire_ms != NO_TIMESTAMP
+    out = bytearray(_INT16.pack(_VALUE_VERSION_WITH_EXPIRY if with_expiry else _VALUE_VERSION))
+    out += _INT64.pack(committed.offset)
+    if not with_expiry:
+        out += _INT32.pack(committed.leader_epoch)
+    _put_string(out, committed.metadata)
+    out += _INT64.pack(committed.commit_ms)
+    if with_expiry:
+        out += _INT64.pack(committed.expire_ms)
+    return bytes(out)
+
+
+def group_record(group_id: GroupId, group: StoredGroup | None) -> Record:
+    """The record of a group's state; its tombstone when ``group`` is None."""
+    key = bytearray(_INT16.pack(_GROUP_KEY_VERSION))
+    _put_string(key, group_id)
+    return bytes(key), None if group is None else _group_value(group)
+
+
+def _group_value(group: StoredGroup) -> bytes:
+    out = bytearray(_INT16.pack(_VALUE_VERSION))
+    _put_string(out, group.protocol_type)
+    out += _INT32.pack(group.generation)
+    _put_string(out, group.protocol)
+    _put_string(out, group.leader_id)
+    out += _INT64.pack(group.state_since_ms)
+    out += _INT32.pack(len(group.members))
+    for member in group.members:
+        _put_string(out, member.member_id)
+        _put_string(out, member.instance_id)
+        _put_string(out, member.client_id)
+        _put_string(out, member.client_host)
+        out += _INT32.pack(member.rebalance_timeout_ms)
+        out += _INT32.pack(member.session_timeout_ms)
+        _put_bytes(out, member.subscription)
+        _put_bytes(out, member.assignment)
+    return bytes(out)
+
+
+def tombstones(group_id: GroupId, keys: Iterable[PartitionKey]) -> list[Record]:
+    """What removes these offsets."""
+    return [offset_record(group_id, key, None) for key in keys]
+
+
+def read_key(data: Buffer) -> OffsetRecordKey | GroupRecordKey:
+    """Whose record this is. UnreadableRecord when the version is unknown."""
+    reader = _Reader(data)
+    version = reader.int16()
+    if version in (0, _OFFSET_KEY_VERSION):
+        group_id = GroupId(reader.string())
+        topic = TopicName(reader.string())
+        return OffsetRecordKey(group_id, PartitionKey(topic, reader.int32()))
+    if version == _GROUP_KEY_VERSION:
+        return GroupRecordKey(GroupId(reader.string()))
+    raise UnreadableRecord(f"key version {version} is not known")
+
+
+def read_offset(data: Buffer) -> CommittedOffset:
+    """The value of an offset record."""
+    reader = _Reader(data)
+    version = _known_version(reader)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version == 3 else NO_EPOCH
+    metadata = reader.string()
+    commit_ms = reader.int64()
+    expire_ms = reader.int64() if version == _VALUE_VERSION_WITH_EXPIRY else NO_TIMESTAMP
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms)
+
+
+def read_group(data: Buffer) -> StoredGroup:
+    """The value of a group record."""
+    reader = _Reader(data)
+    version = _known_version(reader)
+    protocol_type = reader.string()
+    generation = reader.int32()
+    protocol = reader.nullable_string()
+    leader_id = reader.nullable_string()
+    state_since_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
+    members = tuple(_read_member(reader, version) for _ in range(reader.count(_MEMBER_BYTES_MIN)))
+    leader = None if leader_id is None else MemberId(leader_id)
+    return StoredGroup(protocol_type, generation, protocol, leader, state_since_ms, members)
+
+
+def _read_member(reader: "_Reader", version: int) -> StoredMember:
+    member_id = MemberId(reader.string())
+    instance_id = reader.nullable_string() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+    session_timeout_ms = reader.int32()
+    return StoredMember(
+        member_id=member_id,
+        instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        # The first version had one timeout for both.
+        rebalance_timeout_ms=rebalance_timeout_ms if version >= 1 else session_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=reader.bytes(),
+        assignment=reader.bytes(),
+    )
+
+
+def _known_version(reader: "_Reader") -> int:
+    version = reader.int16()
+    if not 0 <= version <= _VALUE_VERSION:
+        raise UnreadableRecord(f"value version {version} is not known")
+    return version
+
+
+def _put_string(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out += _INT16.pack(-1)
+        return
+    encoded = text.encode()
+    assert len(encoded) <= _STRING_BYTES_MAX, "names are bounded before they come here"
+    out += _INT16.pack(len(encoded))
+    out += encoded
+
+
+def _put_bytes(out: bytearray, data: bytes) -> None:
+    out += _INT32.pack(len(data))
+    out += data
+
+
+class _Reader:
+    """Takes fields off the front; UnreadableRecord when they are not there."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._take(8), "big", signed=True)
+
+    def nullable_string(self) -> str | None:
+        length = self.int16()
+        if length == -1:
+            return None
+        try:
+            return str(self._take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise UnreadableRecord("a name is not UTF-8") from error
+
+    def string(self) -> str:
+        return self.nullable_string() or ""
+
+    def bytes(self) -> bytes:
+        return bytes(self._take(max(0, self.int32())))
+
+    def count(self, item_bytes_min: int) -> int:
+        count = self.int32()
+        if count * item_bytes_min > len(self._data) - self._at:
+            raise UnreadableRecord(f"{count} members do not fit into the record")
+        return max(0, count)
+
+    def _take(self, length: int) -> memoryview:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise UnreadableRecord("the record ends in the middle of a field")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken

@@ -1,0 +1,35 @@
+"""The little these rules read of a member's own bytes: which topics a consumer subscribed to.
+
+A member's metadata is opaque. Where the protocol type is ``consumer`` it starts, in every version, with an int16 version and
+an array of topic names. Knowing them lets offsets of topics that nobody reads any more expire, keeps an administrator from
+deleting offsets in use, and tells a static member that came back with other topics from one that did not change.
+"""
+
+from struct import Struct, error
+from typing import Final
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+_COUNT: Final = Struct(">i")
+_LENGTH: Final = Struct(">h")
+_COUNT_AT: Final = 2
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics in a consumer's subscription; None when the bytes are something else."""
+    try:
+        (count,) = _COUNT.unpack_from(metadata, _COUNT_AT)
+        at = _COUNT_AT + _COUNT.size
+        if count < 0 or count * _LENGTH.size > len(metadata) - at:
+            return None
+        topics = []
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(metadata, at)
+            at += _LENGTH.size
+            if length < 0 or at + length > len(metadata):
+                return None
+            topics.append(metadata[at : at + length].decode())
+            at += length
+    except (error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)
