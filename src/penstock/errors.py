@@ -42,8 +42,10 @@ class Reason(Enum):
     UNSUPPORTED_COMPRESSION_TYPE = "unsupported compression type"
     FETCH_SESSION_ID_NOT_FOUND = "unknown fetch session"
     INVALID_FETCH_SESSION_EPOCH = "fetch session epoch out of order"
+    FETCH_SESSION_TOPIC_ID_ERROR = "fetch session mixes topic names and ids"
     TRANSACTIONS_NOT_SUPPORTED = "transactions are not supported"
     SECURITY_DISABLED = "security features are disabled"
+    CLUSTER_AUTHORIZATION_FAILED = "only nodes of the cluster may do this"
     NOT_CONTROLLER = "this node is not the controller"
 
     # What was sent is broken, too large, or out of order.

@@ -1,0 +1,173 @@
+"""One node's core, put together: the topics it knows, the partitions it leads, the groups it coordinates.
+
+A gateway holds a :class:`Broker` and nothing below it. Partitions are opened when they are first touched, so a node with ten
+thousand of them starts as quickly as one with ten.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from penstock.address import Address
+from penstock.core.groups.coordinator import GroupCoordinator
+from penstock.core.groups.settings import GroupSettings
+from penstock.core.groups.storage import OFFSETS_TOPIC
+from penstock.core.offsets_topic import OffsetsTopic
+from penstock.core.partition import Partition
+from penstock.core.producer_ids import ProducerIds
+from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
+from penstock.errors import PenstockError, Reason
+from penstock.log.log import Log
+from penstock.log.manager import LogManager
+from penstock.metadata.port import MetadataStore
+from penstock.ports import Clock, Entropy, Flusher, Report
+from penstock.types import Flush, NodeId, TopicName
+
+_OFFSETS_CONFIGS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "compact",
+    "compression.type": "producer",
+    "segment.bytes": str(100 * 1024 * 1024),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What an operator may choose about the core."""
+
+    node_id: NodeId = NodeId(1)
+    cluster_id: str = ""
+    data_dir: str = ""
+    flush: Flush = Flush.SYNC
+    auto_create_topics: bool = True
+    topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+
+
+class Broker:
+    """The core of one node. Everything is called on the event loop."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        store: MetadataStore,
+        logs: LogManager,
+        flusher: Flusher,
+        report: Report,
+    ) -> None:
+        self.settings: Final = settings
+        self.clock: Final = clock
+        self.entropy: Final = entropy
+        self.logs: Final = logs
+        self.node_id: Final = settings.node_id
+        self.cluster_id: Final = settings.cluster_id
+        self.advertised = Address("127.0.0.1", 0)
+        self.topics: Final = Topics(store, clock, entropy, settings.node_id, settings.topic_defaults)
+        self.topics_version = 0
+        """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
+        self.producer_ids: Final = ProducerIds(store)
+        self.groups: Final = GroupCoordinator(
+            settings.groups, OffsetsTopic(self, settings.groups.offsets_topic_partitions), self, clock, entropy, report
+        )
+        self.on_trash: Callable[[UUID], None] = logs.delete
+        """Gets the id of a deleted topic whose files may go; the runtime does it off the event loop."""
+        self._flusher = flusher
+        self._partitions: dict[str, dict[int, Partition]] = {}
+        self._names: dict[bytes, TopicName] = {}
+
+    async def start(self) -> None:
+        """Read the agreed state, recover what a crash left, and load the groups."""
+        await self.topics.load()
+        for topic in self.topics:
+            self._names[topic.topic_id.bytes] = topic.name
+        self.topics.on_created.append(self._created)
+        self.topics.on_changed.append(self._changed)
+        self.topics.on_deleted.append(self._deleted)
+        if OFFSETS_TOPIC not in self.topics:
+            count = self.settings.groups.offsets_topic_partitions
+            await self.topics.create(NewTopic(OFFSETS_TOPIC, count, configs=_OFFSETS_CONFIGS), internal=True)
+        for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
+            self.groups.load(index)
+
+    def close(self) -> None:
+        """Everyone who waits is told that the broker stops."""
+        self.topics.close()
+        for partition in self.open_partitions():
+            partition.close(Reason.SHUTTING_DOWN)
+
+    # Topics and partitions.
+
+    def partition(self, name: str, index: int) -> Partition:
+        """The partition, opened if need be; ``UNKNOWN_TOPIC_OR_PARTITION`` when there is none."""
+        found = self._partitions.get(name)
+        if found is not None:
+            partition = found.get(index)
+            if partition is not None:
+                return partition
+        topic = self.topics.require(name)
+        return self._open(topic, index)
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
+        """The same, by the topic's id; ``UNKNOWN_TOPIC_ID`` when there is none."""
+        name = self._names.get(topic_id)
+        if name is None:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_ID, f"There is no topic with the id {UUID(bytes=topic_id)}. It may be deleted."
+            )
+        return self.partition(name, index)
+
+    def _open(self, topic: Topic, index: int) -> Partition:
+        record = self.topics.partition(topic, index)
+        try:
+            log = self.logs.log(topic.topic_id, index, topic.config.log_config())
+        except OSError as error:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log.",
+            ) from error
+        partition = Partition(topic, index, log, self._flusher, self.settings.flush, record.leader_epoch)
+        self._partitions.setdefault(topic.name, {})[index] = partition
+        return partition
+
+    def open_partitions(self) -> Iterator[Partition]:
+        """The partitions touched since the start."""
+        for partitions in list(self._partitions.values()):
+            yield from list(partitions.values())
+
+    def open_logs(self) -> Iterator[Log]:
+        """Their logs."""
+        for partition in self.open_partitions():
+            yield partition.log
+
+    # What the group rules need to know of topics.
+
+    def exists(self, topic: TopicName, partition: int) -> bool:
+        """Whether there is such a partition."""
+        found = self.topics.get(topic)
+        return found is not None and 0 <= partition < found.partition_count
+
+    def end_offset(self, topic: TopicName, partition: int) -> int:
+        """The offset behind the last record a reader can see."""
+        return self.partition(topic, partition).high_watermark
+
+    # Changes of topics.
+
+    def _created(self, topic: Topic) -> None:
+        self.topics_version += 1
+        self._names[topic.topic_id.bytes] = topic.name
+
+    def _changed(self, topic: Topic) -> None:
+        self.topics_version += 1
+        for partition in self._partitions.get(topic.name, {}).values():
+            partition.reconfigure(topic)
+
+    def _deleted(self, topic: Topic) -> None:
+        self.topics_version += 1
+        self._names.pop(topic.topic_id.bytes, None)
+        for partition in self._partitions.pop(topic.name, {}).values():
+            partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+        self.groups.forget_topic(topic.name)
+        self.on_trash(topic.topic_id)

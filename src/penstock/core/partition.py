@@ -1,0 +1,205 @@
+"""One partition as its leader sees it: what may be appended, what counts as committed, and who waits for it.
+
+Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or
+above the high watermark. With ``Flush.SYNC`` an offset counts only after fdatasync, so a record that a reader has seen
+survives a loss of power; with ``Flush.OS`` it counts once the operating system has it.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.log.log import Log, Slice
+from penstock.ports import Flusher
+from penstock.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header, set_log_append_time
+from penstock.records.validate import check_keys
+from penstock.types import Flush, TimestampType
+
+Done = Callable[[Reason | None], None]
+"""Told None when what was waited for came true, else why it never will."""
+
+Wake = Callable[[], None]
+"""Told that the high watermark moved, or that the partition is gone."""
+
+
+class Partition:
+    """The leader's rules for one log. All calls are made on the event loop."""
+
+    __slots__ = (
+        "_awaiting_commit",
+        "_awaiting_write",
+        "_flusher",
+        "_readers",
+        "_sync",
+        "gone",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "topic",
+        "wants_recompression",
+    )
+
+    def __init__(self, topic: Topic, index: int, log: Log, flusher: Flusher, flush: Flush, leader_epoch: int) -> None:
+        self.index: Final = index
+        self.log: Final = log
+        self.leader_epoch = leader_epoch
+        self.gone = False
+        self._flusher = flusher
+        self._sync = flush is Flush.SYNC
+        self._awaiting_write: deque[tuple[int, Done]] = deque()
+        self._awaiting_commit: deque[tuple[int, Done]] = deque()
+        self._readers: dict[Wake, None] = {}
+        # Alone in the in-sync set, and recovery has synced what it kept: everything in the log is committed.
+        self.high_watermark = log.synced_offset if self._sync else log.written_offset
+        self.reconfigure(topic)
+        log.on_written = self._written
+        log.on_synced = self._synced
+        log.on_failed = self._failed
+
+    def reconfigure(self, topic: Topic) -> None:
+        """Take over a change of the topic's settings."""
+        self.topic = topic
+        self.wants_recompression = topic.config.compression is not None
+        self.log.reconfigure(topic.config.log_config())
+
+    @property
+    def stable_offset(self) -> int:
+        """Readers of committed transactions stop here; without transactions it is the high watermark."""
+        return self.high_watermark
+
+    def append(self, batch: bytearray | memoryview, now_ms: int) -> int:
+        """Check one batch, place it behind the others and return its base offset; a known duplicate returns its first one.
+
+        The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
+        """
+        if len(batch) < HEADER_BYTES:
+            raise PenstockError(
+                Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch"
+            )
+        header = read_header(batch)
+        check_produced(batch, header)
+        config = self.topic.config
+        if header.length + 12 > config.max_message_bytes:
+            raise PenstockError(
+                Reason.RECORDS_TOO_LARGE,
+                f"a batch of {header.length + 12} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
+                "send smaller batches or raise the topic's setting",
+            )
+        if header.attributes & 0x10:
+            raise PenstockError(
+                Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
+            )
+        if config.is_compacted:
+            self._check_keys(batch, header)
+        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            set_log_append_time(batch, now_ms)
+            header = read_header(batch)
+        elif (
+            header.max_timestamp - now_ms > config.timestamp_after_max_ms
+            or now_ms - header.base_timestamp > config.timestamp_before_max_ms
+        ):
+            raise PenstockError(
+                Reason.INVALID_TIMESTAMP,
+                f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's clock or "
+                "the topic's message.timestamp.*.max.ms",
+            )
+        base_offset = self.log.append(batch, header, self.leader_epoch)
+        self._flusher.dirty(self.log)
+        return base_offset
+
+    def _check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
+        bad = check_keys(batch, header, self.topic.config.max_message_bytes * 64)
+        if bad:
+            raise PenstockError(
+                Reason.INVALID_RECORD,
+                f"record {bad[0][0]} of the batch has no key, and topic {self.topic.name} is compacted: give every record a key",
+            )
+
+    def when_written(self, next_offset: int, done: Done) -> None:
+        """Call ``done`` once every offset below ``next_offset`` is with the operating system."""
+        if self.log.written_offset >= next_offset:
+            done(None)
+        else:
+            self._awaiting_write.append((next_offset, done))
+
+    def when_committed(self, next_offset: int, done: Done) -> None:
+        """Call ``done`` once every offset below ``next_offset`` is committed."""
+        if self.high_watermark >= next_offset:
+            done(None)
+        elif self.log.failed is not None:
+            done(Reason.STORAGE_ERROR)
+        else:
+            self._awaiting_commit.append((next_offset, done))
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
+        """Batches from the one that holds ``offset`` up to the high watermark."""
+        return self.log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
+
+    def check_epoch(self, leader_epoch: int) -> None:
+        """Refuse a caller that follows another leader; -1 is one that does not care."""
+        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
+            return
+        older = leader_epoch < self.leader_epoch
+        raise PenstockError(Reason.FENCED_LEADER_EPOCH if older else Reason.UNKNOWN_LEADER_EPOCH)
+
+    def end_offset_for(self, leader_epoch: int) -> tuple[int, int]:
+        """The greatest epoch at or below ``leader_epoch`` and where its records end; (-1, -1) for one nobody led in yet."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.next_offset
+        return self.log.epochs.end_offset_for(leader_epoch, self.log.next_offset)
+
+    def watch(self, wake: Wake) -> None:
+        """Call ``wake`` whenever there is more to read, until :meth:`unwatch`."""
+        self._readers[wake] = None
+
+    def unwatch(self, wake: Wake) -> None:
+        """The reader is gone; fine when it was not there."""
+        self._readers.pop(wake, None)
+
+    def close(self, reason: Reason) -> None:
+        """Nobody leads this partition here any more: everyone who waits is told why."""
+        self.gone = True
+        self._refuse_from(0, reason)
+        self._wake_readers()
+
+    def _written(self) -> None:
+        offset = self.log.written_offset
+        waiting = self._awaiting_write
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if not self._sync:
+            self._advance(offset)
+
+    def _synced(self) -> None:
+        if self._sync:
+            self._advance(self.log.synced_offset)
+
+    def _advance(self, offset: int) -> None:
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        waiting = self._awaiting_commit
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if self._readers:
+            self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for wake in list(self._readers):
+            wake()
+
+    def _failed(self, error: PenstockError, from_offset: int) -> None:
+        self._refuse_from(from_offset, error.reason)
+
+    def _refuse_from(self, from_offset: int, reason: Reason) -> None:
+        for waiting in (self._awaiting_write, self._awaiting_commit):
+            # A retried duplicate waits for an earlier offset than those before it, so the order is not sorted.
+            refused = [done for next_offset, done in waiting if next_offset > from_offset]
+            kept = [entry for entry in waiting if entry[0] <= from_offset]
+            waiting.clear()
+            waiting.extend(kept)
+            for done in refused:
+                done(reason)

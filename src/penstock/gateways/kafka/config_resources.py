@@ -1,0 +1,98 @@
+"""Kafka's numbers for configs: kinds of resources, sources and types; and the resources that have configs here."""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+from penstock.core.config_table import ConfigKind, ConfigSource
+from penstock.core.topic_config import ConfigValue
+from penstock.core.topic_image import Topic
+from penstock.core.topic_names import check_topic_name
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+
+
+class ResourceType(IntEnum):
+    """What a config belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+SOURCES: Final[Mapping[ConfigSource, int]] = {
+    ConfigSource.TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
+    ConfigSource.STATIC_BROKER: 4,  # STATIC_BROKER_CONFIG
+    ConfigSource.DEFAULT: 5,  # DEFAULT_CONFIG
+}
+
+KINDS: Final[Mapping[ConfigKind, int]] = {
+    ConfigKind.BOOLEAN: 1,
+    ConfigKind.STRING: 2,
+    ConfigKind.INT: 3,
+    ConfigKind.LONG: 5,
+    ConfigKind.DOUBLE: 6,
+    ConfigKind.LIST: 7,
+}
+
+
+def topic_of_resource(name: str, context: RequestContext) -> Topic:
+    """The topic that a resource names: ``INVALID_TOPIC`` or ``UNKNOWN_TOPIC_OR_PARTITION`` when there is none."""
+    check_topic_name(name)
+    return context.broker.topics.require(name)
+
+
+def check_broker_name(name: str, context: RequestContext) -> None:
+    """``INVALID_REQUEST`` unless the name is this broker's id."""
+    if name != str(context.broker.node_id):
+        raise PenstockError(
+            Reason.INVALID_REQUEST, f"There is no broker {ascii(name[:64])} here; this one is {context.broker.node_id}."
+        )
+
+
+def refuse_resource(resource_type: int) -> PenstockError:
+    """The refusal of a resource that has no configs here."""
+    known = {int(kind): kind.name for kind in ResourceType}
+    return PenstockError(
+        Reason.INVALID_REQUEST,
+        f"Resources of type {known.get(resource_type, resource_type)} have no configs here. Ask for a TOPIC or a BROKER.",
+    )
+
+
+def check_alterable(resource_type: int, name: str, context: RequestContext) -> None:
+    """Only topics' configs change while the broker runs."""
+    if resource_type == ResourceType.TOPIC:
+        check_topic_name(name)
+    elif resource_type == ResourceType.BROKER:
+        if name:
+            check_broker_name(name, context)
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            "The broker's configs cannot change while it runs. Set them in its TOML file and restart it.",
+        )
+    else:
+        raise refuse_resource(resource_type)
+
+
+def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+    """The resources that stand more than once in a request. None of their changes is made: it is unclear which one counts."""
+    seen: set[tuple[int, str]] = set()
+    twice: set[tuple[int, str]] = set()
+    for name in names:
+        (twice if name in seen else seen).add(name)
+    return twice
+
+
+def refuse_twice(name: str) -> PenstockError:
+    """The refusal of such a resource."""
+    return PenstockError(Reason.INVALID_REQUEST, f"{ascii(name[:64])} stands twice in the request. Name it once.")
+
+
+def values_of(values: Iterable[ConfigValue], wanted: list[str] | None) -> list[ConfigValue]:
+    """The configs that were asked for; no list, or an empty one, asks for all."""
+    if not wanted:
+        return list(values)
+    chosen = set(wanted)
+    return [value for value in values if value.name in chosen]

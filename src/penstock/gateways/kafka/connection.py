@@ -1,0 +1,299 @@
+"""One client's connection: requests are applied in the order they came, and answered in that order.
+
+A request whose handler has to wait holds up the later ones of its connection, as Kafka's clients expect. A produce does not
+hold up anybody: it is applied at once, and only its answer waits (for the write, or for the sync). Answers are sent once
+at the end of the loop's turn. Nothing here grows without bound: reading pauses while too much is unanswered or unsent.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answer import Answer
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.produce_lane import ProduceLane
+from penstock.gateways.kafka.receive import FrameReader
+from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
+from penstock.types import Buffer
+from penstock.wire.errors import ProtocolViolation
+from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.headers import decode_request_header, frame
+
+if TYPE_CHECKING:
+    from penstock.gateways.kafka.gateway import KafkaGateway, Served
+
+_HEAD: Final = Struct(">hhi")
+_PRODUCE: Final = int(ApiKey.PRODUCE)
+_JOINED_BYTES_MAX: Final = 128 * 1024
+"""Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
+
+
+class KafkaConnection(asyncio.BufferedProtocol):
+    """Bytes in, handlers called, bytes out."""
+
+    def __init__(self, gateway: "KafkaGateway") -> None:
+        self.gateway: Final = gateway
+        self.broker: Final = gateway.broker
+        self.client_host = ""
+        self._last_active_ms = gateway.broker.clock.monotonic_ms()
+        self._active = False
+        self._frames = FrameReader(gateway.buffers, gateway.bounds.request_bytes_max)
+        self._pending_max = gateway.bounds.pending_requests_max
+        self._lane = ProduceLane(self)
+        self._answers: deque[Answer] = deque()
+        self._waiting: asyncio.Future[Any] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._sending = False
+        self._choked = False
+        self._paused = False
+        self._closing = False
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        # uvloop's transports are not subclasses of asyncio's.
+        transport = self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.client_host = peer[0] if peer else ""
+        transport.set_write_buffer_limits(high=self.gateway.bounds.pending_output_bytes_max)
+        if not self.gateway.admit(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; what it waits for is dropped, what it produced stays."""
+        self._closing = True
+        self.gateway.forget(self)
+        self._frames.close()
+        self._answers.clear()
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The next bytes are there."""
+        self._active = True
+        self._frames.received(nbytes)
+        self._run()
+
+    def eof_received(self) -> bool:
+        """The client has said all; what it asked before is still answered while it reads."""
+        self._closing = True
+        if not self._answers and self._waiting is None:
+            return False
+        self.ready()
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: take no more requests."""
+        self._choked = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """The client took its answers."""
+        self._choked = False
+        self.gateway.loop.call_soon(self._run)
+
+    # Requests.
+
+    def _run(self) -> None:
+        frames = self._frames
+        try:
+            while self._waiting is None and not self._choked and len(self._answers) < self._pending_max:
+                found = frames.next_frame()
+                if found is None:
+                    break
+                self._request(frames.buffer, found[0], found[1])
+        except ProtocolViolation as violation:
+            self._abandon(str(violation))
+        except Exception as error:
+            self._fail(error)
+        frames.settle()
+        self._update_reading()
+
+    def _request(self, buffer: bytearray, start: int, end: int) -> None:
+        api_key, version, correlation_id = _HEAD.unpack_from(buffer, start)
+        if api_key == _PRODUCE and self._lane.take(buffer, start, end, version, correlation_id):
+            return
+        view = memoryview(buffer)[start:end]
+        served = self.gateway.served.get(api_key)
+        if served is None:
+            raise ProtocolViolation(f"API key {api_key} is not served here")
+        if not served.min_version <= version <= served.max_version:
+            if api_key != ApiKey.API_VERSIONS:
+                raise ProtocolViolation(f"{served.name} version {version} is not served here")
+            refusal = ApiVersionsResponse(
+                error_code=CODES[Reason.UNSUPPORTED_VERSION], api_keys=self.gateway.advertised
+            )
+            self.answer(frame(correlation_id, 0, served.encode[0](refusal)))
+            return
+        header, position = decode_request_header(view)
+        clock = self.broker.clock
+        context = RequestContext(
+            broker=self.broker,
+            gateway=self.gateway,
+            version=version,
+            client_id=header.client_id,
+            client_host=self.client_host,
+            principal="anonymous",
+            now_ms=clock.now_ms(),
+            monotonic_ms=clock.monotonic_ms(),
+        )
+        if api_key == _PRODUCE:
+            self._lane.take_general(served.decode[version](view, position), context, correlation_id, view, position)
+            return
+        request = served.decode[version](view, position)
+        result = served.handle(request, context)
+        if isinstance(result, Awaitable):
+            self._wait(result, served, version, correlation_id)
+        else:
+            self.answer(frame(correlation_id, served.header_version(version), served.encode[version](result)))
+
+    def hold_up(self, work: Awaitable[None]) -> None:
+        """Take no further request until this is done."""
+        waiting = asyncio.ensure_future(work)
+        self._waiting = waiting
+        waiting.add_done_callback(self._work_done)
+
+    def _work_done(self, future: "asyncio.Future[None]") -> None:
+        self._waiting = None
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+            return
+        self._run()
+
+    def _fail(self, error: BaseException) -> None:
+        """A mistake of ours in one request: the broker outlives it, the connection does not."""
+        self.gateway.report_bug(self, error)
+        self._abandon(f"internal error: {type(error).__name__}")
+
+    def _wait(self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int) -> None:
+        answer = self.reserve()
+        waiting = asyncio.ensure_future(result)
+        self._waiting = waiting
+
+        def done(future: "asyncio.Future[Any]") -> None:
+            self._waiting = None
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._fail(error)
+                return
+            parts = served.encode[version](future.result())
+            answer.complete(frame(correlation_id, served.header_version(version), parts))
+            self._run()
+
+        waiting.add_done_callback(done)
+
+    # Answers.
+
+    def reserve(self) -> Answer:
+        """A place in the order of answers, to be completed later."""
+        answer = Answer(self)
+        self._answers.append(answer)
+        return answer
+
+    def queue(self, answer: Answer) -> None:
+        """Give an answer its place in the order."""
+        self._answers.append(answer)
+
+    def answer(self, parts: list[Buffer]) -> None:
+        """Answer at once, behind what is still due."""
+        self.reserve().complete(parts)
+
+    def ready(self) -> None:
+        """An answer is complete: send at the end of the turn."""
+        if not self._sending:
+            self._sending = True
+            self.gateway.turn.send(self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        answers = self._answers
+        out: list[Buffer] = []
+        while answers:
+            parts = answers[0].parts
+            if parts is None:
+                break
+            out += parts
+            answers.popleft()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if len(out) == 1:
+            transport.write(out[0])
+        elif out:
+            if sum(map(len, out)) <= _JOINED_BYTES_MAX:
+                transport.write(b"".join(out))
+            else:
+                transport.writelines(out)
+        if self._closing and not answers and self._waiting is None:
+            transport.close()
+        elif self._frames.unread or self._paused:
+            self._run()
+
+    # Bounds.
+
+    def _update_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        held_up = self._waiting is not None and self._frames.unread > RECEIVE_BACKLOG_BYTES_MAX
+        pause = self._choked or held_up or len(self._answers) >= self._pending_max
+        if pause and not self._paused:
+            self._paused = True
+            transport.pause_reading()
+        elif self._paused and not pause:
+            self._paused = False
+            transport.resume_reading()
+
+    def look_after(self, monotonic_ms: int) -> None:
+        """Once a second: time out answers that waited longer than their client allowed; close what was silent too long."""
+        for answer in self._answers:
+            if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
+                answer.time_out()
+        if self._active or self._answers or self._waiting is not None:
+            self._active = False
+            self._last_active_ms = monotonic_ms
+        elif monotonic_ms - self._last_active_ms > self.gateway.bounds.connection_idle_ms_max:
+            self.close()
+
+    def close(self) -> None:
+        """Stop reading; go once everything due is answered."""
+        self._closing = True
+        if self._transport is not None:
+            if self._answers or self._waiting is not None:
+                self._transport.pause_reading()
+                self.ready()
+            else:
+                self._transport.close()
+
+    def abort(self) -> None:
+        """Go now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _abandon(self, why: str) -> None:
+        """Nothing sensible can follow on this connection: say why in the log, send what is ready, and go."""
+        self.gateway.say(f"closing {self.client_host}: {why}")
+        self._closing = True
+        self._frames.close()
+        if self._transport is not None:
+            self._send()
+            self._transport.close()
+
+    def refuse_produce(self, error: PenstockError) -> None:
+        """With acks=0 there is no answer to carry an error: closing is how the producer learns of it."""
+        self._abandon(f"produce without acknowledgement refused: {error.text}")

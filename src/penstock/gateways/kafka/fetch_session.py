@@ -1,0 +1,152 @@
+"""Fetch sessions: a client names its partitions once, then only what changes; the answer too has only what changed.
+
+The cache is bounded. When it is full, the session that was idle longest makes room if it was idle long enough; otherwise
+the newcomer gets no session and goes on with full requests, which is always allowed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.errors import PenstockError, Reason
+from penstock.limits import FETCH_SESSION_IDLE_MS_MIN, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from penstock.ports import Entropy
+from penstock.wire.kafka.fetch_generated import FetchRequest, FetchResponsePartition
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+
+TopicKey = str | bytes
+"""A topic's name, or its id from version 13 on."""
+PartitionKey = tuple[TopicKey, int]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition a client wants records of, and what it was last told in its session."""
+
+    topic: TopicKey
+    index: int
+    offset: int
+    bytes_max: int
+    leader_epoch: int
+    last_fetched_epoch: int
+    told_high_watermark: int = -1
+    told_start_offset: int = -1
+    told: bool = False
+
+    def has_news(self, answer: FetchResponsePartition) -> bool:
+        """Whether an incremental answer must carry this partition; remembers what it carries."""
+        news = (
+            not self.told
+            or bool(answer.records)
+            or answer.error_code != 0
+            or answer.diverging_epoch is not None
+            or answer.high_watermark != self.told_high_watermark
+            or answer.log_start_offset != self.told_start_offset
+        )
+        self.told = answer.error_code == 0
+        self.told_high_watermark = answer.high_watermark
+        self.told_start_offset = answer.log_start_offset
+        return news
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """What one client follows."""
+
+    session_id: int
+    by_id: bool
+    epoch: int = INITIAL_EPOCH
+    used_ms: int = 0
+    wanted: dict[PartitionKey, Wanted] = field(default_factory=dict)
+
+    def update(self, request: FetchRequest) -> None:
+        """Take over what an incremental request adds, changes and forgets."""
+        for new in wanted_of(request, by_id=self.by_id):
+            known = self.wanted.get((new.topic, new.index))
+            if known is None:
+                if len(self.wanted) >= FETCH_SESSION_PARTITIONS_MAX:
+                    raise PenstockError(Reason.INVALID_REQUEST, "the fetch session has too many partitions")
+                self.wanted[new.topic, new.index] = new
+            else:
+                known.offset = new.offset
+                known.bytes_max = new.bytes_max
+                known.leader_epoch = new.leader_epoch
+                known.last_fetched_epoch = new.last_fetched_epoch
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                self.wanted.pop((topic.topic_id if self.by_id else topic.topic, index), None)
+
+    def move_back(self, served: Iterable[Wanted]) -> None:
+        """Partitions that had records go behind the others, so that none starves when the answer is full."""
+        for wanted in served:
+            key = (wanted.topic, wanted.index)
+            if key in self.wanted:
+                self.wanted[key] = self.wanted.pop(key)
+
+
+def wanted_of(request: FetchRequest, *, by_id: bool) -> list[Wanted]:
+    """The partitions a request names."""
+    return [
+        Wanted(
+            topic=topic.topic_id if by_id else topic.topic,
+            index=partition.partition,
+            offset=partition.fetch_offset,
+            bytes_max=partition.partition_max_bytes,
+            leader_epoch=partition.current_leader_epoch,
+            last_fetched_epoch=partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+class FetchSessions:
+    """All sessions of a gateway, the longest unused first."""
+
+    def __init__(self, entropy: Entropy, sessions_max: int = FETCH_SESSIONS_MAX) -> None:
+        self._entropy = entropy
+        self._sessions_max = sessions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchSession:
+        """The session a request belongs to; one with id 0 is forgotten after its answer."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            wanted = wanted_of(request, by_id=by_id)
+            create = request.session_epoch == INITIAL_EPOCH and wanted and len(wanted) <= FETCH_SESSION_PARTITIONS_MAX
+            session = FetchSession(self._new_id(now_ms) if create else NO_SESSION, by_id, used_ms=now_ms)
+            session.wanted = {(each.topic, each.index): each for each in wanted}
+            if session.session_id != NO_SESSION:
+                session.epoch = 1
+                self._sessions[session.session_id] = session
+            return session
+        known = self._sessions.get(request.session_id)
+        if known is None:
+            raise PenstockError(Reason.FETCH_SESSION_ID_NOT_FOUND)
+        if known.epoch != request.session_epoch:
+            raise PenstockError(Reason.INVALID_FETCH_SESSION_EPOCH)
+        if known.by_id != by_id:
+            raise PenstockError(Reason.FETCH_SESSION_TOPIC_ID_ERROR)
+        known.update(request)
+        known.epoch = 1 if known.epoch == 0x7FFFFFFF else known.epoch + 1
+        known.used_ms = now_ms
+        self._sessions.move_to_end(known.session_id)
+        return known
+
+    def _new_id(self, now_ms: int) -> int:
+        if len(self._sessions) >= self._sessions_max:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_ms < FETCH_SESSION_IDLE_MS_MIN:
+                return NO_SESSION
+            del self._sessions[oldest.session_id]
+        while True:
+            session_id = self._entropy.uuid().int & 0x7FFFFFFF
+            if session_id != NO_SESSION and session_id not in self._sessions:
+                return session_id

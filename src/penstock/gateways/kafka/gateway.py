@@ -1,0 +1,150 @@
+"""The Kafka listener: accepts connections, knows which APIs are served, and looks after all connections once a second."""
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock import limits
+from penstock.address import Address
+from penstock.core.broker import Broker
+from penstock.gateways.kafka.connection import KafkaConnection
+from penstock.gateways.kafka.fetch_session import FetchSessions
+from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.gateways.kafka.receive import BufferPool
+from penstock.ports import EndOfTurn
+from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
+from penstock.wire.kafka.apis import API, Api, DecodeTable, EncodeTable
+
+logger = logging.getLogger("penstock.kafka")
+
+_SWEEP_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLimits:
+    """The bounds of this gateway."""
+
+    request_bytes_max: int = limits.REQUEST_BYTES_MAX
+    connections_max: int = limits.CONNECTIONS_MAX
+    connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
+    pending_requests_max: int = limits.CONNECTION_PENDING_REQUESTS_MAX
+    pending_output_bytes_max: int = limits.CONNECTION_PENDING_OUTPUT_BYTES_MAX
+    fetch_bytes_max: int = limits.FETCH_BYTES_MAX
+    fetch_sessions_max: int = limits.FETCH_SESSIONS_MAX
+
+
+class Served:
+    """One API as this gateway serves it. The codec is imported when a client first uses the API."""
+
+    __slots__ = ("_api", "handle", "max_version", "min_version", "name")
+
+    def __init__(self, api: Api, handle: Callable[[Any, Any], Any]) -> None:
+        self._api = api
+        self.name = api.name
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.handle = handle
+
+    @property
+    def decode(self) -> DecodeTable:
+        """By version."""
+        return self._api.decode_request_table
+
+    @property
+    def encode(self) -> EncodeTable:
+        """By version."""
+        return self._api.encode_response_table
+
+    def header_version(self, version: int) -> int:
+        """Of the response."""
+        return self._api.response_header_version(version)
+
+
+class KafkaGateway:
+    """All Kafka connections of this node."""
+
+    def __init__(self, broker: Broker, turn: EndOfTurn, bounds: KafkaLimits, advertised: Address | None) -> None:
+        self.broker: Final = broker
+        self.turn: Final = turn
+        self.bounds: Final = bounds
+        self.loop: Final = asyncio.get_running_loop()
+        self.buffers: Final = BufferPool()
+        self.fetch_sessions: Final = FetchSessions(broker.entropy, bounds.fetch_sessions_max)
+        self.served: Final = {int(key): Served(API[key], handle) for key, handle in HANDLERS.items()}
+        self.advertised: Final = [
+            ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
+            for key, served in sorted(self.served.items())
+        ]
+        self._advertised_address = advertised
+        self._connections: set[KafkaConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Event = asyncio.Event()
+
+    async def start(self, address: Address) -> Address:
+        """Listen; returns the real address (port 0 picks a free one)."""
+        self._server = await self.loop.create_server(
+            lambda: KafkaConnection(self), address.host, address.port, backlog=1024, reuse_address=True
+        )
+        host, port = self._server.sockets[0].getsockname()[:2]
+        bound = Address(host, port)
+        self.broker.advertised = self._advertised_address or bound
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
+        return bound
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept nobody new, answer what is under way, then close everything."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections):
+            connection.close()
+        if self._connections:
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await self._drained.wait()
+            except TimeoutError:
+                for connection in list(self._connections):
+                    connection.abort()
+
+    def admit(self, connection: KafkaConnection) -> bool:
+        """Whether there is room for one more."""
+        if len(self._connections) >= self.bounds.connections_max:
+            logger.warning(
+                "refusing %s: %d connections are open (limits.connections_max)",
+                connection.client_host,
+                len(self._connections),
+            )
+            return False
+        self._connections.add(connection)
+        self._drained.clear()
+        return True
+
+    def forget(self, connection: KafkaConnection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._drained.set()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def _look_after(self) -> None:
+        now_ms = self.broker.clock.monotonic_ms()
+        for connection in list(self._connections):
+            connection.look_after(now_ms)
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
+
+    def say(self, text: str) -> None:
+        """Something about a connection that an operator may want to know."""
+        logger.warning("%s", text)
+
+    def report_bug(self, connection: KafkaConnection, error: BaseException) -> None:
+        """A mistake of ours: the whole trace goes to the log."""
+        logger.error("request of %s failed: %s", connection.client_host, "".join(traceback.format_exception(error)))

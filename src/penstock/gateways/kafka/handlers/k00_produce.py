@@ -1,0 +1,208 @@
+"""Produce, the general way: any number of topics and partitions, answered together. The usual shape goes through ``produce_lane.py``."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from penstock.core.broker import Broker
+from penstock.core.partition import Partition
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.limits import DECOMPRESSED_RATIO_MAX
+from penstock.records.batch import HEADER_BYTES, check_produced, read_header
+from penstock.records.recompress import recompress
+from penstock.types import NO_TIMESTAMP, Buffer, TimestampType
+from penstock.wire.kafka.produce_generated import (
+    ProduceRequest,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+
+
+class ProducedTopics:
+    """How a version names topics."""
+
+    BY_ID_FROM: Final = 13
+
+
+Done = Callable[[ProduceResponse], None]
+
+
+def refuse_all(request: ProduceRequest, error: PenstockError) -> ProduceResponse:
+    """The same refusal for every partition asked for."""
+    return ProduceResponse(
+        responses=[
+            ProduceResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partition_responses=[refusal(partition.index, error) for partition in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def refusal(index: int, error: PenstockError) -> ProduceResponsePartition:
+    """One partition's error."""
+    return ProduceResponsePartition(
+        index=index, error_code=CODES[error.reason], base_offset=-1, error_message=error.text
+    )
+
+
+def place_of(broker: Broker, topic: ProduceRequestTopic, index: int) -> Partition | None:
+    """The partition a request names, or None."""
+    try:
+        if topic.name:
+            return broker.partition(topic.name, index)
+        return broker.partition_by_id(topic.topic_id, index)
+    except PenstockError:
+        return None
+
+
+class _Pending:
+    """Counts the partitions that are not through; the last one answers."""
+
+    def __init__(self, response: ProduceResponse, done: Done) -> None:
+        self._response = response
+        self._done = done
+        self._open = 1
+
+    def expect(self) -> None:
+        self._open += 1
+
+    def through(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._done(self._response)
+
+
+def start_produce(request: ProduceRequest, context: RequestContext, done: Done) -> Awaitable[None] | None:
+    """Append everything; ``done`` gets the answer when the acknowledgements asked for are there.
+
+    Returns something to wait for before the connection's next request, when batches must be compressed anew first.
+    """
+    if request.acks not in (-1, 0, 1):
+        done(refuse_all(request, PenstockError(Reason.INVALID_REQUIRED_ACKS)))
+        return None
+    response = ProduceResponse()
+    pending = _Pending(response, done)
+    recompressing: list[Awaitable[None]] = []
+    responses: list[ProduceResponseTopic] = []
+    for topic in request.topic_data:
+        answers: list[ProduceResponsePartition] = []
+        for asked in topic.partition_data:
+            answer = ProduceResponsePartition(index=asked.index)
+            answers.append(answer)
+            later = _produce_one(topic, asked.index, asked.records, request.acks, context, answer, pending)
+            if later is not None:
+                recompressing.append(later)
+        responses.append(ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=answers))
+    response.responses = responses
+    if not recompressing:
+        pending.through()
+        return None
+
+    async def finish() -> None:
+        for later in recompressing:
+            await later
+        pending.through()
+
+    return finish()
+
+
+def _produce_one(
+    topic: ProduceRequestTopic,
+    index: int,
+    records: Buffer | None,
+    acks: int,
+    context: RequestContext,
+    answer: ProduceResponsePartition,
+    pending: _Pending,
+) -> Awaitable[None] | None:
+    try:
+        if topic.name:
+            partition = context.broker.partition(topic.name, index)
+        else:
+            partition = context.broker.partition_by_id(topic.topic_id, index)
+        if partition.topic.internal:
+            raise PenstockError(
+                Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
+            )
+        if records is None:
+            raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
+        if acks == -1 and partition.topic.config.min_insync_replicas > 1:
+            raise PenstockError(
+                Reason.NOT_ENOUGH_REPLICAS, "the topic's min.insync.replicas is over the one replica there is"
+            )
+        assert not isinstance(records, bytes)
+        if partition.wants_recompression:
+            return _recompress_then_append(partition, bytearray(records), acks, context, answer, pending)
+        _append(partition, records, acks, context.now_ms, answer, pending)
+    except PenstockError as error:
+        _fill(answer, error)
+    return None
+
+
+async def _recompress_then_append(
+    partition: Partition,
+    batch: bytearray,
+    acks: int,
+    context: RequestContext,
+    answer: ProduceResponsePartition,
+    pending: _Pending,
+) -> None:
+    config = partition.topic.config
+    try:
+        if len(batch) < HEADER_BYTES:
+            raise PenstockError(Reason.CORRUPT_RECORDS, "too few bytes for a batch")
+        header = read_header(batch)
+        check_produced(batch, header)
+        compression = config.compression
+        if compression is not None and header.compression is not compression:
+            bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
+            batch = await asyncio.to_thread(recompress, batch, compression, bytes_max)
+        if partition.gone:
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+        _append(partition, batch, acks, context.now_ms, answer, pending)
+    except PenstockError as error:
+        _fill(answer, error)
+
+
+def _append(
+    partition: Partition,
+    batch: bytearray | memoryview,
+    acks: int,
+    now_ms: int,
+    answer: ProduceResponsePartition,
+    pending: _Pending,
+) -> None:
+    answer.base_offset = partition.append(batch, now_ms)
+    answer.log_start_offset = partition.log.start_offset
+    stamped = partition.topic.config.timestamp_type is TimestampType.LOG_APPEND_TIME
+    answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
+    if acks == 0:
+        return
+    pending.expect()
+    through = partial(_through, answer, pending)
+    if acks == 1:
+        partition.when_written(partition.log.next_offset, through)
+    else:
+        partition.when_committed(partition.log.next_offset, through)
+
+
+def _through(answer: ProduceResponsePartition, pending: _Pending, reason: Reason | None) -> None:
+    if reason is not None:
+        _fill(answer, PenstockError(reason))
+    pending.through()
+
+
+def _fill(answer: ProduceResponsePartition, error: PenstockError) -> None:
+    answer.error_code = CODES[error.reason]
+    answer.error_message = error.text
+    answer.base_offset = -1
+    answer.log_append_time_ms = NO_TIMESTAMP
+    answer.log_start_offset = -1

@@ -1,0 +1,214 @@
+"""Fetch (API key 1): batches as they lie on disk, from many partitions, with a long poll.
+
+Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 12 detects diverging logs, 13 names
+topics by id, 15 moves the replica id. The first batch is sent whole even above the limits, so that a reader always gets
+on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final
+
+from penstock.core.broker import Broker
+from penstock.core.partition import Partition
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
+from penstock.limits import FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.fetch_generated import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponseDivergingEpoch,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+
+KEY: Final = ApiKey.FETCH
+MIN_VERSION: Final = 4
+BY_ID_FROM: Final = 13
+REPLICA_STATE_FROM: Final = 15
+READ_COMMITTED: Final = 1
+
+
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+    """Answer now if there is enough to send or no time to wait, else when there is."""
+    try:
+        if _replica_id(request, context.version) >= 0:
+            raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED)
+        by_id = context.version >= BY_ID_FROM
+        session = context.gateway.fetch_sessions.open(request, by_id=by_id, now_ms=context.monotonic_ms)
+    except PenstockError as error:
+        return FetchResponse(error_code=CODES[error.reason])
+    fetch = _Fetch(request, session, context)
+    if fetch.satisfied():
+        return fetch.response()
+    return fetch.wait()
+
+
+def _replica_id(request: FetchRequest, version: int) -> int:
+    if version < REPLICA_STATE_FROM:
+        return request.replica_id
+    return -1 if request.replica_state is None else request.replica_state.replica_id
+
+
+class _Fetch:
+    """One request: what it wants, what was found, and the wait in between."""
+
+    def __init__(self, request: FetchRequest, session: FetchSession, context: RequestContext) -> None:
+        self._session = session
+        self._wanted = list(session.wanted.values())
+        self._gateway = context.gateway
+        self._broker = context.broker
+        self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
+        self._bytes_max = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        self._bytes_min = min(request.min_bytes, self._bytes_max)
+        self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
+        self._committed_only = request.isolation_level == READ_COMMITTED
+        self._found: list[tuple[Wanted, FetchResponsePartition]] = []
+        self._watched: list[Partition] = []
+        self._future: asyncio.Future[FetchResponse] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._woken = False
+
+    def satisfied(self) -> bool:
+        """Read, unless it is already known that there is too little; say whether the answer can go."""
+        if self._bytes_min > 1 and self._future is not None and self._available() < self._bytes_min:
+            return False
+        found: list[tuple[Wanted, FetchResponsePartition]] = []
+        left = self._bytes_max
+        total = 0
+        urgent = self._wait_ms == 0 or self._bytes_min <= 0 or not self._wanted
+        for wanted in self._wanted:
+            answer = self._read(wanted, left, first=total == 0)
+            if answer.error_code or answer.diverging_epoch is not None:
+                urgent = True
+            if answer.records:
+                total += len(answer.records)
+                left = max(left - len(answer.records), 0)
+            found.append((wanted, answer))
+        self._found = found
+        return urgent or total >= self._bytes_min
+
+    def _read(self, wanted: Wanted, left: int, *, first: bool) -> FetchResponsePartition:
+        try:
+            partition = _partition(self._broker, wanted)
+            partition.check_epoch(wanted.leader_epoch)
+            diverging = _diverging(partition, wanted)
+            records: bytes | bytearray | memoryview = b""
+            end = partition.stable_offset if self._committed_only else partition.high_watermark
+            if diverging is None and (wanted.offset < end or wanted.offset < partition.log.start_offset):
+                if left > 0 or first:
+                    records = partition.read(wanted.offset, min(wanted.bytes_max, left), at_least_one=first).data
+            elif wanted.offset > partition.log.next_offset:
+                raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
+        except PenstockError as error:
+            return FetchResponsePartition(
+                partition_index=wanted.index,
+                error_code=CODES[error.reason],
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+        return FetchResponsePartition(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.stable_offset,
+            log_start_offset=partition.log.start_offset,
+            diverging_epoch=diverging,
+            aborted_transactions=[] if self._committed_only else None,
+            records=records,
+        )
+
+    def _available(self) -> int:
+        """About how many bytes there are to send, without reading them."""
+        total = 0
+        for wanted in self._wanted:
+            try:
+                partition = _partition(self._broker, wanted)
+            except PenstockError:
+                return self._bytes_min
+            total += min(partition.log.bytes_between(wanted.offset, partition.high_watermark), wanted.bytes_max)
+        return total
+
+    def wait(self) -> Awaitable[FetchResponse]:
+        """Wait for appends, at most as long as the client said."""
+        loop = self._gateway.loop
+        future: asyncio.Future[FetchResponse] = loop.create_future()
+        self._future = future
+        for wanted in self._wanted:
+            partition = _partition(self._broker, wanted)
+            partition.watch(self._wake)
+            self._watched.append(partition)
+        self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
+        future.add_done_callback(self._release)
+        return future
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._gateway.turn.look(self._look)
+
+    def _look(self) -> None:
+        self._woken = False
+        future = self._future
+        if future is not None and not future.done() and self.satisfied():
+            future.set_result(self.response())
+
+    def _finish(self) -> None:
+        future = self._future
+        if future is not None and not future.done():
+            self._bytes_min = 0
+            self.satisfied()
+            future.set_result(self.response())
+
+    def _release(self, _: "asyncio.Future[FetchResponse]") -> None:
+        for partition in self._watched:
+            partition.unwatch(self._wake)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def response(self) -> FetchResponse:
+        """What was found last, as the session wants it told."""
+        session = self._session
+        in_session = session.session_id != NO_SESSION
+        topics: list[FetchResponseTopic] = []
+        served: list[Wanted] = []
+        current: FetchResponseTopic | None = None
+        by_id = session.by_id
+        for wanted, answer in self._found:
+            if in_session:
+                news = wanted.has_news(answer)
+                if answer.records:
+                    served.append(wanted)
+                if self._incremental and not news:
+                    continue
+            key = wanted.topic
+            if current is None or key != (current.topic_id if by_id else current.topic):
+                if isinstance(key, bytes):
+                    current = FetchResponseTopic(topic_id=key, partitions=[])
+                else:
+                    current = FetchResponseTopic(topic=key, partitions=[])
+                topics.append(current)
+            current.partitions.append(answer)
+        if in_session and len(session.wanted) > 1:
+            session.move_back(served)
+        return FetchResponse(session_id=session.session_id, responses=topics)
+
+
+def _partition(broker: Broker, wanted: Wanted) -> Partition:
+    topic = wanted.topic
+    return (
+        broker.partition(topic, wanted.index) if isinstance(topic, str) else broker.partition_by_id(topic, wanted.index)
+    )
+
+
+def _diverging(partition: Partition, wanted: Wanted) -> FetchResponseDivergingEpoch | None:
+    """Where the reader's log and this one part ways, if they do."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.end_offset_for(wanted.last_fetched_epoch)
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.offset:
+        return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end_offset)
+    return None

@@ -1,0 +1,77 @@
+"""ListOffsets (API key 2): the first, last or a timestamp's offset.
+
+Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timestamp (-3), 8 the earliest local one (-4), 9 the
+last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
+"""
+
+from typing import Final
+
+from penstock.core.partition import Partition
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.list_offsets_generated import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+
+KEY: Final = ApiKey.LIST_OFFSETS
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+READ_COMMITTED: Final = 1
+
+
+def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Each partition by itself: an error of one is no error of the others."""
+    committed_only = request.isolation_level == READ_COMMITTED
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsResponseTopic(
+                name=topic.name,
+                partitions=[
+                    _answer(topic.name, asked, context, committed_only=committed_only) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    topic: str, asked: ListOffsetsRequestPartition, context: RequestContext, *, committed_only: bool
+) -> ListOffsetsResponsePartition:
+    try:
+        partition = context.broker.partition(topic, asked.partition_index)
+        partition.check_epoch(asked.current_leader_epoch)
+        offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=committed_only)
+    except PenstockError as error:
+        return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=CODES[error.reason])
+    return ListOffsetsResponsePartition(
+        partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )
+
+
+def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tuple[int, int, int]:
+    log = partition.log
+    end = partition.stable_offset if committed_only else partition.high_watermark
+    if timestamp == LATEST:
+        return end, NO_TIMESTAMP, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
+    if timestamp < EARLIEST_PENDING_UPLOAD:
+        raise PenstockError(Reason.INVALID_REQUEST, f"{timestamp} is neither a timestamp nor -1 to -6")
+    found = log.offset_of_largest_time(end) if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
+    if found is None:
+        return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
+    return found.offset, found.timestamp, found.leader_epoch

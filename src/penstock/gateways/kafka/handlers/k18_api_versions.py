@@ -1,0 +1,32 @@
+"""ApiVersions (API key 18): which APIs and versions are really served. An unknown version of it is answered by the connection."""
+
+from typing import Final
+
+from penstock.errors import Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.kafka.apis import ApiKey
+
+KEY: Final = ApiKey.API_VERSIONS
+_SOFTWARE_NAME_FROM: Final = 3
+
+
+def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """The gateway's own table, so that nothing is promised that is not there."""
+    if context.version >= _SOFTWARE_NAME_FROM and not (
+        _is_plain(request.client_software_name) and _is_plain(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=CODES[Reason.INVALID_REQUEST])
+    return ApiVersionsResponse(api_keys=context.gateway.advertised)
+
+
+def _is_plain(text: str) -> bool:
+    """Kafka's rule for a client's name and version."""
+    return (
+        bool(text)
+        and text[0].isalnum()
+        and text[-1].isalnum()
+        and all(c.isalnum() or c in ".-" for c in text)
+        and text.isascii()
+    )

@@ -1,0 +1,44 @@
+"""OffsetForLeaderEpoch (API key 23): where the log of a leader epoch ends, so that a reader can tell whether it was cut.
+
+Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a past one the end of the nearest at or below it.
+"""
+
+from typing import Final
+
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.offset_for_leader_epoch_generated import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+
+KEY: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    """Each partition by itself."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderEpochResponseTopic(
+                topic=topic.topic, partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _answer(
+    topic: str, asked: OffsetForLeaderEpochRequestPartition, context: RequestContext
+) -> OffsetForLeaderEpochResponsePartition:
+    try:
+        partition = context.broker.partition(topic, asked.partition)
+        partition.check_epoch(asked.current_leader_epoch)
+    except PenstockError as error:
+        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=CODES[error.reason])
+    epoch, end_offset = partition.end_offset_for(asked.leader_epoch)
+    return OffsetForLeaderEpochResponsePartition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,0 +1,1 @@
+"""The real world behind ``ports.py``: clock, disk, randomness, the event loop's turns, group commit, housekeeping, signals."""

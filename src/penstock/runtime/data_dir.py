@@ -1,0 +1,85 @@
+"""The data directory: who owns it, and whose it is.
+
+``lock`` is held by the one process that may write here; ``node.json`` says which cluster and node the data belongs to, and in
+which format it lies, so that a later version can tell what it finds.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.ports import Disk, Entropy
+
+FORMAT_VERSION: Final = 1
+
+
+class DataDirError(Exception):
+    """The directory cannot be used; the text says what to do."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The content of ``node.json``."""
+
+    format_version: int
+    node_id: int
+    cluster_id: str
+
+
+class DataDir:
+    """An owned data directory. Keep it until the broker has stopped."""
+
+    def __init__(self, path: str) -> None:
+        self.path: Final = os.path.abspath(path)
+        self._lock_fd: int | None = None
+
+    def own(self) -> None:
+        """Make the directory if need be and take its lock, or say who has it."""
+        try:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise DataDirError(
+                f"cannot use {self.path} for data: {error.strerror}; give another with --data-dir"
+            ) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise DataDirError(
+                f"{self.path} is in use by process {owner}: stop that broker, or give this one another --data-dir"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock_fd = descriptor
+
+    def identify(self, disk: Disk, entropy: Entropy, node_id: int) -> Node:
+        """Read whose data this is, or write it for a new directory."""
+        path = os.path.join(self.path, "node.json")
+        if not disk.exists(path):
+            node = Node(FORMAT_VERSION, node_id, entropy.uuid().hex)
+            disk.write_atomic(path, msgspec.json.encode(node))
+            return node
+        try:
+            node = msgspec.json.decode(disk.read_bytes(path), type=Node)
+        except msgspec.DecodeError as error:
+            raise DataDirError(f"{path} cannot be read ({error}); restore it from a backup of the directory") from error
+        if node.format_version != FORMAT_VERSION:
+            raise DataDirError(
+                f"{self.path} has format {node.format_version} and this version writes {FORMAT_VERSION}: use the version of "
+                "Penstock that wrote it"
+            )
+        if node.node_id != node_id:
+            raise DataDirError(
+                f"{self.path} belongs to node {node.node_id}, not {node_id}: set server.node_id to {node.node_id} or use another --data-dir"
+            )
+        return node
+
+    def release(self) -> None:
+        """Let another process have it."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None

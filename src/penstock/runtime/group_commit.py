@@ -1,0 +1,75 @@
+"""Group commit: many appends share one fdatasync, off the event loop.
+
+While a sync runs in a thread, everything that is written meanwhile waits for the following one, so the throughput of
+synced appends is bound by the loop and not by the disk. A log is in at most one running sync; logs sync side by side in
+a few threads, because the file system's journal commits them together.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.ports import Flushable, SyncTask
+from penstock.runtime.turn import Turn
+from penstock.types import Flush
+
+
+class GroupCommit:
+    """The real :class:`penstock.ports.Flusher`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, flush: Flush, threads: int) -> None:
+        self._loop = loop
+        self._sync = flush is Flush.SYNC
+        self.turn = Turn(loop, self._written)
+        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="penstock-sync")
+        self._running: set[Flushable] = set()
+        self._waiting: set[Flushable] = set()
+        self._idle: list[asyncio.Future[None]] = []
+
+    def dirty(self, target: Flushable) -> None:
+        """``target`` has appended bytes."""
+        self.turn.write(target)
+
+    def _written(self, target: Flushable) -> None:
+        if self._sync:
+            self.sync_soon(target)
+
+    def sync_soon(self, target: Flushable) -> None:
+        """Sync all that is written now; with a sync under way, the next one begins right behind it."""
+        if target in self._running:
+            self._waiting.add(target)
+            return
+        task = target.begin_sync()
+        if task is not None:
+            self._running.add(target)
+            self._pool.submit(self._run, target, task)
+
+    def _run(self, target: Flushable, task: SyncTask) -> None:
+        error: OSError | None = None
+        try:
+            task.run()
+        except OSError as failure:
+            error = failure
+        self._loop.call_soon_threadsafe(self._finished, target, task, error)
+
+    def _finished(self, target: Flushable, task: SyncTask, error: OSError | None) -> None:
+        self._running.discard(target)
+        target.end_sync(task, error)
+        if target in self._waiting:
+            self._waiting.discard(target)
+            self.sync_soon(target)
+        if not self._running:
+            idle, self._idle = self._idle, []
+            for future in idle:
+                if not future.done():
+                    future.set_result(None)
+
+    async def drain(self) -> None:
+        """Return once no sync is running or due. The caller has stopped appending."""
+        while self._running or self._waiting:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(future)
+            await future
+
+    def close(self) -> None:
+        """Stop the threads; call after :meth:`drain`."""
+        self._pool.shutdown(wait=True)

@@ -1,0 +1,113 @@
+"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the groups' deadlines.
+
+The rules decide on the event loop what is to be done; what blocks (removing files, rewriting segments, writing the
+checkpoint) runs in one thread, one thing at a time, so that housekeeping never takes the disk away from clients.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+from uuid import UUID
+
+from penstock.core.broker import Broker
+from penstock.errors import PenstockError
+from penstock.log.log import Log
+from penstock.runtime.group_commit import GroupCommit
+
+logger = logging.getLogger("penstock.housekeeping")
+
+_TICK_MS_MIN: Final = 5
+_TICK_MS_MAX: Final = 100
+"""A deadline that is set while the ticker waits for a later one is kept at most this much too late."""
+_LOGS_PER_TURN: Final = 64
+"""How many logs are looked at before clients get their turn again."""
+
+
+class Housekeeping:
+    """The background work of one node."""
+
+    def __init__(
+        self, broker: Broker, commit: GroupCommit, *, checkpoint_interval_ms: int, housekeeping_interval_ms: int
+    ) -> None:
+        self._broker = broker
+        self._commit = commit
+        self._checkpoint_seconds = checkpoint_interval_ms / 1000
+        self._interval_seconds = housekeeping_interval_ms / 1000
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self._broker.on_trash = self._trash
+        for work, name in (
+            (self._tick_groups(), "groups"),
+            (self._every(self._interval_seconds, self._look_after_logs), "logs"),
+            (self._every(self._checkpoint_seconds, self._checkpoint), "checkpoint"),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=f"housekeeping-{name}"))
+
+    async def stop(self) -> None:
+        """Finish the step that is running, begin no other."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def _off_loop(self, work: Callable[[], None]) -> None:
+        await self._loop.run_in_executor(self._thread, work)
+
+    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except Exception:
+                logger.exception("housekeeping failed; it is tried again in %.0f s", seconds)
+
+    async def _tick_groups(self) -> None:
+        groups, clock = self._broker.groups, self._broker.clock
+        while True:
+            deadline_ms = groups.next_deadline_ms()
+            wait_ms = _TICK_MS_MAX if deadline_ms is None else deadline_ms - clock.monotonic_ms()
+            await asyncio.sleep(min(max(wait_ms, _TICK_MS_MIN), _TICK_MS_MAX) / 1000)
+            try:
+                groups.tick(clock.monotonic_ms())
+            except Exception:
+                logger.exception("a deadline of a group failed")
+
+    async def _look_after_logs(self) -> None:
+        for number, partition in enumerate(list(self._broker.open_partitions())):
+            if partition.gone:
+                continue
+            try:
+                await self._look_after(partition.log)
+            except (OSError, PenstockError) as error:
+                logger.error("%s/%d: %s", partition.topic.name, partition.index, error)
+            if number % _LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _look_after(self, log: Log) -> None:
+        for removal in log.retire(self._broker.clock.now_ms()):
+            await self._off_loop(removal.run)
+        task = log.compaction_task(self._broker.clock.now_ms())
+        if task is not None:
+            await self._off_loop(task.run)
+            log.install(task)
+
+    async def _checkpoint(self) -> None:
+        for log in self._broker.open_logs():
+            self._commit.sync_soon(log)
+        await self._commit.drain()
+        await self._off_loop(self._broker.logs.prepare_checkpoint().run)
+
+    def _trash(self, topic_id: UUID) -> None:
+        self._thread.submit(self._remove, topic_id)
+
+    def _remove(self, topic_id: UUID) -> None:
+        try:
+            self._broker.logs.delete(topic_id)
+        except OSError as error:
+            logger.error("the files of deleted topic %s are still there: %s", topic_id, error)

@@ -1,0 +1,219 @@
+"""The composition root: from a configuration to a running broker, and back to a clean stop. Only this module knows everybody."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from penstock import __version__
+from penstock.address import Address
+from penstock.config import LogFormat, Settings
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.settings import GroupSettings
+from penstock.core.topic_config import check_configs
+from penstock.core.topics import TopicDefaults
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.log.manager import LogManager
+from penstock.metadata.sqlite import SqliteStore
+from penstock.observe import logs as log_lines
+from penstock.runtime.clock import SystemClock, SystemEntropy
+from penstock.runtime.data_dir import DataDir, DataDirError
+from penstock.runtime.disk import RealDisk
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.loop import new_event_loop
+from penstock.types import NodeId
+
+logger = logging.getLogger("penstock.server")
+
+LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
+STOP_GRACE_SECONDS: Final = 5.0
+_MINUTE_MS: Final = 60 * 1000
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+
+
+class StartError(Exception):
+    """The broker cannot start; the text says what to do."""
+
+
+class Server:
+    """One node. ``start`` returns once it accepts connections; ``addresses`` has the real ports."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings: Final = settings
+        self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
+        self._ready = False
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Own the data directory, recover, listen. What was begun is undone when a step fails."""
+        try:
+            await self._start()
+        except (DataDirError, PenstockError, OSError) as error:
+            await self._stack.aclose()
+            raise StartError(str(error)) from error
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _start(self) -> None:
+        settings, stack = self.settings, self._stack
+        loop = asyncio.get_running_loop()
+        clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
+        data_dir = DataDir(settings.server.data_dir)
+        data_dir.own()
+        stack.callback(data_dir.release)
+        node = data_dir.identify(disk, entropy, settings.server.node_id)
+        store = await SqliteStore.open(Path(data_dir.path) / "metadata.sqlite")
+        stack.push_async_callback(store.close)
+        commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
+        stack.callback(commit.close)
+        manager = LogManager(disk, data_dir.path, clock, _report)
+        broker = Broker(
+            _broker_settings(settings, node.cluster_id, data_dir.path),
+            clock=clock,
+            entropy=entropy,
+            store=store,
+            logs=manager,
+            flusher=commit,
+            report=_report,
+        )
+        await asyncio.to_thread(manager.open_all)
+        stack.callback(manager.close)
+        await broker.start()
+        stack.push_async_callback(commit.drain)
+        stack.callback(broker.close)
+        housekeeping = Housekeeping(
+            broker,
+            commit,
+            checkpoint_interval_ms=settings.log.checkpoint_interval_ms,
+            housekeeping_interval_ms=settings.log.housekeeping_interval_ms,
+        )
+        housekeeping.start()
+        stack.push_async_callback(housekeeping.stop)
+        await self._listen(broker, commit)
+        self._ready = True
+
+    async def _listen(self, broker: Broker, commit: GroupCommit) -> None:
+        listeners = self.settings.listeners
+        if listeners.kafka is not None:
+            kafka = KafkaGateway(broker, commit.turn, _kafka_limits(self.settings), listeners.advertised_kafka)
+            self.addresses["kafka"] = await _bind("kafka", listeners.kafka, kafka.start)
+            self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
+        if listeners.http is not None:
+            from penstock.gateways.http.gateway import HttpGateway
+
+            http = HttpGateway(lambda: self._ready)
+            self.addresses["http"] = await _bind("http", listeners.http, http.start)
+            self._stack.push_async_callback(http.stop)
+
+    async def stop(self) -> None:
+        """Answer what is under way, sync, note that all is well, and let go of the data directory."""
+        self._ready = False
+        await self._stack.aclose()
+
+    def ready_line(self) -> str:
+        """What ``penstock serve`` prints when connections are accepted."""
+        return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in LISTENERS)
+
+
+async def _bind(name: str, wanted: Address, start: Callable[[Address], "asyncio.Future[Address]"]) -> Address:
+    try:
+        return await start(wanted)
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {wanted} for {name}: {error.strerror or error}; give another address with --{name} HOST:PORT"
+        ) from error
+
+
+def _report(text: str) -> None:
+    logger.warning("%s", text)
+
+
+def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> BrokerSettings:
+    groups = settings.groups
+    return BrokerSettings(
+        node_id=NodeId(settings.server.node_id),
+        cluster_id=cluster_id,
+        data_dir=data_dir,
+        flush=settings.log.flush,
+        auto_create_topics=settings.topics.auto_create,
+        topic_defaults=TopicDefaults(
+            partition_count=settings.topics.partitions,
+            replication_factor=settings.topics.replication_factor,
+            configs=check_configs(settings.topic_defaults, {}),
+            topics_max=settings.limits.topics_max,
+            partitions_max=settings.limits.partitions_max,
+        ),
+        groups=GroupSettings(
+            session_timeout_ms_min=groups.session_timeout_ms_min,
+            session_timeout_ms_max=groups.session_timeout_ms_max,
+            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+            members_max=groups.members_max,
+            offsets_retention_ms=groups.offsets_retention_minutes * _MINUTE_MS,
+            offsets_topic_partitions=groups.offsets_topic_partitions,
+        ),
+    )
+
+
+def _kafka_limits(settings: Settings) -> KafkaLimits:
+    bounds = settings.limits
+    return KafkaLimits(
+        request_bytes_max=bounds.request_bytes_max,
+        connections_max=bounds.connections_max,
+        connection_idle_ms_max=bounds.connection_idle_ms_max,
+        pending_requests_max=bounds.connection_pending_requests_max,
+        pending_output_bytes_max=bounds.connection_pending_output_bytes_max,
+        fetch_bytes_max=bounds.fetch_bytes_max,
+        fetch_sessions_max=bounds.fetch_sessions_max,
+    )
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code."""
+    log_lines.set_up(as_json=settings.server.log_format is LogFormat.JSON, level=settings.server.log_level.value)
+    _raise_descriptor_limit()
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(settings))
+    except StartError as error:
+        sys.stderr.write(f"penstock: {error}\n")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def _serve(settings: Settings) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    server = Server(settings)
+    await server.start()
+    # What is loaded by now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    for name in ("tcp", "grpc"):
+        if f"listeners.{name}" in settings.sources and getattr(settings.listeners, name) is not None:
+            logger.warning("this version has no %s gateway: the listener stays off", name)
+    logger.info("penstock %s serves %s", __version__, settings.server.data_dir)
+    sys.stdout.write(server.ready_line() + "\n")
+    sys.stdout.flush()
+    await stopping.wait()
+    logger.info("stopping")
+    await server.stop()
+
+
+def _raise_descriptor_limit() -> None:
+    """Every connection and every open segment takes a descriptor: ask for as many as we may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
