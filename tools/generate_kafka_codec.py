@@ -21,8 +21,8 @@ import subprocess
 import sys
 from typing import Final
 
-from kafka_codec_emitter import emit_module
-from kafka_schema import Api, add_older_version, load_api
+from kafka_codec.module import emit_module
+from kafka_codec.schema import Api, add_older_version, load_api
 
 TARGET: Final = pathlib.Path(__file__).resolve().parent.parent / "src/penstock/wire/kafka"
 

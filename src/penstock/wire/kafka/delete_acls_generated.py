@@ -224,23 +224,23 @@ def _encode_request_v1(message: DeleteAclsRequest) -> list[Buffer]:
     filters = message.filters
     filters_count = len(filters)
     out += _p_i(filters_count)
-    for filter_ in filters:
-        resource_name_filter_or_null = filter_.resource_name_filter
+    for filter in filters:
+        resource_name_filter_or_null = filter.resource_name_filter
         resource_name_filter = b"" if resource_name_filter_or_null is None else resource_name_filter_or_null.encode()
         resource_name_filter_len = -1 if resource_name_filter_or_null is None else len(resource_name_filter)
-        out += _p_bh(filter_.resource_type_filter, resource_name_filter_len)
+        out += _p_bh(filter.resource_type_filter, resource_name_filter_len)
         out += resource_name_filter
-        principal_filter_or_null = filter_.principal_filter
+        principal_filter_or_null = filter.principal_filter
         principal_filter = b"" if principal_filter_or_null is None else principal_filter_or_null.encode()
         principal_filter_len = -1 if principal_filter_or_null is None else len(principal_filter)
-        out += _p_bh(filter_.pattern_type_filter, principal_filter_len)
+        out += _p_bh(filter.pattern_type_filter, principal_filter_len)
         out += principal_filter
-        host_filter_or_null = filter_.host_filter
+        host_filter_or_null = filter.host_filter
         host_filter = b"" if host_filter_or_null is None else host_filter_or_null.encode()
         host_filter_len = -1 if host_filter_or_null is None else len(host_filter)
         out += _p_h(host_filter_len)
         out += host_filter
-        out += _p_bb(filter_.operation, filter_.permission_type)
+        out += _p_bb(filter.operation, filter.permission_type)
     return [out]
 
 
@@ -252,26 +252,26 @@ def _encode_request_v2(message: DeleteAclsRequest) -> list[Buffer]:
         out.append(filters_count)
     else:
         out += uvarint(filters_count)
-    for filter_ in filters:
-        resource_name_filter_or_null = filter_.resource_name_filter
+    for filter in filters:
+        resource_name_filter_or_null = filter.resource_name_filter
         resource_name_filter = b"" if resource_name_filter_or_null is None else resource_name_filter_or_null.encode()
         resource_name_filter_len = 0 if resource_name_filter_or_null is None else len(resource_name_filter) + 1
         out += (
-            _p_bB(filter_.resource_type_filter, resource_name_filter_len)
+            _p_bB(filter.resource_type_filter, resource_name_filter_len)
             if resource_name_filter_len < 128
-            else _p_b(filter_.resource_type_filter) + uvarint(resource_name_filter_len)
+            else _p_b(filter.resource_type_filter) + uvarint(resource_name_filter_len)
         )
         out += resource_name_filter
-        principal_filter_or_null = filter_.principal_filter
+        principal_filter_or_null = filter.principal_filter
         principal_filter = b"" if principal_filter_or_null is None else principal_filter_or_null.encode()
         principal_filter_len = 0 if principal_filter_or_null is None else len(principal_filter) + 1
         out += (
-            _p_bB(filter_.pattern_type_filter, principal_filter_len)
+            _p_bB(filter.pattern_type_filter, principal_filter_len)
             if principal_filter_len < 128
-            else _p_b(filter_.pattern_type_filter) + uvarint(principal_filter_len)
+            else _p_b(filter.pattern_type_filter) + uvarint(principal_filter_len)
         )
         out += principal_filter
-        host_filter_or_null = filter_.host_filter
+        host_filter_or_null = filter.host_filter
         host_filter = b"" if host_filter_or_null is None else host_filter_or_null.encode()
         host_filter_len = 0 if host_filter_or_null is None else len(host_filter) + 1
         if host_filter_len < 128:
@@ -279,7 +279,7 @@ def _encode_request_v2(message: DeleteAclsRequest) -> list[Buffer]:
         else:
             out += uvarint(host_filter_len)
         out += host_filter
-        out += _p_bbB(filter_.operation, filter_.permission_type, 0)
+        out += _p_bbB(filter.operation, filter.permission_type, 0)
     out.append(0)
     return [out]
 
