@@ -63,9 +63,9 @@ def test_a_topic_with_a_codec_compresses_what_comes_plain(bootstrap, new_topic, 
 
     for consumer in consumers_here():
         got = CONSUMERS[consumer](bootstrap, topic, len(RECORDS))
-        assert [(r.offset, r.key, r.value) for r in got] == [
-            (n, r.key, r.value) for n, r in enumerate(RECORDS)
-        ], consumer
+        assert [(r.offset, r.key, r.value) for r in got] == [(n, r.key, r.value) for n, r in enumerate(RECORDS)], (
+            consumer
+        )
     assert log_bytes(bootstrap, topic) < PLAIN_BYTES / 4
 
 
