@@ -7,10 +7,13 @@ Exit codes: 0 all rows measured, 1 a row or the whole run failed, 2 wrong usage.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from penstock.bench.workloads import Options
 
 
 class Output(StrEnum):
@@ -61,70 +64,72 @@ def bench(
     list_workloads: Annotated[bool, typer.Option("--list", help="Name the workloads and stop.")] = False,
 ) -> None:
     """Measure a broker: records/s, MB/s, latency, CPU and memory, on topics of its own that are removed afterwards."""
-    from penstock.bench import report, run
-    from penstock.bench.admin import Address, Admin
-    from penstock.bench.faults import BenchError
-    from penstock.bench.frames import Acks
-    from penstock.bench.rows import Row
-    from penstock.bench.workloads import WORKLOADS, Options, select_workloads
+    from penstock.bench.workloads import WORKLOADS, Options
 
     if list_workloads:
         for workload in WORKLOADS:
             typer.echo(f"{workload.name:16} {workload.title}")
         return
-    errors = Console(stderr=True)
     names = [name.strip() for item in only or [] for name in item.split(",") if name.strip()]
-    levels = {AcksChoice.LEADER: [Acks.LEADER], AcksChoice.ALL: [Acks.ALL], AcksChoice.BOTH: [Acks.LEADER, Acks.ALL]}[
-        acks
-    ]
+    options = Options(
+        seconds=seconds,
+        warmup_s=warmup,
+        partitions=partitions,
+        value_bytes=value_bytes,
+        records_max=records_max,
+        bytes_max=bytes_max,
+        connections=connections,
+        window=pipeline,
+    )
+    if not _measure(bootstrap, names, acks, pid, options, output):
+        raise typer.Exit(1)
+
+
+def _measure(
+    bootstrap: str, names: list[str], acks: AcksChoice, pid: int | None, options: Options, output: Output
+) -> bool:
+    """Run and print; whether every row could be measured."""
+    from penstock.bench import report, run
+    from penstock.bench.admin import Address, Admin
+    from penstock.bench.faults import BenchError
+    from penstock.bench.frames import Acks
+    from penstock.bench.rows import Row
+    from penstock.bench.workloads import select_workloads
+
+    levels = {AcksChoice.LEADER: [Acks.LEADER], AcksChoice.ALL: [Acks.ALL]}.get(acks, [Acks.LEADER, Acks.ALL])
+    errors = Console(stderr=True, soft_wrap=True)
     rows: list[Row] = []
-    failed = 0
     try:
         cases = run.cases_of(select_workloads(names), levels)
         address = Address.parse(bootstrap)
         with Admin(address) as admin:
             brokers = len(admin.brokers())
         pid = pid or run.find_pid(address)
-        options = Options(
-            seconds=seconds,
-            warmup_s=warmup,
-            partitions=partitions,
-            value_bytes=value_bytes,
-            records_max=records_max,
-            bytes_max=bytes_max,
-            connections=connections,
-            window=pipeline,
-        )
         with errors.status("starting") as status:
 
             def on_case(index: int, case: run.Case) -> None:
-                status.update(f"[{index + 1}/{len(cases)}] {case.id}: {case.workload.title}")
+                status.update(f"{index + 1} of {len(cases)}: {case.id}, {case.workload.title}")
 
             for result in run.run_cases(cases, address, pid, options, on_case):
                 if isinstance(result, Row):
                     rows.append(result)
                 else:
-                    failed += 1
                     errors.print(f"{result[0].id}: {result[1]}", style="red", markup=False)
     except BenchError as error:
         errors.print(f"bench: {error}", style="red", markup=False)
-        raise typer.Exit(1) from error
+        return False
     if pid is None:
-        errors.print(
-            "CPU and memory are not shown: the broker's process was not found; give --pid when it runs on this machine"
-        )
-    about: dict[str, str | int | float | None] = {
-        "bootstrap": bootstrap,
-        "brokers": brokers,
-        "pid": pid,
-        "partitions": partitions,
-        "value_bytes": value_bytes,
-    }
+        errors.print("no CPU and memory: the broker's process was not found; give --pid when it runs on this machine")
     if output is Output.JSON:
+        about: dict[str, str | int | float | None] = {
+            "bootstrap": bootstrap,
+            "brokers": brokers,
+            "pid": pid,
+            "partitions": options.partitions,
+            "value_bytes": options.value_bytes,
+        }
         typer.echo(report.as_json(rows, about))
     elif rows:
-        Console(width=None).print(
-            report.as_table(rows, f"{bootstrap}, {partitions} partition(s), {value_bytes} B records")
-        )
-    if failed:
-        raise typer.Exit(1)
+        title = f"{bootstrap}, {options.partitions} partition(s), {options.value_bytes} B records"
+        Console().print(report.as_table(rows, title))
+    return len(rows) == len(cases)

@@ -1,0 +1,70 @@
+"""`python -m bench`: run the comparison, print its tables, and write them to `bench/results`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from bench.peers.base import Flush
+from bench.results import markdown
+from bench.run import PEERS, Plan, run, save
+from penstock.bench.faults import BenchError
+from penstock.bench.frames import Acks
+from penstock.bench.workloads import WORKLOADS, Options, select_workloads
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def main() -> int:
+    """Exit code 0 when every row was measured, 1 when one failed, 2 for wrong usage."""
+    all_peers = [kind.name for kind in PEERS]
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Penstock and its peers side by side.")
+    parser.add_argument("--peers", type=_names, default=all_peers, help=f"of {', '.join(all_peers)}")
+    parser.add_argument(
+        "--only", type=_names, default=[], help=f"of {', '.join(workload.name for workload in WORKLOADS)}"
+    )
+    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="which durability to compare")
+    parser.add_argument(
+        "--acks", choices=["1", "all", "both"], default="both", help="acknowledgements of unsynced rows"
+    )
+    parser.add_argument("--rounds", type=int, default=2, help="0 leaves out the rows and measures only the cost")
+    parser.add_argument("--warm-rounds", type=int, default=1, help="rounds before those, not counted")
+    parser.add_argument("--seconds", type=float, default=3.0, help="measured seconds a row")
+    parser.add_argument("--warmup", type=float, default=1.0, help="seconds before that, not measured")
+    parser.add_argument("--bytes-max", type=int, default=2 << 30, help="most bytes that one row of one system writes")
+    parser.add_argument("--no-cost", action="store_true", help="leave out start times and memory")
+    parser.add_argument(
+        "--partitions", type=int, default=10_000, help="partitions for the cost part; 0 leaves them out"
+    )
+    given = parser.parse_args()
+    if unknown := [name for name in given.peers if name not in all_peers]:
+        parser.error(f"no peer is called {', '.join(unknown)}: choose from {', '.join(all_peers)}")
+    try:
+        select_workloads(given.only)
+    except BenchError as error:
+        parser.error(str(error))
+    plan = Plan(
+        peers=given.peers,
+        only=given.only,
+        flushes=list(Flush) if given.flush == "both" else [Flush(given.flush)],
+        acks={"1": [Acks.LEADER], "all": [Acks.ALL]}.get(given.acks, [Acks.LEADER, Acks.ALL]),
+        rounds=given.rounds,
+        warm_rounds=given.warm_rounds,
+        options=Options(seconds=given.seconds, warmup_s=given.warmup, bytes_max=given.bytes_max),
+        cost=not given.no_cost,
+        partitions=given.partitions,
+    )
+    # Ended from outside, it still stops what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = run(plan)
+    written = save(report)
+    print(markdown(report))
+    print(f"written to {written[0]} and {written[1]}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

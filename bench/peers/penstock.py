@@ -1,0 +1,46 @@
+"""Penstock itself, as the command line starts it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from bench.peers.base import KafkaProtocolPeer
+from penstock.bench.admin import Address
+from penstock.bench.faults import BenchError
+
+_COMMAND = Path(sys.executable).with_name("penstock")
+_READY = re.compile(rb"^penstock ready kafka=(\S+)", re.MULTILINE)
+
+
+class Penstock(KafkaProtocolPeer):
+    """One node on its defaults, with only the Kafka gateway."""
+
+    name = "penstock"
+    title = "Penstock"
+
+    @classmethod
+    def why_missing(cls) -> str | None:
+        """It is missing when the command does not run."""
+        if not _COMMAND.exists():
+            return f"{_COMMAND} is not there: run `pip install .` in this environment"
+        done = subprocess.run([_COMMAND, "serve", "--help"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"`penstock serve` does not run: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+        return None
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """Serve on a free port."""
+        arguments = [str(_COMMAND), "serve", "--data-dir", str(self.home / "data"), "--kafka", "127.0.0.1:0"]
+        for gateway in ("--http", "--tcp", "--grpc"):
+            arguments += [gateway, "off"]
+        return arguments, {"PENSTOCK__LOG__FLUSH": self.flush.value}
+
+    def bootstrap(self) -> Address:
+        """As its ready line says."""
+        ready = _READY.search(self.log_path.read_bytes())
+        if not ready:
+            raise BenchError("Penstock has not said yet that it is ready")
+        return Address.parse(ready[1].decode())
