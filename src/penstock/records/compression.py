@@ -47,7 +47,7 @@ def compress(data: Buffer, compression: Compression) -> bytes:
             return _compress_xerial(data)
         case Compression.LZ4:
             compressor = cramjam.lz4.Compressor(block_linked=False)
-            compressor.compress(data)
+            compressor.compress(bytes(data))
             return bytes(compressor.finish())
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))

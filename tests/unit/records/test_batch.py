@@ -1,0 +1,100 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError, Reason
+from penstock.records.batch import (
+    CONTROL_BIT,
+    check_produced,
+    crc_matches,
+    read_header,
+    set_crc,
+    set_log_append_time,
+    set_offset,
+)
+from penstock.records.builder import build_batch
+from penstock.records.records import Record
+
+RECORDS = [Record(n, 1000 + n, b"k%d" % n, b"value") for n in range(10)]
+
+
+def refusal(batch: bytearray) -> Reason:
+    with pytest.raises(PenstockError) as caught:
+        check_produced(batch, read_header(batch))
+    return caught.value.reason
+
+
+def with_field(at: int, value: bytes) -> bytearray:
+    """A batch with other bytes somewhere in its header, under a checksum that is right for them."""
+    batch = build_batch(RECORDS)
+    batch[at : at + len(value)] = value
+    set_crc(batch)
+    return batch
+
+
+def test_a_sound_batch_passes():
+    batch = build_batch(RECORDS)
+    check_produced(batch, read_header(batch))
+
+
+def test_the_header_says_how_far_the_batch_goes():
+    batch = build_batch(RECORDS)
+    set_offset(batch, 50, 2)
+    header = read_header(batch)
+    assert (header.base_offset, header.leader_epoch, header.next_offset) == (50, 2, 60)
+    assert header.size_bytes == len(batch)
+
+
+def test_the_last_sequence_wraps():
+    header = read_header(build_batch(RECORDS, producer_id=1, producer_epoch=0, base_sequence=2**31 - 3))
+    assert header.last_sequence == 6
+
+
+def test_offset_and_epoch_are_outside_the_checksum():
+    batch = build_batch(RECORDS)
+    set_offset(batch, 2**40, 7)
+    assert crc_matches(batch)
+
+
+def test_log_append_time_comes_with_a_right_checksum():
+    batch = build_batch(RECORDS)
+    set_log_append_time(batch, 5555)
+    assert crc_matches(batch)
+    assert read_header(batch).max_timestamp == 5555
+
+
+@given(st.integers(21 * 8, len(build_batch(RECORDS)) * 8 - 1))
+def test_any_flipped_bit_under_the_checksum_is_noticed(bit):
+    batch = build_batch(RECORDS)
+    batch[bit // 8] ^= 1 << bit % 8
+    assert not crc_matches(batch)
+    with pytest.raises(PenstockError):
+        check_produced(batch, read_header(batch))
+
+
+def test_an_old_record_format_is_named():
+    assert refusal(with_field(16, b"\x01")) is Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+def test_a_length_that_is_not_the_frames_is_corrupt():
+    assert refusal(build_batch(RECORDS) + b"\x00") is Reason.CORRUPT_RECORDS
+    assert refusal(build_batch(RECORDS)[:-1]) is Reason.CORRUPT_RECORDS
+
+
+@pytest.mark.parametrize("count", [0, -1, 9, 11])
+def test_a_count_that_does_not_match_the_last_delta_is_invalid(count):
+    assert refusal(with_field(57, count.to_bytes(4, "big", signed=True))) is Reason.INVALID_RECORD
+
+
+def test_an_unknown_codec_is_refused():
+    assert refusal(with_field(22, b"\x05")) is Reason.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_control_batch_of_a_client_is_invalid():
+    assert refusal(with_field(22, bytes([CONTROL_BIT]))) is Reason.INVALID_RECORD
+
+
+def test_a_wrong_checksum_is_corrupt():
+    batch = build_batch(RECORDS)
+    batch[-1] ^= 1
+    assert refusal(batch) is Reason.CORRUPT_RECORDS

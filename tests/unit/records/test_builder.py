@@ -1,0 +1,77 @@
+import pytest
+from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from penstock.limits import MIB
+from penstock.records.batch import Compression, check_produced, crc_matches, read_header
+from penstock.records.builder import BatchBuilder, build_batch, seal
+from penstock.records.records import Record, read_records
+
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=4).map(tuple)
+payloads = st.none() | st.binary(max_size=64) | st.binary(min_size=9000, max_size=9100)
+record_lists = st.lists(
+    st.builds(Record, st.just(0), st.integers(0, 2**50), payloads, payloads, headers), min_size=1, max_size=20
+).map(lambda records: [record._replace(offset=offset) for offset, record in enumerate(records)])
+
+
+@given(record_lists, st.sampled_from(Compression))
+def test_what_is_built_is_accepted_and_read_back(records, compression):
+    batch = build_batch(records, compression=compression)
+    header = read_header(batch)
+    check_produced(batch, header)
+    assert header.compression is compression
+    assert header.base_timestamp == records[0].timestamp
+    assert header.max_timestamp == max(record.timestamp for record in records)
+    assert list(read_records(batch, 2 * MIB)) == records
+
+
+@given(record_lists)
+def test_size_bytes_is_the_size_without_compression(records):
+    builder = BatchBuilder()
+    for record in records:
+        builder.add(record.timestamp, record.key, record.value, record.headers)
+        assert builder.size_bytes == len(builder.build())
+
+
+@given(record_lists)
+def test_aiokafka_reads_what_is_built(records):
+    batch = AiokafkaRecords(bytes(build_batch(records))).next_batch()
+    assert batch.validate_crc()
+    assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == records
+
+
+@given(record_lists)
+def test_kafka_python_reads_what_is_built(records):
+    batch = MemoryRecords(bytes(build_batch(records, compression=Compression.GZIP))).next_batch()
+    assert batch.validate_crc()
+    assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == records
+
+
+def test_the_producer_stands_in_the_header():
+    batch = build_batch([Record(0, 5, b"k", b"v")], producer_id=2**40, producer_epoch=3, base_sequence=77)
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 3, 77)
+
+
+def test_without_a_producer_the_header_says_so():
+    header = read_header(build_batch([Record(0, 5, b"k", b"v")]))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+
+
+@pytest.mark.parametrize(("transactional", "control"), [(False, False), (True, False), (False, True), (True, True)])
+def test_transactional_and_control_are_bits_of_the_attributes(transactional, control):
+    builder = BatchBuilder()
+    builder.add(0, b"", b"")
+    header = read_header(builder.build(transactional=transactional, control=control))
+    assert (header.is_transactional, header.is_control) == (transactional, control)
+
+
+def test_sealing_changes_length_codec_and_checksum_alone():
+    header = read_header(build_batch([Record(0, 5, b"k", b"v")], compression=Compression.ZSTD))
+    header = header._replace(base_offset=9, leader_epoch=4, last_offset_delta=30, record_count=0)
+    batch = seal(b"", header, Compression.NONE)
+    assert crc_matches(batch)
+    sealed = read_header(batch)
+    assert sealed == header._replace(length=49, attributes=0, crc=sealed.crc)
