@@ -1,1 +1,101 @@
-""" """
+"""The Kafka-protocol client of Penstock's own command line and Spark tasks: small, synchronous, no threads.
+
+Works with any Kafka broker from version 2.1. A first minute::
+
+    from penstock.client import Admin, At, Cluster, Consumer, Producer, list_offsets
+
+    with Cluster("127.0.0.1:9092") as cluster:
+        Admin(cluster).create_topic("orders", partitions=3)
+        with Producer(cluster) as producer:
+            producer.send("orders", b"two apples", key=b"anna")
+        consumer = Consumer(cluster)
+        places = [("orders", partition) for partition in range(3)]
+        starts = list_offsets(cluster, dict.fromkeys(places, At.EARLIEST))
+        consumer.assign({place: found.offset for place, found in starts.items()})
+        for record in consumer.poll(timeout_ms=1000):
+            print(record.partition, record.offset, record.key, record.value)
+
+``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py`` and ``group_admin.py``
+administer, ``producer.py`` writes, ``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a
+group, ``errors.py`` is all that can be raised. The names here are imported when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin, ConfigEntry
+    from penstock.client.cluster import Cluster, ClusterInfo, Node, PartitionInfo, TopicInfo, TopicPartition
+    from penstock.client.consumer import Consumer, ConsumerRecord, Fetched, OutOfRange, open_records
+    from penstock.client.errors import (
+        BrokerRefused,
+        CannotConnect,
+        ClientError,
+        ConnectionLost,
+        RequestTimeout,
+        UnsupportedByBroker,
+    )
+    from penstock.client.group_admin import CommittedOffset, GroupAdmin, GroupDescription, GroupListing, GroupMember
+    from penstock.client.group_consumer import GroupConsumer
+    from penstock.client.offsets import At, OffsetAndTimestamp, list_offsets, watermarks
+    from penstock.client.producer import Acks, Delivery, Producer
+
+_MODULES = {
+    "admin": ("Admin", "ConfigEntry"),
+    "cluster": ("Cluster", "ClusterInfo", "Node", "PartitionInfo", "TopicInfo", "TopicPartition"),
+    "consumer": ("Consumer", "ConsumerRecord", "Fetched", "OutOfRange", "open_records"),
+    "errors": (
+        "BrokerRefused",
+        "CannotConnect",
+        "ClientError",
+        "ConnectionLost",
+        "RequestTimeout",
+        "UnsupportedByBroker",
+    ),
+    "group_admin": ("CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMember"),
+    "group_consumer": ("GroupConsumer",),
+    "offsets": ("At", "OffsetAndTimestamp", "list_offsets", "watermarks"),
+    "producer": ("Acks", "Delivery", "Producer"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Acks",
+    "Admin",
+    "At",
+    "BrokerRefused",
+    "CannotConnect",
+    "ClientError",
+    "Cluster",
+    "ClusterInfo",
+    "CommittedOffset",
+    "ConfigEntry",
+    "ConnectionLost",
+    "Consumer",
+    "ConsumerRecord",
+    "Delivery",
+    "Fetched",
+    "GroupAdmin",
+    "GroupConsumer",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "Node",
+    "OffsetAndTimestamp",
+    "OutOfRange",
+    "PartitionInfo",
+    "Producer",
+    "RequestTimeout",
+    "TopicInfo",
+    "TopicPartition",
+    "UnsupportedByBroker",
+    "list_offsets",
+    "open_records",
+    "watermarks",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

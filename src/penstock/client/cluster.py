@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.address import Address, parse_address
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS, Connection
 from penstock.client.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
@@ -23,7 +24,6 @@ from penstock.client.errors import (
     RequestTimeout,
     check,
 )
-from penstock.address import Address, parse_address
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from penstock import __version__
-from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout, UnsupportedByBroker, check
 from penstock.address import Address
+from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout, UnsupportedByBroker, check
 from penstock.types import Buffer
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_table_generated import API_TABLE

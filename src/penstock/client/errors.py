@@ -48,7 +48,7 @@ class BrokerRefused(ClientError):
         self.code = code
         self.name = kind.name
         self.retriable = kind.retriable
-        self.sentence = message or kind.sentence
+        self.sentence = (message or kind.sentence).rstrip(".")
         super().__init__(f"{what}: {self.sentence} ({kind.name})" if what else f"{self.sentence} ({kind.name})")
 
 
@@ -72,6 +72,7 @@ REBALANCE_IN_PROGRESS: Final = 27
 UNSUPPORTED_VERSION: Final = 35
 TOPIC_ALREADY_EXISTS: Final = 36
 NOT_CONTROLLER: Final = 41
+OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 DUPLICATE_SEQUENCE_NUMBER: Final = 46
 GROUP_ID_NOT_FOUND: Final = 69
 MEMBER_ID_REQUIRED: Final = 79

@@ -1,0 +1,228 @@
+"""Reads partitions that it was told to read, from offsets that it was told. For groups see ``group_consumer.py``.
+
+:meth:`Consumer.fetch` gives whole batches as the broker sent them, for a caller that opens them its own way (Spark, by
+columns); :meth:`Consumer.poll` opens them into records.
+
+Invariant: the position of a partition is the offset behind the last record given out, and only ever moves forward, unless
+:meth:`Consumer.assign` says otherwise. Every batch's checksum is checked before it is given out.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import partial
+from time import monotonic
+from typing import Final, NamedTuple
+
+from penstock.client.cluster import BACKOFF_MS_MIN, Cluster, TopicPartition
+from penstock.client.connection import Connection, Ticket
+from penstock.client.errors import OFFSET_OUT_OF_RANGE, ClientError, check
+from penstock.client.offsets import CONSUMER, At, list_offsets
+from penstock.errors import PenstockError
+from penstock.limits import MIB
+from penstock.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
+from penstock.records.records import Headers, read_records
+from penstock.types import Buffer, TimestampType
+from penstock.wire.kafka.fetch_generated import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+NAMES_VERSION_MAX: Final = 12
+"""Later versions name topics by their ids."""
+FETCH_BYTES_MAX: Final = 50 * MIB
+PARTITION_BYTES_MAX: Final = 4 * MIB
+WAIT_MS_MAX: Final = 500
+OPENED_BYTES_MAX: Final = 1024 * MIB
+"""What one batch may decompress to; a broker that was made to store a bomb must not take the reader down."""
+
+
+class OutOfRange(Enum):
+    """What to do when the records at the position are gone, or are not there yet."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class ConsumerRecord(NamedTuple):
+    """A record and where it stands."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Fetched(NamedTuple):
+    """Whole batches of one partition, and what the broker said of it. The first batch may begin before ``from_offset``."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    batches: list[tuple[BatchHeader, memoryview]]
+    high_watermark: int
+    start_offset: int
+
+
+class Consumer:
+    """A reader of partitions. Not safe to share between threads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        out_of_range: OutOfRange = OutOfRange.FAIL,
+        fetch_bytes_max: int = FETCH_BYTES_MAX,
+        partition_bytes_max: int = PARTITION_BYTES_MAX,
+        wait_ms_max: int = WAIT_MS_MAX,
+        read_committed: bool = False,
+    ) -> None:
+        self._cluster = cluster
+        self._out_of_range = out_of_range
+        self._fetch_bytes_max = fetch_bytes_max
+        self._partition_bytes_max = partition_bytes_max
+        self._wait_ms_max = wait_ms_max
+        self._read_committed = read_committed
+        self._positions: dict[TopicPartition, int] = {}
+        self._to_reset: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """The end of each partition, as the broker last said."""
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The next offset of each partition."""
+        return self._positions
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions from these offsets, and no others."""
+        self._positions = dict(positions)
+        self.high_watermarks = {}
+
+    def poll(self, timeout_ms: int = 1000) -> list[ConsumerRecord]:
+        """Some records, as soon as there are any; empty when none came in time."""
+        records: list[ConsumerRecord] = []
+        for fetched in self.fetch(timeout_ms):
+            records.extend(open_records(fetched))
+        return records
+
+    def fetch(self, timeout_ms: int = 1000) -> list[Fetched]:
+        """Some whole batches, as soon as there are any; empty when none came in time. Positions move behind them."""
+        deadline = monotonic() + timeout_ms / 1000
+        while self._positions:
+            wait_ms = max(0, min(self._wait_ms_max, int((deadline - monotonic()) * 1000)))
+            fetched = self._cluster.retry(partial(self._fetch_once, wait_ms))
+            self._reset()
+            some = [each for each in fetched if each.batches]
+            if some or monotonic() >= deadline:
+                return some
+        return []
+
+    def _reset(self) -> None:
+        if self._to_reset:
+            found = list_offsets(self._cluster, self._to_reset)
+            self._positions.update({place: offset.offset for place, offset in found.items()})
+            self._to_reset = {}
+
+    def _fetch_once(self, wait_ms: int) -> list[Fetched]:
+        """One request to each leader, all under way at the same time. Positions move only when all of them worked."""
+        grouped = self._cluster.by_leader(self._positions)
+        # An answer waits behind a slower one, so with several leaders none may be long.
+        wait_ms = wait_ms if len(grouped) == 1 else min(wait_ms, BACKOFF_MS_MIN)
+        flights: deque[tuple[Connection, Ticket]] = deque()
+        fetched: list[Fetched] = []
+        try:
+            for address, partitions in grouped.items():
+                connection = self._cluster.connection_to(address)
+                flights.append(
+                    (connection, connection.send(self._request(partitions, wait_ms), version_max=NAMES_VERSION_MAX))
+                )
+            while flights:
+                connection, ticket = flights[0]
+                answer = connection.receive(ticket, FetchResponse, timeout_ms=self._cluster.timeout_ms + wait_ms)
+                flights.popleft()
+                check(answer.error_code, f"fetch from {connection.address}")
+                for topic in answer.responses:
+                    for part in topic.partitions:
+                        fetched += self._take(topic.topic, part)
+        finally:
+            # Whatever is still under way would be taken for the answer to the next request.
+            for connection, _ in flights:
+                connection.close()
+        for each in fetched:
+            self.high_watermarks[each.topic, each.partition] = each.high_watermark
+            if each.batches:
+                self._positions[each.topic, each.partition] = each.batches[-1][0].next_offset
+        return fetched
+
+    def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
+        topics: dict[str, list[FetchRequestPartition]] = {}
+        for place in partitions:
+            entry = FetchRequestPartition(
+                partition=place[1], fetch_offset=self._positions[place], partition_max_bytes=self._partition_bytes_max
+            )
+            topics.setdefault(place[0], []).append(entry)
+        return FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes_max,
+            isolation_level=int(self._read_committed),
+            topics=[FetchRequestTopic(topic=name, partitions=entries) for name, entries in topics.items()],
+        )
+
+    def _take(self, topic: str, part: FetchResponsePartition) -> list[Fetched]:
+        place = (topic, part.partition_index)
+        position = self._positions[place]
+        if part.error_code == OFFSET_OUT_OF_RANGE and self._out_of_range is not OutOfRange.FAIL:
+            at = At.EARLIEST if self._out_of_range is OutOfRange.EARLIEST else At.LATEST
+            self._to_reset[place] = at
+            return []
+        check(part.error_code, f"{topic}/{part.partition_index} at offset {position}")
+        batches = list(_whole_batches(part.records or b"", position, f"{topic}/{part.partition_index}"))
+        return [Fetched(topic, part.partition_index, position, batches, part.high_watermark, part.log_start_offset)]
+
+
+def open_records(fetched: Fetched) -> Iterator[ConsumerRecord]:
+    """The records of fetched batches, from the offset that was asked for. Control batches are left out."""
+    topic, partition = fetched.topic, fetched.partition
+    for header, data in fetched.batches:
+        if header.is_control:
+            continue
+        kind = TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
+        try:
+            for offset, timestamp_ms, key, value, headers in read_records(data, OPENED_BYTES_MAX):
+                if offset >= fetched.from_offset:
+                    yield ConsumerRecord(topic, partition, offset, timestamp_ms, kind, key, value, headers)
+        except PenstockError as error:
+            raise ClientError(f"{topic}/{partition} at offset {header.base_offset}: {error.text}") from error
+
+
+def _whole_batches(data: Buffer, position: int, where: str) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The batches that are there whole (a fetch may end inside one) and are not wholly before ``position``."""
+    view = memoryview(data)
+    at = 0
+    while at + HEADER_BYTES <= len(view):
+        header = read_header(view, at)
+        if header.magic != 2:
+            raise ClientError(
+                f"{where} at offset {header.base_offset}: record format {header.magic} is not one this client reads"
+            )
+        end = at + header.size_bytes
+        if end > len(view):
+            return
+        batch = view[at:end]
+        if not crc_matches(batch):
+            raise ClientError(
+                f"{where} at offset {header.base_offset}: the checksum does not match; the batch is damaged"
+            )
+        if header.next_offset > position:
+            yield header, batch
+        at = end
