@@ -34,6 +34,8 @@ TOPIC_NAME_CHARS_MAX = 249
 TOPICS_MAX = 100_000
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 200_000
+DESCRIBED_PARTITIONS_MAX = 2000
+"""In one answer of DescribeTopicPartitions (as Kafka's max.request.partition.size.limit); a cursor leads to the rest."""
 
 GROUPS_MAX = 100_000
 GROUP_MEMBERS_MAX = 10_000

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.topic_config import TopicConfig
-from penstock.core.topic_names import collision_key
+from penstock.core.topic_names import check_topic_name, collision_key
 from penstock.core.topic_records import (
+    NOBODY,
     PARTITIONS_PREFIX,
     TOPICS_PREFIX,
     PartitionRecord,
@@ -106,6 +107,12 @@ class TopicImage:
             raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}. Create it first.")
         return topic
 
+    def require_named(self, name: str) -> Topic:
+        """The same, for a name that may be no topic's at all: ``INVALID_TOPIC`` then."""
+        if name not in self._by_name:
+            check_topic_name(name)
+        return self.require(name)
+
     def require_id(self, topic_id: TopicId) -> Topic:
         """The topic of that id, or ``UNKNOWN_TOPIC_ID``."""
         topic = self._by_id.get(topic_id)
@@ -132,14 +139,19 @@ class TopicImage:
 
     def partition(self, topic: Topic, index: int) -> PartitionRecord:
         """Who has and who leads a partition, or ``UNKNOWN_TOPIC_OR_PARTITION``."""
-        records = self._partitions.get(topic.topic_id, ())
-        record = records[index] if 0 <= index < min(len(records), topic.partition_count) else None
-        if record is None:
+        if not 0 <= index < topic.partition_count:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
                 f"Topic {topic.name} has no partition {index}; it has {topic.partition_count}, counted from 0.",
             )
-        return record
+        records = self._partitions.get(topic.topic_id, [])
+        return (records[index] if index < len(records) else None) or NOBODY
+
+    def partitions(self, topic: Topic) -> list[PartitionRecord]:
+        """The same for all partitions of a topic, in their order."""
+        records = self._partitions.get(topic.topic_id, [])[: topic.partition_count]
+        records += [None] * (topic.partition_count - len(records))
+        return [record or NOBODY for record in records]
 
     def colliding(self, name: str) -> str | None:
         """The topic that has this name, or one that cannot be told from it."""

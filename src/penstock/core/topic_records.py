@@ -15,11 +15,12 @@ import msgspec
 
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Entry
-from penstock.types import TopicId
+from penstock.types import NO_EPOCH, TopicId
 
 TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "p/"
 LEADER_EPOCH_FIRST: Final = 0
+NO_LEADER: Final = -1
 
 
 class TopicRecord(msgspec.Struct, frozen=True):
@@ -51,6 +52,10 @@ class PartitionRecord(msgspec.Struct, frozen=True):
     def in_sync(self) -> tuple[int, ...]:
         """The nodes in sync."""
         return tuple(node for node, _ in self.isr)
+
+
+NOBODY: Final = PartitionRecord(leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=())
+"""A partition whose record has not arrived."""
 
 
 def alone(node_id: int) -> PartitionRecord:

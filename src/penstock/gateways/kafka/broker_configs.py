@@ -6,11 +6,12 @@ Only what is true here is listed. Broker-wide defaults of topic configs stand un
 from collections.abc import Iterator
 from typing import Final
 
+from penstock import limits
 from penstock.core.broker import BrokerSettings
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.topic_config import ConfigSynonym, ConfigValue
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.gateway_limits import KafkaLimits
+from penstock.types import NodeId
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -24,7 +25,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
 
 def _own_configs(context: RequestContext) -> Iterator[ConfigValue]:
     broker, bounds = context.broker, context.gateway.bounds
-    settings, plain, usual = broker.settings, BrokerSettings(), KafkaLimits()
+    settings, plain = broker.settings, BrokerSettings(node_id=NodeId(1))
     groups, usual_groups = settings.groups, plain.groups
     topics, usual_topics = settings.topic_defaults, plain.topic_defaults
     node, boolean, number, text = str(settings.node_id), ConfigKind.BOOLEAN, ConfigKind.INT, ConfigKind.STRING
@@ -96,20 +97,22 @@ def _own_configs(context: RequestContext) -> Iterator[ConfigValue]:
         "How long an empty group waits for more members.",
     )
     yield _number("group.max.size", groups.members_max, usual_groups.members_max, "The most members of one group.")
-    yield _number("socket.request.max.bytes", bounds.request_bytes_max, usual.request_bytes_max, "The largest request.")
-    yield _number("max.connections", bounds.connections_max, usual.connections_max, "Connections at the same time.")
+    yield _number(
+        "socket.request.max.bytes", bounds.request_bytes_max, limits.REQUEST_BYTES_MAX, "The largest request."
+    )
+    yield _number("max.connections", bounds.connections_max, limits.CONNECTIONS_MAX, "Connections at the same time.")
     yield _number(
         "connections.max.idle.ms",
         bounds.connection_idle_ms_max,
-        usual.connection_idle_ms_max,
+        limits.CONNECTION_IDLE_MS_MAX,
         "A connection silent for longer is closed.",
         ConfigKind.LONG,
     )
-    yield _number("fetch.max.bytes", bounds.fetch_bytes_max, usual.fetch_bytes_max, "The most one fetch answers with.")
+    yield _number("fetch.max.bytes", bounds.fetch_bytes_max, limits.FETCH_BYTES_MAX, "The most one fetch answers with.")
     yield _number(
         "max.incremental.fetch.session.cache.slots",
         bounds.fetch_sessions_max,
-        usual.fetch_sessions_max,
+        limits.FETCH_SESSIONS_MAX,
         "Fetch sessions remembered.",
     )
 

@@ -48,7 +48,7 @@ def check_broker_name(name: str, context: RequestContext) -> None:
     """``INVALID_REQUEST`` unless the name is this broker's id."""
     if name != str(context.broker.node_id):
         raise PenstockError(
-            Reason.INVALID_REQUEST, f"There is no broker {ascii(name[:64])} here; this one is {context.broker.node_id}."
+            Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} here; this one is {context.broker.node_id}."
         )
 
 
@@ -87,7 +87,7 @@ def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
 
 def refuse_twice(name: str) -> PenstockError:
     """The refusal of such a resource."""
-    return PenstockError(Reason.INVALID_REQUEST, f"{ascii(name[:64])} stands twice in the request. Name it once.")
+    return PenstockError(Reason.INVALID_REQUEST, f"{name[:64]!a} stands twice in the request. Name it once.")
 
 
 def values_of(values: Iterable[ConfigValue], wanted: list[str] | None) -> list[ConfigValue]:

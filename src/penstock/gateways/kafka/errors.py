@@ -7,7 +7,8 @@ from typing import Final
 
 from penstock.errors import PenstockError, Reason
 
-NONE: Final = 0
+MISMATCHED_ENDPOINT_TYPE: Final = 114
+"""Only Kafka's protocol knows this one."""
 
 CODES: Final[dict[Reason, int]] = {
     Reason.UNKNOWN: -1,  # UNKNOWN_SERVER_ERROR

@@ -1,0 +1,89 @@
+"""Metadata (API key 3): the brokers, and which topics and partitions there are.
+
+Version 0 asks for all topics with an empty list, later ones with null; 4 lets a client forbid the making of topics;
+8 tells allowed operations (those of the cluster up to 10); 10 brings topic ids, and 12 lets a topic be asked for by its id,
+when its name may be null; 13 has an error for the whole.
+
+A topic that is made because it was asked for is in the answer with its leader: it works on the very next request.
+"""
+
+import asyncio
+from typing import Final
+from uuid import UUID
+
+from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import NewTopic, Topic
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES, code_of
+from penstock.gateways.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.metadata_generated import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.wire.kafka.primitives import UUID_ZERO
+
+KEY: Final = ApiKey.METADATA
+_NULL_NAME_FROM: Final = 12
+LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
+
+
+async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Each topic by itself: an error of one is no error of the others."""
+    broker = context.broker
+    asked = request.topics
+    if asked is None or (context.version == 0 and not asked):
+        topics = [_found(topic, request, context) for topic in broker.topics]
+    else:
+        wanted = {(topic.name, topic.topic_id): topic for topic in asked}
+        topics = list(await asyncio.gather(*(_topic(topic, request, context) for topic in wanted.values())))
+    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(broker.node_id, broker.advertised.host, broker.advertised.port)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=operations,
+    )
+
+
+async def _topic(
+    asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    try:
+        return _found(await _find(asked, request, context), request, context)
+    except PenstockError as error:
+        name = asked.name
+        if name is None and context.version < _NULL_NAME_FROM:
+            name = ""
+        return MetadataResponseTopic(error_code=code_of(error), name=name, topic_id=asked.topic_id)
+
+
+async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:
+    broker = context.broker
+    if asked.topic_id != UUID_ZERO:
+        return broker.topics.require_id(UUID(bytes=asked.topic_id))
+    if asked.name is None:
+        raise PenstockError(Reason.INVALID_REQUEST, "A topic is asked for by its name or by its id.")
+    known = broker.topics.get(asked.name)
+    if known is not None:
+        return known
+    if request.allow_auto_topic_creation and broker.settings.auto_create_topics:
+        # Somebody else may be making it at this moment: theirs is as good.
+        return await broker.topics.create(NewTopic(asked.name), exist_ok=True)
+    return broker.topics.require_named(asked.name)
+
+
+def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
+    partitions = []
+    for index, record in enumerate(context.broker.topics.partitions(topic)):
+        code = LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0
+        replicas, in_sync = list(record.replicas), list(record.in_sync)
+        partitions.append(MetadataResponsePartition(code, index, record.leader, record.leader_epoch, replicas, in_sync))
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    return MetadataResponseTopic(0, topic.name, topic.topic_id.bytes, topic.internal, partitions, operations)

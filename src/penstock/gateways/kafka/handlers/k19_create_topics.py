@@ -1,0 +1,70 @@
+"""CreateTopics (API key 19).
+
+Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's numbers and configs; 7 with its id.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.core.topic_config import describe_topic_configs
+from penstock.core.topics import NewTopic
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.config_resources import SOURCES
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_of
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.create_topics_generated import (
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseConfig,
+    CreateTopicsResponseTopic,
+)
+
+KEY: Final = ApiKey.CREATE_TOPICS
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Each topic by itself, all at once: together they cost one commit of the metadata store."""
+    by_name: dict[str, list[CreateTopicsRequestTopic]] = {}
+    for topic in request.topics:
+        by_name.setdefault(topic.name, []).append(topic)
+    answers = await asyncio.gather(
+        *(_create(asked, context, validate_only=request.validate_only) for asked in by_name.values())
+    )
+    return CreateTopicsResponse(topics=list(answers))
+
+
+async def _create(
+    asked: list[CreateTopicsRequestTopic], context: RequestContext, *, validate_only: bool
+) -> CreateTopicsResponseTopic:
+    topics = context.broker.topics
+    name = asked[0].name
+    try:
+        if len(asked) > 1:
+            raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
+        topic = await topics.create(_new_topic(asked[0]), validate_only=validate_only)
+    except PenstockError as error:
+        return CreateTopicsResponseTopic(name=name, error_code=code_of(error), error_message=error.text)
+    configs = [
+        CreateTopicsResponseConfig(value.name, value.value, value.read_only, SOURCES[value.source])
+        for value in describe_topic_configs(topic.overrides, topics.defaults.configs)
+    ]
+    return CreateTopicsResponseTopic(
+        name=name,
+        topic_id=topic.topic_id.bytes,
+        error_message=None,
+        num_partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=configs,
+    )
+
+
+def _new_topic(asked: CreateTopicsRequestTopic) -> NewTopic:
+    assignments = {assignment.partition_index: assignment.broker_ids for assignment in asked.assignments}
+    if len(assignments) < len(asked.assignments):
+        raise PenstockError(Reason.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice. Assign each one once.")
+    configs = {config.name: config.value for config in asked.configs}
+    if len(configs) < len(asked.configs):
+        raise PenstockError(Reason.INVALID_CONFIG, "A config stands twice in the request. Name each one once.")
+    return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, configs, assignments)

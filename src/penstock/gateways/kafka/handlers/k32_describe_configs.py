@@ -1,0 +1,78 @@
+"""DescribeConfigs (API key 32): every config of topics and of this broker, with its value and where that comes from.
+
+Version 1 tells the source and the synonyms; 3 the type, and the documentation when it is asked for.
+"""
+
+from typing import Final
+
+from penstock.core.topic_config import ConfigValue, describe_topic_configs
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.broker_configs import describe_broker_configs
+from penstock.gateways.kafka.config_resources import (
+    KINDS,
+    SOURCES,
+    ResourceType,
+    check_broker_name,
+    refuse_resource,
+    topic_of_resource,
+    values_of,
+)
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_of
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_configs_generated import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+    DescribeConfigsResponseSynonym,
+)
+
+KEY: Final = ApiKey.DESCRIBE_CONFIGS
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    """Each resource by itself."""
+    return DescribeConfigsResponse(results=[_describe(asked, request, context) for asked in request.resources])
+
+
+def _describe(
+    asked: DescribeConfigsRequestResource, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponseResult:
+    result = DescribeConfigsResponseResult(0, None, asked.resource_type, asked.resource_name)
+    try:
+        values = values_of(_values(asked, context), asked.configuration_keys)
+    except PenstockError as error:
+        result.error_code, result.error_message = code_of(error), error.text
+    else:
+        result.configs = [_config(value, request) for value in values]
+    return result
+
+
+def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> list[ConfigValue]:
+    if asked.resource_type == ResourceType.TOPIC:
+        topic = topic_of_resource(asked.resource_name, context)
+        return describe_topic_configs(topic.overrides, context.broker.topics.defaults.configs)
+    if asked.resource_type == ResourceType.BROKER:
+        # No name asks for what was set for all brokers while they ran, and nothing can be.
+        if not asked.resource_name:
+            return []
+        check_broker_name(asked.resource_name, context)
+        return describe_broker_configs(context)
+    raise refuse_resource(asked.resource_type)
+
+
+def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+    synonyms: list[DescribeConfigsResponseSynonym] = []
+    if request.include_synonyms:
+        synonyms = [DescribeConfigsResponseSynonym(one.name, one.value, SOURCES[one.source]) for one in value.synonyms]
+    return DescribeConfigsResponseConfig(
+        name=value.name,
+        value=value.value,
+        read_only=value.read_only,
+        config_source=SOURCES[value.source],
+        synonyms=synonyms,
+        config_type=KINDS[value.kind],
+        documentation=value.documentation if request.include_documentation else None,
+    )

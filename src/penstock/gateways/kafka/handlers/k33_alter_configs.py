@@ -1,0 +1,46 @@
+"""AlterConfigs (API key 33): all configs of a topic anew; what is not named goes back to its default.
+
+Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
+"""
+
+import asyncio
+from typing import Final
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_of
+from penstock.wire.kafka.alter_configs_generated import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResponse,
+    AlterConfigsResponseResource,
+)
+from penstock.wire.kafka.apis import ApiKey
+
+KEY: Final = ApiKey.ALTER_CONFIGS
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Each resource by itself: all its changes are made, or none."""
+    twice = named_twice((asked.resource_type, asked.resource_name) for asked in request.resources)
+
+    async def alter(asked: AlterConfigsRequestResource) -> AlterConfigsResponseResource:
+        answer = AlterConfigsResponseResource(0, None, asked.resource_type, asked.resource_name)
+        try:
+            if (asked.resource_type, asked.resource_name) in twice:
+                raise refuse_twice(asked.resource_name)
+            await _alter(asked, context, validate_only=request.validate_only)
+        except PenstockError as error:
+            answer.error_code, answer.error_message = code_of(error), error.text
+        return answer
+
+    return AlterConfigsResponse(responses=list(await asyncio.gather(*(alter(asked) for asked in request.resources))))
+
+
+async def _alter(asked: AlterConfigsRequestResource, context: RequestContext, *, validate_only: bool) -> None:
+    check_alterable(asked.resource_type, asked.resource_name, context)
+    configs = {config.name: config.value for config in asked.configs}
+    if len(configs) < len(asked.configs):
+        raise PenstockError(Reason.INVALID_REQUEST, "A config stands twice in the request. Name each one once.")
+    await context.broker.topics.replace_configs(asked.resource_name, configs, validate_only=validate_only)

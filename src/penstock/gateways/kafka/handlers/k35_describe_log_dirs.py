@@ -1,0 +1,65 @@
+"""DescribeLogDirs (API key 35): how much room partitions take on this node's disk.
+
+Version 3 has an error for the whole; 4 tells the size of the disk and the room left; 5 whether it takes new partitions.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.context import RequestContext
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_log_dirs_generated import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponsePartition,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseTopic,
+)
+
+KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
+_PARTITIONS_A_TURN: Final = 64
+"""A partition may have to be opened first; others are served in between."""
+
+
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """There is one directory. Partitions that do not exist are left out, as Kafka does."""
+    topics = [
+        DescribeLogDirsResponseTopic(topic.name, partitions)
+        for topic, indexes in _wanted(request, context)
+        if (partitions := await _partitions(topic, indexes, context))
+    ]
+    data_dir = context.broker.settings.data_dir
+    try:
+        disk = shutil.disk_usage(data_dir)
+        total_bytes, usable_bytes = disk.total, disk.free
+    except OSError:
+        total_bytes = usable_bytes = -1
+    result = DescribeLogDirsResponseResult(0, data_dir, topics, total_bytes, usable_bytes)
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _wanted(request: DescribeLogDirsRequest, context: RequestContext) -> Iterable[tuple[Topic, Iterable[int]]]:
+    topics = context.broker.topics
+    if request.topics is None:
+        return [(topic, range(topic.partition_count)) for topic in topics]
+    named = ((topics.get(asked.topic), asked.partitions) for asked in request.topics)
+    return [(topic, indexes) for topic, indexes in named if topic is not None]
+
+
+async def _partitions(
+    topic: Topic, indexes: Iterable[int], context: RequestContext
+) -> list[DescribeLogDirsResponsePartition]:
+    found: list[DescribeLogDirsResponsePartition] = []
+    for at, index in enumerate(indexes):
+        if at % _PARTITIONS_A_TURN == 0:
+            await asyncio.sleep(0)
+        try:
+            size_bytes = context.broker.partition(topic.name, index).log.size_bytes
+        except PenstockError:
+            continue
+        found.append(DescribeLogDirsResponsePartition(index, size_bytes))
+    return found

@@ -1,0 +1,43 @@
+"""CreatePartitions (API key 37): let topics have more partitions. Versions 2 and 3 changed nothing that matters here."""
+
+import asyncio
+from typing import Final
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_of
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.create_partitions_generated import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseResult,
+)
+
+KEY: Final = ApiKey.CREATE_PARTITIONS
+
+
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Each topic by itself."""
+    by_name: dict[str, list[CreatePartitionsRequestTopic]] = {}
+    for topic in request.topics:
+        by_name.setdefault(topic.name, []).append(topic)
+    results = await asyncio.gather(
+        *(_grow(asked, context, validate_only=request.validate_only) for asked in by_name.values())
+    )
+    return CreatePartitionsResponse(results=list(results))
+
+
+async def _grow(
+    asked: list[CreatePartitionsRequestTopic], context: RequestContext, *, validate_only: bool
+) -> CreatePartitionsResponseResult:
+    topic = asked[0]
+    try:
+        if len(asked) > 1:
+            raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
+        assignments = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
+        topics = context.broker.topics
+        await topics.add_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    except PenstockError as error:
+        return CreatePartitionsResponseResult(topic.name, code_of(error), error.text)
+    return CreatePartitionsResponseResult(topic.name)

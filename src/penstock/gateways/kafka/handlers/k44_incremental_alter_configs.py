@@ -1,0 +1,58 @@
+"""IncrementalAlterConfigs (API key 44): set, delete, append to and subtract from configs of topics. Version 1 is flexible."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_of
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.incremental_alter_configs_generated import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+
+KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
+
+_CHANGES: Final[Mapping[int, ChangeKind]] = {
+    0: ChangeKind.SET,
+    1: ChangeKind.DELETE,
+    2: ChangeKind.APPEND,
+    3: ChangeKind.SUBTRACT,
+}
+
+
+async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
+    """Each resource by itself: all its changes are made, or none."""
+    twice = named_twice((asked.resource_type, asked.resource_name) for asked in request.resources)
+
+    async def alter(asked: IncrementalAlterConfigsRequestResource) -> IncrementalAlterConfigsResponseResource:
+        answer = IncrementalAlterConfigsResponseResource(0, None, asked.resource_type, asked.resource_name)
+        try:
+            if (asked.resource_type, asked.resource_name) in twice:
+                raise refuse_twice(asked.resource_name)
+            check_alterable(asked.resource_type, asked.resource_name, context)
+            changes = [_change(config) for config in asked.configs]
+            await context.broker.topics.alter(asked.resource_name, changes, validate_only=request.validate_only)
+        except PenstockError as error:
+            answer.error_code, answer.error_message = code_of(error), error.text
+        return answer
+
+    answers = await asyncio.gather(*(alter(asked) for asked in request.resources))
+    return IncrementalAlterConfigsResponse(responses=list(answers))
+
+
+def _change(asked: IncrementalAlterConfigsRequestConfig) -> ConfigChange:
+    kind = _CHANGES.get(asked.config_operation)
+    if kind is None:
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            f"There is no operation {asked.config_operation}. Use 0 to set, 1 to delete, 2 to append, 3 to subtract.",
+        )
+    return ConfigChange(asked.name, kind, asked.value)

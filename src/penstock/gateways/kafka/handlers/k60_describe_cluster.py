@@ -1,0 +1,35 @@
+"""DescribeCluster (API key 60): the brokers. Version 1 may ask for controllers instead, 2 for fenced brokers too."""
+
+from typing import Final
+
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
+from penstock.gateways.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_cluster_generated import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+)
+
+KEY: Final = ApiKey.DESCRIBE_CLUSTER
+_BROKERS: Final = 1
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    """This listener is for clients: it knows brokers and no controllers' addresses."""
+    broker = context.broker
+    if request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=MISMATCHED_ENDPOINT_TYPE,
+            error_message="This address is a broker's, not a controller's. Ask for endpoint type 1.",
+            endpoint_type=_BROKERS,
+        )
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=[DescribeClusterResponseBroker(broker.node_id, broker.advertised.host, broker.advertised.port)],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )

@@ -1,0 +1,78 @@
+"""DescribeTopicPartitions (API key 75): partitions of topics in the order of their names, a bounded piece at a time.
+
+Version 0. An answer that is not the whole has a cursor: the first partition that did not fit.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES, code_of
+from penstock.gateways.kafka.operations import TOPIC_OPERATIONS
+from penstock.limits import DESCRIBED_PARTITIONS_MAX
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_topic_partitions_generated import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
+
+
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+    """No names ask for all topics. A limit below 1 still gets one partition, so that a client always gets on."""
+    left = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
+    start_name = request.cursor.topic_name if request.cursor is not None else ""
+    start_index = max(request.cursor.partition_index, 0) if request.cursor is not None else 0
+    response = DescribeTopicPartitionsResponse(topics=[])
+    for name in _names(request, context, start_name):
+        first = start_index if name == start_name else 0
+        if left == 0:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
+            break
+        try:
+            topic = context.broker.topics.require_named(name)
+        except PenstockError as error:
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code_of(error), name=name))
+            continue
+        last = min(first + left, topic.partition_count)
+        response.topics.append(_describe(topic, range(first, last), context))
+        left -= max(last - first, 0)
+        if last < topic.partition_count:
+            response.next_cursor = DescribeTopicPartitionsResponseCursor(name, last)
+            break
+    return response
+
+
+def _names(request: DescribeTopicPartitionsRequest, context: RequestContext, start_name: str) -> Iterable[str]:
+    if not request.topics:
+        return (topic.name for topic in context.broker.topics.iterate_from(start_name))
+    return sorted({topic.name for topic in request.topics if topic.name >= start_name})
+
+
+def _describe(topic: Topic, indexes: range, context: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+    partitions: list[DescribeTopicPartitionsResponsePartition] = []
+    for index in indexes:
+        record = context.broker.topics.partition(topic, index)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0,
+                partition_index=index,
+                leader_id=record.leader,
+                leader_epoch=record.leader_epoch,
+                replica_nodes=list(record.replicas),
+                isr_nodes=list(record.in_sync),
+                eligible_leader_replicas=list(record.elr),
+                last_known_elr=[],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, TOPIC_OPERATIONS
+    )
