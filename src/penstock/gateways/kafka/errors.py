@@ -77,3 +77,8 @@ CODES: Final[dict[Reason, int]] = {
 def code_of(error: PenstockError) -> int:
     """The code that goes into an answer."""
     return CODES[error.reason]
+
+
+def code_for(reason: Reason | None) -> int:
+    """The code for a reason, and 0 where there is none to refuse."""
+    return 0 if reason is None else CODES[reason]

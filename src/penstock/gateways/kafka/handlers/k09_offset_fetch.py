@@ -1,0 +1,139 @@
+"""OffsetFetch (API key 9): where a group goes on reading. What was never committed is -1, and no error; so is an unknown group.
+
+Version 2 adds the form without topics (all of them) and an error for the whole group, 5 the leader epoch, 6 is flexible, 7 asks
+for offsets that no open transaction may change (there are none), 8 asks for several groups, 9 is for groups of the newer
+protocol, 10 names topics by id.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.types import GroupId, TopicName
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.offset_fetch_generated import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseGroupPartition,
+    OffsetFetchResponseGroupTopic,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+
+KEY: Final = ApiKey.OFFSET_FETCH
+
+
+def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """Each group by itself."""
+    if context.version < 8:
+        return _one_group(request, context)
+    return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+
+
+def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    asked = None
+    if request.topics is not None:
+        asked = [(TopicName(topic.name), topic.partition_indexes) for topic in request.topics]
+    try:
+        found = _fetch(request.group_id, asked, context)
+    except PenstockError as error:
+        code = CODES[error.reason]
+        if context.version >= 2:
+            return OffsetFetchResponse(error_code=code)
+        # The first version has no place for an error of the whole group.
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=[OffsetFetchResponsePartition(index, -1, error_code=code) for index in indexes],
+                )
+                for name, indexes in asked or ()
+            ]
+        )
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(index, each.offset, each.leader_epoch, each.metadata)
+                    for index, each in partitions
+                ],
+            )
+            for name, partitions in found
+        ]
+    )
+
+
+_Asked = Iterable[tuple[TopicName, list[int]]]
+_Found = list[tuple[TopicName, list[tuple[int, CommittedOffset]]]]
+
+
+def _fetch(group_id: str, asked: _Asked | None, context: RequestContext) -> _Found:
+    groups = context.broker.groups
+    if asked is None:
+        by_topic: dict[TopicName, list[tuple[int, CommittedOffset]]] = {}
+        for key, committed in groups.fetch_offsets(GroupId(group_id), None).items():
+            by_topic.setdefault(key.topic, []).append((key.partition, committed))
+        return list(by_topic.items())
+    keys = [(name, [PartitionKey(name, index) for index in indexes]) for name, indexes in asked]
+    found = groups.fetch_offsets(GroupId(group_id), [key for _, of_topic in keys for key in of_topic])
+    return [(name, [(key.partition, found.get(key, NOTHING_COMMITTED)) for key in of_topic]) for name, of_topic in keys]
+
+
+def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
+    by_id = context.version >= 10
+    unknown: list[OffsetFetchResponseGroupTopic] = []
+    asked: list[tuple[TopicName, list[int]]] | None = None
+    if group.topics is not None:
+        asked = []
+        for topic in group.topics:
+            name = _name_of(topic, context) if by_id else TopicName(topic.name)
+            if name is None:
+                unknown.append(_unknown_topic(topic))
+            else:
+                asked.append((name, topic.partition_indexes))
+    try:
+        found = _fetch(group.group_id, asked, context)
+    except PenstockError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=CODES[error.reason])
+    topics = []
+    for name, partitions in found:
+        topic_id = _id_of(name, context) if by_id else None
+        if by_id and topic_id is None:
+            continue
+        answered = OffsetFetchResponseGroupTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponseGroupPartition(index, each.offset, each.leader_epoch, each.metadata)
+                for index, each in partitions
+            ],
+        )
+        if topic_id is not None:
+            answered.topic_id = topic_id
+        topics.append(answered)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+
+def _name_of(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> TopicName | None:
+    found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
+    return None if found is None else found.name
+
+
+def _id_of(name: TopicName, context: RequestContext) -> bytes | None:
+    found = context.broker.topics.get(name)
+    return None if found is None else found.topic_id.bytes
+
+
+def _unknown_topic(topic: OffsetFetchRequestGroupTopic) -> OffsetFetchResponseGroupTopic:
+    code = CODES[Reason.UNKNOWN_TOPIC_ID]
+    return OffsetFetchResponseGroupTopic(
+        topic_id=topic.topic_id,
+        partitions=[OffsetFetchResponseGroupPartition(index, -1, error_code=code) for index in topic.partition_indexes],
+    )

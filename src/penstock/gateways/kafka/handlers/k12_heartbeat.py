@@ -1,0 +1,22 @@
+"""Heartbeat (API key 12): a member is alive, and learns whether it must join again.
+
+Version 3 adds static members, 4 is flexible.
+"""
+
+from typing import Final
+
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_for
+from penstock.types import GroupId, MemberId
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatResponse
+
+KEY: Final = ApiKey.HEARTBEAT
+
+
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Answered at once."""
+    reason = context.broker.groups.heartbeat(
+        GroupId(request.group_id), MemberId(request.member_id), request.generation_id, request.group_instance_id
+    )
+    return HeartbeatResponse(error_code=code_for(reason))

@@ -1,0 +1,37 @@
+"""LeaveGroup (API key 13): members go, and their partitions go to the others at once.
+
+Version 3 takes several members, by id or (static ones) by instance id, 4 is flexible, 5 carries a reason for the log.
+"""
+
+from typing import Final
+
+from penstock.core.groups.requests import LeavingMember
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_for
+from penstock.types import GroupId, MemberId
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
+
+KEY: Final = ApiKey.LEAVE_GROUP
+
+
+def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """One answer for each member; before version 3 there is one member, and its answer is the whole."""
+    if context.version < 3:
+        leaving = [LeavingMember(MemberId(request.member_id))]
+    else:
+        leaving = [LeavingMember(MemberId(member.member_id), member.group_instance_id) for member in request.members]
+    try:
+        answers = context.broker.groups.leave(GroupId(request.group_id), leaving)
+    except PenstockError as error:
+        return LeaveGroupResponse(error_code=CODES[error.reason])
+    codes = [code_for(reason) for reason in answers]
+    if context.version < 3:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        members=[
+            LeaveGroupResponseMember(member_id=member.member_id, group_instance_id=member.instance_id, error_code=code)
+            for member, code in zip(leaving, codes, strict=True)
+        ]
+    )

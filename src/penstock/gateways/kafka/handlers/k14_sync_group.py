@@ -1,0 +1,41 @@
+"""SyncGroup (API key 14): the leader brings the assignment, everybody gets a part of it.
+
+Version 3 adds static members, 4 is flexible, 5 checks and answers the protocol's type and name.
+"""
+
+from asyncio import Future
+from functools import partial
+from typing import Final
+
+from penstock.core.groups.requests import SyncRequest, SyncResult
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_for
+from penstock.gateways.kafka.waiting import answer_later
+from penstock.types import GroupId, MemberId
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupResponse
+
+KEY: Final = ApiKey.SYNC_GROUP
+
+
+def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGroupResponse]:
+    """Answered once the leader's assignment is durable."""
+    sync = SyncRequest(
+        group_id=GroupId(request.group_id),
+        member_id=MemberId(request.member_id),
+        generation=request.generation_id,
+        instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol=request.protocol_name,
+        assignments={MemberId(each.member_id): each.assignment for each in request.assignments},
+    )
+    return answer_later(partial(context.broker.groups.sync, sync), _response)
+
+
+def _response(result: SyncResult) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=code_for(result.reason),
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )

@@ -1,0 +1,43 @@
+"""ListGroups (API key 16): the groups of this node.
+
+Version 3 is flexible, 4 adds the state and a filter by it, 5 the type and a filter by it.
+"""
+
+from typing import Final
+
+from penstock.core.groups.requests import GroupState
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
+
+KEY: Final = ApiKey.LIST_GROUPS
+
+_CLASSIC: Final = "classic"
+_STATES: Final = {state.value.lower(): state for state in GroupState}
+
+
+def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """States and types are compared without regard to case; one that does not exist matches nothing."""
+    states = {_STATES[name.lower()] for name in request.states_filter if name.lower() in _STATES}
+    matches_nothing = (request.states_filter and not states) or (
+        request.types_filter and _CLASSIC not in (name.lower() for name in request.types_filter)
+    )
+    if matches_nothing:
+        return ListGroupsResponse()
+    try:
+        groups = context.broker.groups.list_groups(states)
+    except PenstockError as error:
+        return ListGroupsResponse(error_code=CODES[error.reason])
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
+            for group in groups
+        ]
+    )

@@ -1,0 +1,65 @@
+"""OffsetDelete (API key 47): forget where a group stands in partitions that none of its members reads. There is one version."""
+
+from asyncio import Future
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from penstock.core.groups.requests import PartitionKey
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import code_for
+from penstock.gateways.kafka.waiting import answer_later
+from penstock.types import GroupId, TopicName
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.offset_delete_generated import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+KEY: Final = ApiKey.OFFSET_DELETE
+
+
+def handle(
+    request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:
+    """Answered once the offsets are gone for good."""
+    keys = [
+        PartitionKey(TopicName(topic.name), partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    try:
+        return answer_later(
+            partial(context.broker.groups.delete_offsets, GroupId(request.group_id), keys),
+            partial(_response, request.topics),
+        )
+    except PenstockError as error:
+        return OffsetDeleteResponse(error_code=CODES[error.reason])
+
+
+def _response(
+    topics: list[OffsetDeleteRequestTopic], answers: Mapping[PartitionKey, Reason | None]
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition.partition_index,
+                        _code(answers[PartitionKey(TopicName(topic.name), partition.partition_index)]),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _code(reason: Reason | None) -> int:
+    return code_for(reason)

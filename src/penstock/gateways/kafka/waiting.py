@@ -1,0 +1,26 @@
+"""From a callback of the core to something a connection can wait for."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+Outcome = TypeVar("Outcome")
+Response = TypeVar("Response")
+
+
+def answer_later(
+    start: Callable[[Callable[[Outcome], None]], None], translate: Callable[[Outcome], Response]
+) -> asyncio.Future[Response]:
+    """Call ``start`` with a callback; what that is told, translated, is the result.
+
+    A future and no task, since most of these calls are answered in the same turn of the loop or the next. When the connection
+    is gone the future is cancelled, and then nobody wants the answer.
+    """
+    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(translate(outcome))
+
+    start(done)
+    return future
