@@ -26,9 +26,10 @@ _NO_NODE: Final = -1
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """The same answer for every key."""
-    code, text = _refusal(request.key_type)
+    reason, text = _refusal(request.key_type)
+    code = code_for(reason)
     node_id, host, port = _NO_NODE, "", _NO_NODE
-    if code == NONE:
+    if reason is None:
         node_id, host, port = context.broker.node_id, context.broker.advertised.host, context.broker.advertised.port
     if context.version < 4:
         return FindCoordinatorResponse(error_code=code, error_message=text, node_id=node_id, host=host, port=port)
@@ -42,14 +43,12 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
     )
 
 
-def _refusal(key_type: int) -> tuple[int, str | None]:
+def _refusal(key_type: int) -> tuple[Reason | None, str | None]:
     if key_type == _GROUP:
-        return NONE, None
+        return None, None
     if key_type == _TRANSACTION:
         return (
-            CODES[Reason.TRANSACTIONS_NOT_SUPPORTED],
+            Reason.TRANSACTIONS_NOT_SUPPORTED,
             "This broker has no transactions. Produce without transactional.id; idempotence works without it.",
         )
-    return CODES[
-        Reason.INVALID_REQUEST
-    ], f"This broker has no coordinators of type {key_type}; ask for a group (type 0)."
+    return Reason.INVALID_REQUEST, f"This broker has no coordinators of type {key_type}; ask for a group (type 0)."

@@ -25,7 +25,7 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupRes
     try:
         answers = context.broker.groups.leave(GroupId(request.group_id), leaving)
     except PenstockError as error:
-        return LeaveGroupResponse(error_code=CODES[error.reason])
+        return LeaveGroupResponse(error_code=code_for(error.reason))
     codes = [code_for(reason) for reason in answers]
     if context.version < 3:
         return LeaveGroupResponse(error_code=codes[0])

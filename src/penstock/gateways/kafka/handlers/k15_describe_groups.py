@@ -39,11 +39,11 @@ def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeG
 
 
 def _group(group: GroupDescription, allowed: int, version: int) -> DescribeGroupsResponseGroup:
-    code, text = code_for(group.reason), None
-    if group.reason is None and group.state is GroupState.DEAD and version >= 6:
-        code, text = CODES[Reason.GROUP_ID_NOT_FOUND], f"There is no group {group.group_id}."
+    reason, text = group.reason, None
+    if reason is None and group.state is GroupState.DEAD and version >= 6:
+        reason, text = Reason.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id}."
     return DescribeGroupsResponseGroup(
-        error_code=code,
+        error_code=code_for(reason),
         error_message=text,
         group_id=group.group_id,
         group_state=group.state.value,

@@ -38,7 +38,7 @@ def handle(
             partial(_response, request.topics),
         )
     except PenstockError as error:
-        return OffsetDeleteResponse(error_code=CODES[error.reason])
+        return OffsetDeleteResponse(error_code=code_for(error.reason))
 
 
 def _response(
@@ -51,7 +51,7 @@ def _response(
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition.partition_index,
-                        _code(answers[PartitionKey(TopicName(topic.name), partition.partition_index)]),
+                        code_for(answers[PartitionKey(TopicName(topic.name), partition.partition_index)]),
                     )
                     for partition in topic.partitions
                 ],
@@ -59,7 +59,3 @@ def _response(
             for topic in topics
         ]
     )
-
-
-def _code(reason: Reason | None) -> int:
-    return code_for(reason)
