@@ -7,8 +7,7 @@ import logging
 import resource
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from penstock import __version__
@@ -72,7 +71,7 @@ class Server:
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id)
-        store = await SqliteStore.open(Path(data_dir.path) / "metadata.sqlite")
+        store = await SqliteStore.open(f"{data_dir.path}/metadata.sqlite")
         stack.push_async_callback(store.close)
         commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
         stack.callback(commit.close)
@@ -125,7 +124,7 @@ class Server:
         return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in LISTENERS)
 
 
-async def _bind(name: str, wanted: Address, start: Callable[[Address], "asyncio.Future[Address]"]) -> Address:
+async def _bind(name: str, wanted: Address, start: Callable[[Address], Awaitable[Address]]) -> Address:
     try:
         return await start(wanted)
     except OSError as error:

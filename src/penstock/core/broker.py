@@ -35,7 +35,7 @@ _OFFSETS_CONFIGS: Final[Mapping[str, str]] = {
 class BrokerSettings:
     """What an operator may choose about the core."""
 
-    node_id: NodeId = NodeId(1)
+    node_id: NodeId
     cluster_id: str = ""
     data_dir: str = ""
     flush: Flush = Flush.SYNC
@@ -95,6 +95,7 @@ class Broker:
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
         self.topics.close()
+        self.groups.close()
         for partition in self.open_partitions():
             partition.close(Reason.SHUTTING_DOWN)
 

@@ -105,20 +105,27 @@ class RealDisk:
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT
-        return RealFile(os.open(path, flags, _FILE_MODE))
+        try:
+            return RealFile(os.open(path, flags, _FILE_MODE))
+        except OSError as error:
+            if create or error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            # Reads go on where nothing can be written any more.
+            return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read_bytes(self, path: str) -> bytes:
         """The whole of a small file."""
         return Path(path).read_bytes()
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
+    def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Write beside, sync, rename over, sync the directory."""
         temporary = path + TEMPORARY_SUFFIX
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
         file = RealFile(fd)
         try:
             file.pwritev((data,), 0)
-            os.fsync(fd)
+            if sync:
+                os.fsync(fd)
         except OSError:
             # A half-written file would only take room that is scarce already.
             with contextlib.suppress(OSError):
@@ -127,7 +134,8 @@ class RealDisk:
         finally:
             file.close()
         Path(temporary).replace(path)
-        self.sync_dir(str(Path(path).parent))
+        if sync:
+            self.sync_dir(str(Path(path).parent))
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory has this name."""

@@ -85,7 +85,7 @@ class Housekeeping:
             try:
                 await self._look_after(partition.log)
             except (OSError, PenstockError) as error:
-                logger.error("%s/%d: %s", partition.topic.name, partition.index, error)
+                logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -110,4 +110,4 @@ class Housekeeping:
         try:
             self._broker.logs.delete(topic_id)
         except OSError as error:
-            logger.error("the files of deleted topic %s are still there: %s", topic_id, error)
+            logger.warning("the files of deleted topic %s are still there: %s", topic_id, error)

@@ -60,7 +60,7 @@ class Turn:
                     target.write_pending()
                 except PenstockError as error:
                     # Whoever waited for these appends has been told by the log itself.
-                    logger.error("%s", error.text)
+                    logger.warning("%s", error.text)
                 else:
                     self._written(target)
         while self._lookers:

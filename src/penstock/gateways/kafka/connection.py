@@ -65,7 +65,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not self.gateway.admit(self):
             transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         """The client is gone; what it waits for is dropped, what it produced stays."""
         self._closing = True
         self.gateway.forget(self)
@@ -74,7 +74,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._waiting is not None:
             self._waiting.cancel()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, _: int) -> memoryview:
         """Where the next bytes go."""
         return self._frames.writable()
 
@@ -114,7 +114,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._request(frames.buffer, found[0], found[1])
         except ProtocolViolation as violation:
             self._abandon(str(violation))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
         frames.settle()
         self._update_reading()
