@@ -11,9 +11,18 @@ from typing import Final
 
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.log.log import Log, Slice
 from penstock.ports import Flusher
-from penstock.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header, set_log_append_time
+from penstock.records.batch import (
+    HEADER_BYTES,
+    LENGTH_END,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    check_produced,
+    read_header,
+    set_log_append_time,
+)
 from penstock.records.validate import check_keys
 from penstock.types import Flush, TimestampType
 
@@ -30,14 +39,19 @@ class Partition:
     __slots__ = (
         "_awaiting_commit",
         "_awaiting_write",
+        "_batch_bytes_max",
+        "_compacted",
         "_flusher",
         "_readers",
         "_sync",
+        "_timestamp_after_max_ms",
+        "_timestamp_before_max_ms",
         "gone",
         "high_watermark",
         "index",
         "leader_epoch",
         "log",
+        "stamps",
         "topic",
         "wants_recompression",
     )
@@ -62,8 +76,15 @@ class Partition:
     def reconfigure(self, topic: Topic) -> None:
         """Take over a change of the topic's settings."""
         self.topic = topic
-        self.wants_recompression = topic.config.compression is not None
-        self.log.reconfigure(topic.config.log_config())
+        config = topic.config
+        self.wants_recompression = config.compression is not None
+        self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        # Plain attributes: every append asks for these.
+        self._compacted = config.is_compacted
+        self._batch_bytes_max = config.max_message_bytes
+        self._timestamp_before_max_ms = config.timestamp_before_max_ms
+        self._timestamp_after_max_ms = config.timestamp_after_max_ms
+        self.log.reconfigure(config.log_config())
 
     @property
     def stable_offset(self) -> int:
@@ -81,37 +102,37 @@ class Partition:
             )
         header = read_header(batch)
         check_produced(batch, header)
-        config = self.topic.config
-        if header.length + 12 > config.max_message_bytes:
+        size = header.length + LENGTH_END
+        if size > self._batch_bytes_max:
             raise PenstockError(
                 Reason.RECORDS_TOO_LARGE,
-                f"a batch of {header.length + 12} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
+                f"a batch of {size} bytes is over the topic's max.message.bytes of {self._batch_bytes_max}; "
                 "send smaller batches or raise the topic's setting",
             )
-        if header.attributes & 0x10:
+        if header.attributes & TRANSACTIONAL_BIT:
             raise PenstockError(
                 Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
             )
-        if config.is_compacted:
+        if self._compacted:
             self._check_keys(batch, header)
-        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if self.stamps:
             set_log_append_time(batch, now_ms)
             header = read_header(batch)
         elif (
-            header.max_timestamp - now_ms > config.timestamp_after_max_ms
-            or now_ms - header.base_timestamp > config.timestamp_before_max_ms
+            header.max_timestamp - now_ms > self._timestamp_after_max_ms
+            or now_ms - header.base_timestamp > self._timestamp_before_max_ms
         ):
             raise PenstockError(
                 Reason.INVALID_TIMESTAMP,
-                f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's clock or "
-                "the topic's message.timestamp.*.max.ms",
+                f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
+                "clock or the topic's message.timestamp.*.max.ms",
             )
         base_offset = self.log.append(batch, header, self.leader_epoch)
         self._flusher.dirty(self.log)
         return base_offset
 
     def _check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
-        bad = check_keys(batch, header, self.topic.config.max_message_bytes * 64)
+        bad = check_keys(batch, header, self._batch_bytes_max * DECOMPRESSED_RATIO_MAX)
         if bad:
             raise PenstockError(
                 Reason.INVALID_RECORD,

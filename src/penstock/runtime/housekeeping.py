@@ -70,8 +70,7 @@ class Housekeeping:
     async def _tick_groups(self) -> None:
         groups, clock = self._broker.groups, self._broker.clock
         while True:
-            deadline_ms = groups.next_deadline_ms()
-            wait_ms = _TICK_MS_MAX if deadline_ms is None else deadline_ms - clock.monotonic_ms()
+            wait_ms = groups.next_deadline_ms() - clock.monotonic_ms()
             await asyncio.sleep(min(max(wait_ms, _TICK_MS_MIN), _TICK_MS_MAX) / 1000)
             try:
                 groups.tick(clock.monotonic_ms())

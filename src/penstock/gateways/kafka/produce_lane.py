@@ -17,7 +17,7 @@ from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers.k00_produce import ProducedTopics, place_of, refuse_all, start_produce
-from penstock.types import NO_TIMESTAMP, TimestampType
+from penstock.types import NO_TIMESTAMP
 from penstock.wire.kafka.headers import frame
 from penstock.wire.kafka.produce_generated import (
     ENCODE_RESPONSE,
@@ -219,7 +219,7 @@ class ProduceLane:
             return
         if acks == 0:
             return
-        append_time = now_ms if partition.topic.config.timestamp_type is TimestampType.LOG_APPEND_TIME else NO_TIMESTAMP
+        append_time = now_ms if partition.stamps else NO_TIMESTAMP
         answer = LaneAnswer(
             connection, correlation_id, base_offset, append_time, place, shape, clock.monotonic_ms() + shape.timeout_ms
         )

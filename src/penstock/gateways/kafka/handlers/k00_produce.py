@@ -13,7 +13,7 @@ from penstock.gateways.kafka.errors import CODES
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.records.batch import HEADER_BYTES, check_produced, read_header
 from penstock.records.recompress import recompress
-from penstock.types import NO_TIMESTAMP, Buffer, TimestampType
+from penstock.types import NO_TIMESTAMP, Buffer
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -182,7 +182,7 @@ def _append(
 ) -> None:
     answer.base_offset = partition.append(batch, now_ms)
     answer.log_start_offset = partition.log.start_offset
-    stamped = partition.topic.config.timestamp_type is TimestampType.LOG_APPEND_TIME
+    stamped = partition.stamps
     answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
     if acks == 0:
         return

@@ -20,7 +20,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=CODES[Reason.TRANSACTIONS_NOT_SUPPORTED], producer_epoch=-1)
     try:
-        producer_id = await context.broker.producer_ids.next()
+        producer_id = await context.broker.producer_ids.next_id()
     except PenstockError as error:
         return InitProducerIdResponse(error_code=CODES[error.reason], producer_id=NO_PRODUCER_ID, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

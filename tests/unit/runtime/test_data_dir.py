@@ -1,0 +1,50 @@
+"""A data directory has one owner, and is not taken for another node's or another version's."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.runtime.clock import SystemEntropy
+from penstock.runtime.data_dir import DataDir, DataDirError
+from penstock.runtime.disk import RealDisk
+
+
+def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    first = DataDir(str(tmp_path))
+    first.own()
+    with pytest.raises(DataDirError, match=r"in use by process \d+"):
+        DataDir(str(tmp_path)).own()
+    first.release()
+    again = DataDir(str(tmp_path))
+    again.own()
+    again.release()
+
+
+def test_the_cluster_id_is_kept(tmp_path: Path) -> None:
+    data_dir = DataDir(str(tmp_path))
+    made = data_dir.identify(RealDisk(), SystemEntropy(), 1)
+    assert DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 1) == made
+
+
+def test_the_data_of_another_node_is_refused(tmp_path: Path) -> None:
+    DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 1)
+    with pytest.raises(DataDirError, match="belongs to node 1, not 2"):
+        DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 2)
+
+
+def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text('{"format_version": 99, "node_id": 1, "cluster_id": "x"}')
+    with pytest.raises(DataDirError, match="format 99"):
+        DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 1)
+
+
+def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text("{")
+    with pytest.raises(DataDirError, match="cannot be read"):
+        DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 1)
+
+
+def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataDirError, match="--data-dir"):
+        DataDir(str(tmp_path / "file" / "data")).own()

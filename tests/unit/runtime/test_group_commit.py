@@ -1,0 +1,123 @@
+"""Group commit: what is written while a sync runs shares the next one, and failures reach their log."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from penstock.ports import SyncTask
+from penstock.runtime.group_commit import GroupCommit
+from penstock.types import Flush
+
+
+class Task:
+    """A sync that ends when the test says so."""
+
+    def __init__(self, upto: int) -> None:
+        self.upto = upto
+        self.release = threading.Event()
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        assert self.release.wait(10)
+        if self.error is not None:
+            raise self.error
+
+
+class Target:
+    """Counts appends; its syncs are held by the test."""
+
+    def __init__(self) -> None:
+        self.appended = self.written = self.synced = 0
+        self.tasks: list[Task] = []
+        self.errors: list[OSError] = []
+        self.changed = asyncio.Event()
+
+    def write_pending(self) -> None:
+        self.written = self.appended
+
+    def begin_sync(self) -> SyncTask | None:
+        if self.written == self.synced:
+            return None
+        self.tasks.append(Task(self.written))
+        self.changed.set()
+        return self.tasks[-1]
+
+    def end_sync(self, task: SyncTask, error: OSError | None) -> None:
+        assert isinstance(task, Task)
+        if error is None:
+            self.synced = task.upto
+        else:
+            self.errors.append(error)
+        self.changed.set()
+
+    async def until_tasks(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.tasks) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture
+async def commit() -> AsyncIterator[GroupCommit]:
+    made = GroupCommit(asyncio.get_running_loop(), Flush.SYNC, threads=2)
+    yield made
+    made.close()
+
+
+def append(commit: GroupCommit, target: Target) -> None:
+    target.appended += 1
+    commit.dirty(target)
+
+
+async def test_appends_during_a_sync_share_the_next_one(commit: GroupCommit) -> None:
+    target = Target()
+    append(commit, target)
+    await target.until_tasks(1)
+    for _ in range(100):
+        append(commit, target)
+        await asyncio.sleep(0)
+    assert len(target.tasks) == 1
+    target.tasks[0].release.set()
+    await target.until_tasks(2)
+    target.tasks[1].release.set()
+    await commit.drain()
+    assert (len(target.tasks), target.synced) == (2, 101)
+
+
+async def test_two_logs_sync_side_by_side(commit: GroupCommit) -> None:
+    one, two = Target(), Target()
+    append(commit, one)
+    append(commit, two)
+    await one.until_tasks(1)
+    await two.until_tasks(1)
+    two.tasks[0].release.set()
+    async with asyncio.timeout(10):
+        while two.synced == 0:
+            two.changed.clear()
+            await two.changed.wait()
+    assert one.synced == 0
+    one.tasks[0].release.set()
+    await commit.drain()
+
+
+async def test_a_failed_sync_reaches_its_log(commit: GroupCommit) -> None:
+    target = Target()
+    append(commit, target)
+    await target.until_tasks(1)
+    target.tasks[0].error = OSError(5, "Input/output error")
+    target.tasks[0].release.set()
+    await commit.drain()
+    assert [error.errno for error in target.errors] == [5]
+    assert target.synced == 0
+
+
+async def test_without_sync_nothing_is_synced() -> None:
+    commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, threads=1)
+    target = Target()
+    append(commit, target)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (target.written, target.tasks) == (1, [])
+    commit.close()
