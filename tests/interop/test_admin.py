@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, Record, run_kcat
+from tests.support.clients import CONSUMERS, PRODUCERS, Record, run_kcat
 from tests.support.waiting import eventually
 
 SECONDS = 20

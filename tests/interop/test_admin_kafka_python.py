@@ -14,7 +14,7 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
-from tests.interop.clients import PRODUCERS, Record
+from tests.support.clients import PRODUCERS, Record
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import shutil
 import kafka
 import pytest
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record
+from tests.support.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 

@@ -7,7 +7,7 @@ import confluent_kafka
 import kafka
 import pytest
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, Record, run_kcat
+from tests.support.clients import CONSUMERS, PRODUCERS, Record, run_kcat
 from tests.support.waiting import eventually
 
 

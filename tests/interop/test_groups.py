@@ -10,7 +10,7 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.interop.clients import PRODUCERS, Record, run_kcat
+from tests.support.clients import PRODUCERS, Record, run_kcat
 from tests.interop.members import CLIENTS_AND_ASSIGNORS, MEMBERS, Member
 from tests.support.waiting import eventually
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record
+from tests.support.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record
 
 MEGABYTE = 1_000_000
 

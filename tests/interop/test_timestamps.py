@@ -9,7 +9,7 @@ import kafka
 import pytest
 from confluent_kafka.admin import OffsetSpec
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record, run_kcat
+from tests.support.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record, run_kcat
 
 BASE_MS = 1_700_000_000_000
 

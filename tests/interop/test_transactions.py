@@ -9,7 +9,7 @@ import kafka
 import kafka.errors
 import pytest
 
-from tests.interop.clients import CONSUMERS, PRODUCERS, Record, run_kcat
+from tests.support.clients import CONSUMERS, PRODUCERS, Record, run_kcat
 
 # Clients wait for 30 to 60 s for a coordinator that does not come; an answer takes milliseconds.
 SECONDS_MAX = 10.0

@@ -1,0 +1,123 @@
+"""Damage to records themselves: the broker starts, says what it cut, serves all that is whole, and goes on."""
+
+import subprocess
+import sys
+
+import confluent_kafka
+import pytest
+
+from tests.crash.damage import flip_bit, partition_dirs, segments
+from tests.crash.load import read_all
+from tests.support.clients import CONSUMERS, PRODUCERS, Record
+
+TOPIC = "damaged"
+BATCHES = 20
+
+
+def produce_batches(bootstrap: str, first: int, count: int) -> None:
+    """One record a batch, so that a test knows where a batch begins."""
+    for number in range(first, first + count):
+        PRODUCERS["confluent"](bootstrap, TOPIC, [Record(b"%d" % number)])
+
+
+def the_partition(broker):
+    (folder,) = [
+        folder for folder in partition_dirs(broker.data_dir) if any(s.stat().st_size for s in segments(folder))
+    ]
+    return folder
+
+
+def batch_positions(data: bytes) -> list[int]:
+    positions, at = [], 0
+    while at + 12 <= len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], "big")
+        if length == 0:
+            break
+        positions.append(at)
+        at += 12 + length
+    return positions
+
+
+def test_a_flipped_bit_in_the_active_segment_costs_the_batches_behind_it_and_no_more(start_broker):
+    broker = start_broker()
+    produce_batches(broker.bootstrap, 0, BATCHES)
+    broker.kill()
+    active = segments(the_partition(broker))[-1]
+    positions = batch_positions(active.read_bytes())
+    assert len(positions) == BATCHES
+    flip_bit(active, positions[15] + 65)
+    (broker.data_dir / "recovery.checkpoint").unlink(missing_ok=True)
+
+    broker.start()
+
+    assert read_all(broker.bootstrap, TOPIC, 0) == list(range(15))
+    assert "cut" in broker.log_text(), "the log should say what was cut"
+    produce_batches(broker.bootstrap, 100, 3)
+    assert read_all(broker.bootstrap, TOPIC, 0) == [*range(15), 100, 101, 102]
+
+
+@pytest.mark.parametrize("keep_bytes", [1, 11, 12, 60, 61, 66])
+def test_a_torn_last_batch_is_cut_at_every_kind_of_place(start_broker, keep_bytes):
+    broker = start_broker()
+    produce_batches(broker.bootstrap, 0, 5)
+    broker.kill()
+    active = segments(the_partition(broker))[-1]
+    data = active.read_bytes()
+    last = batch_positions(data)[-1]
+    active.write_bytes(data[: last + keep_bytes])
+    broker.start()
+    assert read_all(broker.bootstrap, TOPIC, 0) == list(range(4))
+
+
+@pytest.fixture
+def with_closed_segments(start_broker):
+    """A broker that is stopped, whose topic has several closed segments."""
+    broker = start_broker({"topic_defaults.segment.bytes": 1000})
+    for number in range(60):
+        PRODUCERS["confluent"](broker.bootstrap, TOPIC, [Record(b"%d" % number)])
+    assert len(segments(the_partition(broker))) > 3
+    assert broker.stop() == 0
+    return broker
+
+
+def test_a_flipped_bit_in_a_closed_segment_is_an_error_for_that_range_alone(with_closed_segments):
+    broker = with_closed_segments
+    second = segments(the_partition(broker))[1]
+    first_offset = int(second.stem)
+    positions = batch_positions(second.read_bytes())
+    flip_bit(second, positions[2] + 65)
+    broken = first_offset + 2
+    following = int(segments(the_partition(broker))[2].stem)
+
+    broker.start()
+
+    before = CONSUMERS["confluent"](broker.bootstrap, TOPIC, broken)
+    assert [r.offset for r in before] == list(range(broken))
+    after = CONSUMERS["confluent"](broker.bootstrap, TOPIC, 60 - following, offset=following)
+    assert [r.offset for r in after] == list(range(following, 60))
+
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "check.crcs": True})
+    consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, broken)])
+    message = consumer.poll(3)
+    if message is not None:
+        assert message.error() is not None, "a damaged record was handed out"
+    consumer.close()
+    assert broker.running
+
+
+def test_verify_finds_what_is_damaged_and_nothing_else(with_closed_segments):
+    broker = with_closed_segments
+    command = [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main())"]
+
+    def verify() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, "log", "verify", str(broker.data_dir)], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    whole = verify()
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    second = segments(the_partition(broker))[1]
+    flip_bit(second, batch_positions(second.read_bytes())[2] + 65)
+    damaged = verify()
+    assert damaged.returncode != 0
+    assert second.name in damaged.stdout + damaged.stderr
