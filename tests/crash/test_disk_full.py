@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
@@ -32,20 +33,22 @@ def small_disk(request, tmp_path):
 def fill(folder: Path) -> Path:
     """Take every byte that is left."""
     filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file:
+    with filler.open("wb", buffering=0) as file, no_space_is_fine():
         for size in (1024 * 1024, 4096, 512, 1):
-            while True:
-                try:
-                    if file.write(bytes(size)) < size:
-                        break
-                except OSError as error:
-                    assert error.errno == errno.ENOSPC
-                    break
-        try:
-            os.fsync(file.fileno())
-        except OSError as error:
-            assert error.errno == errno.ENOSPC
+            with no_space_is_fine():
+                while file.write(bytes(size)) == size:
+                    pass
+        os.fsync(file.fileno())
     return filler
+
+
+@contextmanager
+def no_space_is_fine():
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
 
 
 def try_to_produce(bootstrap: str, topic: str, count: int) -> list[int]:

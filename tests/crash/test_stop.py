@@ -67,7 +67,7 @@ def test_a_second_process_on_the_same_data_directory_is_refused(start_broker):
     broker = start_broker()
     second = BrokerProcess(broker.data_dir)
     second.log_file = broker.data_dir.with_name("second.stderr")
-    with pytest.raises(RuntimeError, match="exit code [1-9]"):
+    with pytest.raises(RuntimeError, match=r"exit code [1-9]"):
         second.start()
     said = second.log_text()
     assert "Traceback" not in said

@@ -10,8 +10,8 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.support.clients import PRODUCERS, Record, run_kcat
 from tests.interop.members import CLIENTS_AND_ASSIGNORS, MEMBERS, Member
+from tests.support.clients import PRODUCERS, Record, run_kcat
 from tests.support.waiting import eventually
 
 PARTITIONS = 6
