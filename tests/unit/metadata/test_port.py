@@ -8,8 +8,6 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Put, TxnResult
 
-pytestmark = pytest.mark.asyncio
-
 
 async def revision_of(store: MetadataStore) -> int:
     return (await store.range("")).revision
@@ -186,7 +184,7 @@ async def test_a_cancelled_caller_does_not_cost_the_subscribers_the_event(store:
     heard: list[str] = []
     store.subscribe("", lambda events: heard.extend(event.key for event in events))
     task = asyncio.ensure_future(store.txn([], [Put("a", b"")]))
-    await asyncio.sleep(0)
+    await asyncio.wait([task], timeout=0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.txn([], [Put("b", b"")])

@@ -14,8 +14,6 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Event, Put
 from penstock.metadata.sqlite import LAYOUT_VERSION, SqliteStore
 
-pytestmark = pytest.mark.asyncio
-
 WRITER = """
 import asyncio, sys
 from penstock.metadata.port import Put
@@ -91,7 +89,7 @@ async def test_transactions_that_wait_together_keep_their_own_compares(tmp_path:
 async def test_calls_made_before_close_are_answered(tmp_path: Path) -> None:
     store = await SqliteStore.open(str(tmp_path / "metadata.sqlite"))
     calls = [asyncio.ensure_future(store.txn([], [Put(f"k{n}", b"")])) for n in range(300)]
-    await asyncio.sleep(0)
+    await asyncio.wait(calls, timeout=0)
     await store.close()
     assert all(result.succeeded for result in await asyncio.gather(*calls))
 

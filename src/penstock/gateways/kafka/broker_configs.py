@@ -3,15 +3,16 @@
 Only what is true here is listed. Broker-wide defaults of topic configs stand under their broker-level names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock import limits
 from penstock.core.broker import BrokerSettings
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
+from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import ConfigSynonym, ConfigValue
+from penstock.core.topics import TopicDefaults
 from penstock.gateways.kafka.context import RequestContext
-from penstock.types import NodeId
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -19,106 +20,92 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 
 def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     """Every config that is listed, by name."""
-    values = [*_own_configs(context), *_topic_default_configs(context.broker.settings)]
+    settings = context.broker.settings
+    values = [
+        *_node_configs(settings, f"PLAINTEXT://{context.broker.advertised}"),
+        *_new_topic_configs(settings),
+        *_group_configs(settings.groups),
+        *_connection_configs(context),
+        *_topic_default_configs(settings.topic_defaults.configs),
+    ]
     return sorted(values, key=lambda value: value.name)
 
 
-def _own_configs(context: RequestContext) -> Iterator[ConfigValue]:
-    broker, bounds = context.broker, context.gateway.bounds
-    settings, plain = broker.settings, BrokerSettings(node_id=NodeId(1))
-    groups, usual_groups = settings.groups, plain.groups
-    topics, usual_topics = settings.topic_defaults, plain.topic_defaults
-    node, boolean, number, text = str(settings.node_id), ConfigKind.BOOLEAN, ConfigKind.INT, ConfigKind.STRING
-    listener = f"PLAINTEXT://{broker.advertised}"
-    yield _value("node.id", number, node, str(plain.node_id), "This broker's number among its peers.")
-    yield _value("broker.id", number, node, str(plain.node_id), "The same as node.id.")
+def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigValue]:
+    node, data_dir = str(settings.node_id), settings.data_dir
+    yield _value("node.id", ConfigKind.INT, node, "1", "This broker's number among its peers.")
+    yield _value("broker.id", ConfigKind.INT, node, "1", "The same as node.id.")
+    roles = "broker,controller"
+    yield _value("process.roles", ConfigKind.LIST, roles, roles, "A broker alone does both.")
     yield _value(
-        "process.roles", ConfigKind.LIST, "broker,controller", "broker,controller", "A broker alone does both."
+        "log.dirs", ConfigKind.STRING, data_dir, data_dir, "Where everything lies that must survive a restart."
     )
-    yield _value(
-        "log.dirs", text, settings.data_dir, plain.data_dir, "Where everything lies that must survive a restart."
-    )
-    yield _value("log.dir", text, settings.data_dir, plain.data_dir, "The same as log.dirs.")
-    yield _value("advertised.listeners", text, listener, listener, "What clients are told to connect to.")
-    yield _value(
+    yield _value("log.dir", ConfigKind.STRING, data_dir, data_dir, "The same as log.dirs.")
+    yield _value("advertised.listeners", ConfigKind.STRING, listener, listener, "What clients are told to connect to.")
+    yield _value("authorizer.class.name", ConfigKind.STRING, "", "", "Nobody is refused anything.")
+    yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
+    yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
+
+
+def _new_topic_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:
+    chosen, usual = settings.topic_defaults, TopicDefaults()
+    how = "Of a topic made without a number."
+    yield _flag(
         "auto.create.topics.enable",
-        boolean,
-        _flag(on=settings.auto_create_topics),
-        _flag(on=plain.auto_create_topics),
         "Whether a topic is made when a client first names it.",
+        on=settings.auto_create_topics,
     )
-    yield _value("delete.topic.enable", boolean, "true", "true", "Topics can be deleted.")
-    yield _value("log.cleaner.enable", boolean, "true", "true", "Topics with cleanup.policy=compact are compacted.")
-    yield _value("authorizer.class.name", text, "", "", "Nobody is refused anything.")
+    yield _number("num.partitions", chosen.partition_count, usual.partition_count, how)
+    yield _number("default.replication.factor", chosen.replication_factor, usual.replication_factor, how)
+
+
+def _group_configs(chosen: GroupSettings) -> Iterator[ConfigValue]:
+    usual = GroupSettings()
+    for name, field, documentation in (
+        (
+            "offsets.topic.num.partitions",
+            "offsets_topic_partitions",
+            "Partitions of __consumer_offsets when it is made.",
+        ),
+        ("offset.metadata.max.bytes", "offset_metadata_bytes_max", "The longest text committed with an offset."),
+        ("group.min.session.timeout.ms", "session_timeout_ms_min", "The shortest session a member may ask for."),
+        ("group.max.session.timeout.ms", "session_timeout_ms_max", "The longest session a member may ask for."),
+        (
+            "group.initial.rebalance.delay.ms",
+            "initial_rebalance_delay_ms",
+            "How long an empty group waits for members.",
+        ),
+        ("group.max.size", "members_max", "The most members of one group."),
+    ):
+        yield _number(name, getattr(chosen, field), getattr(usual, field), documentation)
+    minutes = chosen.offsets_retention_ms // _MINUTE_MS
+    usual_minutes = usual.offsets_retention_ms // _MINUTE_MS
     yield _number(
-        "num.partitions", topics.partition_count, usual_topics.partition_count, "Of a topic made without a number."
-    )
-    yield _number(
-        "default.replication.factor",
-        topics.replication_factor,
-        usual_topics.replication_factor,
-        "Of a topic made without a number.",
-    )
-    yield _number(
-        "offsets.topic.num.partitions",
-        groups.offsets_topic_partitions,
-        usual_groups.offsets_topic_partitions,
-        "Partitions of __consumer_offsets when it is made.",
+        "offsets.retention.minutes", minutes, usual_minutes, "How long the offsets of an empty group are kept."
     )
     yield _number("offsets.topic.replication.factor", 1, 1, "A broker alone has one replica of everything.")
-    yield _number(
-        "offsets.retention.minutes",
-        groups.offsets_retention_ms // _MINUTE_MS,
-        usual_groups.offsets_retention_ms // _MINUTE_MS,
-        "How long the offsets of an empty group are kept.",
-    )
-    yield _number(
-        "offset.metadata.max.bytes",
-        groups.offset_metadata_bytes_max,
-        usual_groups.offset_metadata_bytes_max,
-        "The longest text that may be committed with an offset.",
-    )
-    yield _number(
-        "group.min.session.timeout.ms",
-        groups.session_timeout_ms_min,
-        usual_groups.session_timeout_ms_min,
-        "The shortest session a member may ask for.",
-    )
-    yield _number(
-        "group.max.session.timeout.ms",
-        groups.session_timeout_ms_max,
-        usual_groups.session_timeout_ms_max,
-        "The longest session a member may ask for.",
-    )
-    yield _number(
-        "group.initial.rebalance.delay.ms",
-        groups.initial_rebalance_delay_ms,
-        usual_groups.initial_rebalance_delay_ms,
-        "How long an empty group waits for more members.",
-    )
-    yield _number("group.max.size", groups.members_max, usual_groups.members_max, "The most members of one group.")
-    yield _number(
-        "socket.request.max.bytes", bounds.request_bytes_max, limits.REQUEST_BYTES_MAX, "The largest request."
-    )
-    yield _number("max.connections", bounds.connections_max, limits.CONNECTIONS_MAX, "Connections at the same time.")
-    yield _number(
-        "connections.max.idle.ms",
-        bounds.connection_idle_ms_max,
-        limits.CONNECTION_IDLE_MS_MAX,
-        "A connection silent for longer is closed.",
-        ConfigKind.LONG,
-    )
-    yield _number("fetch.max.bytes", bounds.fetch_bytes_max, limits.FETCH_BYTES_MAX, "The most one fetch answers with.")
-    yield _number(
-        "max.incremental.fetch.session.cache.slots",
-        bounds.fetch_sessions_max,
-        limits.FETCH_SESSIONS_MAX,
-        "Fetch sessions remembered.",
-    )
 
 
-def _topic_default_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:
-    configured = settings.topic_defaults.configs
+def _connection_configs(context: RequestContext) -> Iterator[ConfigValue]:
+    bounds = context.gateway.bounds
+    for name, value, usual, documentation in (
+        ("socket.request.max.bytes", bounds.request_bytes_max, limits.REQUEST_BYTES_MAX, "The largest request."),
+        ("max.connections", bounds.connections_max, limits.CONNECTIONS_MAX, "Connections at the same time."),
+        ("fetch.max.bytes", bounds.fetch_bytes_max, limits.FETCH_BYTES_MAX, "The most one fetch answers with."),
+        (
+            "max.incremental.fetch.session.cache.slots",
+            bounds.fetch_sessions_max,
+            limits.FETCH_SESSIONS_MAX,
+            "Fetch sessions remembered.",
+        ),
+    ):
+        yield _number(name, value, usual, documentation)
+    idle_ms, usual_ms = bounds.connection_idle_ms_max, limits.CONNECTION_IDLE_MS_MAX
+    documentation = "A connection silent for longer is closed."
+    yield _value("connections.max.idle.ms", ConfigKind.LONG, str(idle_ms), str(usual_ms), documentation)
+
+
+def _topic_default_configs(configured: Mapping[str, str]) -> Iterator[ConfigValue]:
     for definition in TOPIC_CONFIGS.values():
         if definition.broker_names:
             value = configured.get(definition.name, definition.default)
@@ -134,12 +121,13 @@ def _topic_default_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:
             yield _number(name, count, default, "The same as log.retention.ms.")
 
 
-def _flag(*, on: bool) -> str:
-    return "true" if on else "false"
+def _flag(name: str, documentation: str, *, on: bool) -> ConfigValue:
+    """All flags are on unless somebody turned them off."""
+    return _value(name, ConfigKind.BOOLEAN, "true" if on else "false", "true", documentation)
 
 
-def _number(name: str, value: int, default: int, documentation: str, kind: ConfigKind = ConfigKind.INT) -> ConfigValue:
-    return _value(name, kind, str(value), str(default), documentation)
+def _number(name: str, value: int, default: int, documentation: str) -> ConfigValue:
+    return _value(name, ConfigKind.INT, str(value), str(default), documentation)
 
 
 def _value(name: str, kind: ConfigKind, value: str, default: str, documentation: str) -> ConfigValue:
