@@ -156,26 +156,30 @@ def run(disk: Disk, plan: CompactionPlan, pause: Callable[[], None] | None = Non
 def read_batches(file: File, segment: SegmentFile) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The whole, sound batches of a closed segment, in order. A view is good as long as someone holds it."""
     position = 0
-    wanted = COMPACTION_READ_BYTES
+    needed = 0
     while position < segment.size_bytes:
         left = segment.size_bytes - position
-        chunk = memoryview(file.pread(min(wanted, left), position))
-        wanted = COMPACTION_READ_BYTES
+        asked = min(max(COMPACTION_READ_BYTES, needed), left)
+        chunk = memoryview(file.pread(asked, position))
+        if len(chunk) < asked:
+            raise _damaged(segment, position + len(chunk))
+        needed = 0
         start = 0
-        while len(chunk) - start >= HEADER_BYTES:
+        while asked - start >= HEADER_BYTES:
             header = read_header(chunk, start)
-            end = start + header.size_bytes
-            if header.magic != _MAGIC or not HEADER_BYTES <= header.size_bytes <= left - start:
+            size = header.size_bytes
+            if header.magic != _MAGIC or not HEADER_BYTES <= size <= left - start:
                 raise _damaged(segment, position + start)
-            if end > len(chunk):
-                wanted = max(wanted, header.size_bytes)
+            if size > asked - start:
+                needed = size
                 break
-            batch = chunk[start:end]
+            batch = chunk[start : start + size]
             if not crc_matches(batch):
                 raise _damaged(segment, position + start)
             yield header, batch
-            start = end
-        if start == 0 and wanted <= len(chunk):
+            start += size
+        if start == 0 and needed <= asked:
+            # Fewer bytes than a header are left: the next read could only bring the same.
             raise _damaged(segment, position)
         position += start
 

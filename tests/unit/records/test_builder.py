@@ -10,7 +10,7 @@ from penstock.records.builder import BatchBuilder, build_batch, seal
 from penstock.records.records import Record, read_records
 
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=4).map(tuple)
-payloads = st.none() | st.binary(max_size=64) | st.binary(min_size=9000, max_size=9100)
+payloads = st.none() | st.binary(max_size=64) | st.binary(min_size=1, max_size=3).map(lambda data: data * 9000)
 record_lists = st.lists(
     st.builds(Record, st.just(0), st.integers(0, 2**50), payloads, payloads, headers), min_size=1, max_size=20
 ).map(lambda records: [record._replace(offset=offset) for offset, record in enumerate(records)])
