@@ -31,24 +31,26 @@ class ProducerIds:
 
     async def next_id(self) -> int:
         """An id that nobody ever had."""
-        while not self._ids:
-            first = await self._take_block()
-            # Callers that waited at the same time each bring a block: all of them are used.
-            self._ids.extend(range(first, first + PRODUCER_ID_BLOCK))
-        return self._ids.popleft()
-
-    async def _take_block(self) -> int:
         for _ in range(_ATTEMPTS_MAX):
-            entry = await self._store.get(KEY)
-            try:
-                first = 0 if entry is None else msgspec.json.decode(entry.value, type=_Record).next
-            except msgspec.DecodeError:
-                raise PenstockError(
-                    Reason.STORAGE_ERROR,
-                    f"The entry {KEY!r} of the metadata store cannot be read. Restore the store from a backup.",
-                ) from None
-            compare = Compare(KEY, mod_revision=0 if entry is None else entry.mod_revision)
-            value = msgspec.json.encode(_Record(first + PRODUCER_ID_BLOCK))
-            if (await self._store.txn([compare], [Put(KEY, value)])).succeeded:
-                return first
+            if not self._ids:
+                # Callers that wait at the same time may each bring a block; all of them are used. One that came too late
+                # for a block looks first whether another caller has brought one.
+                self._ids.extend(await self._take_block())
+            if self._ids:
+                return self._ids.popleft()
         raise PenstockError(Reason.REQUEST_TIMED_OUT, "Other nodes took all producer ids meanwhile. Try again.")
+
+    async def _take_block(self) -> range:
+        """A block, or nothing when somebody else was quicker."""
+        entry = await self._store.get(KEY)
+        try:
+            first = 0 if entry is None else msgspec.json.decode(entry.value, type=_Record).next
+        except msgspec.DecodeError:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"The entry {KEY!r} of the metadata store cannot be read. Restore the store from a backup.",
+            ) from None
+        compare = Compare(KEY, mod_revision=0 if entry is None else entry.mod_revision)
+        value = msgspec.json.encode(_Record(first + PRODUCER_ID_BLOCK))
+        taken = (await self._store.txn([compare], [Put(KEY, value)])).succeeded
+        return range(first, first + PRODUCER_ID_BLOCK) if taken else range(0)

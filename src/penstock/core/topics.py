@@ -28,8 +28,8 @@ __all__ = ["UNSET", "NewTopic", "Topic", "TopicDefaults", "Topics"]
 UNSET: Final = -1
 """A number that the caller leaves to the broker's configuration."""
 
-_ATTEMPTS_MAX: Final = 10
-"""How often a change is tried again because somebody else changed the topic in between."""
+_ATTEMPTS_MAX: Final = 100
+"""How often a change is tried again because somebody else changed the topic in between: each time, somebody got on."""
 
 
 @dataclass(frozen=True, slots=True)
