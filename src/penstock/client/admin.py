@@ -9,7 +9,7 @@ from penstock.client.errors import check
 
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
-PARTITIONS_DEFAULT: Final = -1
+BROKER_DEFAULT: Final = -1
 """As many partitions, or replicas, as the broker's own default says."""
 
 _SET: Final = 0
@@ -58,8 +58,8 @@ class Admin:
         self,
         name: str,
         *,
-        partitions: int = PARTITIONS_DEFAULT,
-        replication_factor: int = PARTITIONS_DEFAULT,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:

@@ -4,7 +4,7 @@
 columns); :meth:`Consumer.poll` opens them into records.
 
 Invariant: the position of a partition is the offset behind the last record given out, and only ever moves forward, unless
-:meth:`Consumer.assign` says otherwise. Every batch's checksum is checked before it is given out.
+:meth:`Consumer.assign` or :meth:`Consumer.seek` say otherwise. Every batch's checksum is checked before it is given out.
 """
 
 from collections import deque
@@ -105,6 +105,11 @@ class Consumer:
         """Read these partitions from these offsets, and no others."""
         self._positions = dict(positions)
         self.high_watermarks = {}
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Go on from another offset in a partition that is assigned."""
+        assert place in self._positions, "only an assigned partition has a position"
+        self._positions[place] = offset
 
     def poll(self, timeout_ms: int = 1000) -> list[ConsumerRecord]:
         """Some records, as soon as there are any; empty when none came in time."""

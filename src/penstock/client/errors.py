@@ -84,7 +84,9 @@ KINDS: Final[dict[int, ErrorKind]] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker failed in a way it did not expect; its log says more"),
     1: ErrorKind("OFFSET_OUT_OF_RANGE", False, "the offset is outside what the partition holds"),
     2: ErrorKind("CORRUPT_MESSAGE", True, "the records did not pass their checksum"),
-    3: ErrorKind("UNKNOWN_TOPIC_OR_PARTITION", True, "there is no such topic or partition"),
+    3: ErrorKind(
+        "UNKNOWN_TOPIC_OR_PARTITION", True, "there is no such topic or partition; penstock topic ls lists them"
+    ),
     4: ErrorKind("INVALID_FETCH_SIZE", False, "the fetch size is invalid"),
     5: ErrorKind("LEADER_NOT_AVAILABLE", True, "the partition has no leader at the moment"),
     6: ErrorKind("NOT_LEADER_OR_FOLLOWER", True, "the partition is led by another broker now"),

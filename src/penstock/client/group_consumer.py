@@ -93,8 +93,9 @@ class GroupConsumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # What was being worked on when an error came is not done.
+        self.close(commit=kind is None)
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -127,6 +128,10 @@ class GroupConsumer:
             if records or monotonic() >= deadline:
                 return records
 
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Go on from another offset in a partition that this member has: that is what will be committed."""
+        self._consumer.seek(place, offset)
+
     def commit(self) -> None:
         """Commit what was given out so far."""
         if self._membership is None:
@@ -142,12 +147,12 @@ class GroupConsumer:
             )
             self._committed.update(changed)
 
-    def close(self) -> None:
-        """Commit (when that is automatic) and leave, so that the others get the partitions at once."""
+    def close(self, *, commit: bool = True) -> None:
+        """Commit (when that is automatic, and wanted) and leave, so that the others get the partitions at once."""
         if self._membership is None:
             return
         try:
-            if self._auto_commit:
+            if commit and self._auto_commit:
                 self.commit()
             if self._instance_id is None:
                 self._leave()

@@ -71,13 +71,13 @@ def _read(path: str, found: Found) -> object:
     section, _, key = path.partition(".")
     if section == TOPIC_DEFAULTS and key:
         return _topic_config(found.value)
-    if section not in SECTIONS:
+    if section not in SECTIONS and section != TOPIC_DEFAULTS:
         raise ValueError(_unknown(section, "", [*SECTIONS, TOPIC_DEFAULTS]))
-    types = field_types(SECTIONS[section])
     if not key:
         if found.value == {}:
             return found.value
         raise ValueError(f"got {_shown(found.value)}, wanted a table with keys, as [{section}]")
+    types = field_types(SECTIONS[section])
     if key not in types:
         raise ValueError(_unknown(key, f"{section}.", types))
     return _convert(types[key], found)

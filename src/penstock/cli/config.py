@@ -1,0 +1,70 @@
+"""``penstock config``: what the broker would run with, and where each value comes from."""
+
+import os
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import Output
+from penstock.cli.output import Format, Row, emit
+from penstock.cli.serve_command import (
+    Config,
+    DataDir,
+    Grpc,
+    Http,
+    Kafka,
+    LogFormatOption,
+    LogLevelOption,
+    Tcp,
+    flags_given,
+)
+
+app = typer.Typer(help="Show the configuration.", no_args_is_help=True)
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the noun."""
+    root.add_typer(app, name="config")
+
+
+@app.command("show")
+def show(
+    config: Config = None,
+    data_dir: DataDir = None,
+    kafka: Kafka = None,
+    http: Http = None,
+    tcp: Tcp = None,
+    grpc: Grpc = None,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show each value and where it comes from. Takes the flags of serve, and reads the same environment."""
+    from penstock.config import SourceKind, load
+    from penstock.config.describe import describe
+
+    flags = flags_given(
+        data_dir=data_dir, kafka=kafka, http=http, tcp=tcp, grpc=grpc, log_format=log_format, log_level=log_level
+    )
+    rows: list[Row] = [
+        {
+            "name": setting.path,
+            "value": setting.plain,
+            "source": str(setting.source),
+            "layer": setting.source.kind.value,
+            "default": setting.default,
+            "description": setting.description,
+        }
+        for setting in describe(load(config, os.environ, flags))
+        if not changed or setting.source.kind is not SourceKind.DEFAULT
+    ]
+    emit(rows, ["name", "value", "source"], output, nothing="every value is a default")
+
+
+@app.command("example")
+def example() -> None:
+    """Print a configuration file with every setting, its default and what it is for."""
+    from penstock.config.describe import example_toml
+
+    print(example_toml(), end="")

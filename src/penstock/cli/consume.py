@@ -1,0 +1,302 @@
+"""``penstock consume`` and ``penstock tail``: records to stdout.
+
+``consume`` reads from a place to the end (as it was when the end was reached) and stops; ``tail`` starts at the end and
+stays. ``--timeout`` is how long to wait for another record at the end: 0 for consume, for ever for tail.
+"""
+
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
+
+import typer
+
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
+from penstock.cli.output import Format, Row, emit, to_json
+from penstock.cli.places import parse_place, resolve
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster, ConsumerRecord, TopicPartition
+
+POLL_MS: Final = 500
+FOR_EVER_S: Final = float("inf")
+
+Batches = Generator[list["ConsumerRecord"], None, None]
+"""Records as they come, some at a time."""
+
+
+class RecordFormat(StrEnum):
+    """How records are printed."""
+
+    TEXT = "text"
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+
+class Source(Protocol):
+    """What is read from: partitions, or a share of a group."""
+
+    @property
+    def positions(self) -> Mapping["TopicPartition", int]: ...
+
+    @property
+    def high_watermarks(self) -> Mapping["TopicPartition", int]: ...
+
+    def poll(self, timeout_ms: int) -> list["ConsumerRecord"]: ...
+
+    def seek(self, place: "TopicPartition", offset: int) -> None: ...
+
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from", "-f", metavar="PLACE", help="earliest, latest, an offset, or a moment (ISO, or milliseconds)."
+    ),
+]
+Last = Annotated[int | None, typer.Option("--last", "-l", min=1, metavar="N", help="Begin with the last N records.")]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat it.")]
+Group = Annotated[
+    str | None, typer.Option("--group", "-g", help="Read as a member: goes on where the group is, and commits.")
+]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after so many records.")]
+Wait = Annotated[
+    float | None,
+    typer.Option("--timeout", "-t", min=0, metavar="SECONDS", help="How long to wait at the end for another."),
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys too, with this between (text only)."),
+]
+RecordOutput = Annotated[RecordFormat, typer.Option("--output", "-o", help="text: the values, a line each.")]
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the command."""
+    root.command("consume")(consume)
+
+
+def consume(
+    topic: TopicName,
+    start: From = None,
+    last: Last = None,
+    partition: Partitions = None,
+    group: Group = None,
+    count: Count = None,
+    wait: Wait = None,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Stay at the end, as tail does.")] = False,
+    key_separator: KeySeparator = None,
+    output: RecordOutput = RecordFormat.TEXT,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Print records, from the earliest to the end. With --group, from where the group is."""
+    wait_s = wait if wait is not None else FOR_EVER_S if follow else 0.0
+    wanted = _Wanted(topic, start or "earliest", last, partition or [], group, count, wait_s)
+    _run(wanted, output, key_separator, bootstrap, timeout)
+
+
+def tail(
+    topic: TopicName,
+    start: From = None,
+    last: Last = None,
+    partition: Partitions = None,
+    group: Group = None,
+    count: Count = None,
+    wait: Wait = None,
+    key_separator: KeySeparator = None,
+    output: RecordOutput = RecordFormat.TEXT,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Print records as they come. With --last N, first the last N of those that are there."""
+    wait_s = FOR_EVER_S if wait is None else wait
+    wanted = _Wanted(topic, start or "latest", last, partition or [], group, count, wait_s)
+    _run(wanted, output, key_separator, bootstrap, timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    topic: str
+    start: str
+    last: int | None
+    partitions: list[int]
+    group: str | None
+    count: int | None
+    wait_s: float
+
+
+def _run(wanted: _Wanted, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
+    if wanted.group is not None and (wanted.partitions or wanted.last is not None):
+        raise Failure("--group shares the partitions out itself; it goes without --partition and --last", Exit.USAGE)
+    printer = PRINTERS[output](key_separator)
+    with connected(bootstrap, timeout_s) as cluster:
+        batches = _partition_batches(cluster, wanted) if wanted.group is None else _group_batches(cluster, wanted)
+        with closing(batches):
+            printer.print(batches)
+
+
+def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+    from penstock.client import Consumer, OutOfRange, watermarks
+
+    topic = wanted.topic
+    known = [partition.index for partition in cluster.topic(topic).partitions]
+    for number in wanted.partitions:
+        if number not in known:
+            raise Failure(f"topic {topic!r} has partitions 0 to {len(known) - 1}; there is no {number}", Exit.NOT_FOUND)
+    places = [(topic, number) for number in sorted(set(wanted.partitions or known))]
+    # Retention may take the records at the position away while they are read; going on with the next is what is wanted.
+    consumer = Consumer(cluster, out_of_range=OutOfRange.EARLIEST)
+    left = wanted.count
+    if wanted.last is None:
+        consumer.assign(resolve(cluster, places, parse_place(wanted.start)))
+    else:
+        bounds = watermarks(cluster, places)
+        consumer.assign({place: max(first, end - wanted.last) for place, (first, end) in bounds.items()})
+        there = _read_until(consumer, {place: end for place, (_, end) in bounds.items()})
+        there = sorted(there, key=lambda record: record.timestamp_ms)[-wanted.last :][:left]
+        yield there
+        left = None if left is None else left - len(there)
+    for batch in _until_idle(consumer, wanted.wait_s, left):
+        yield batch[:left]
+        left = None if left is None else max(0, left - len(batch))
+
+
+def _group_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+    """Commits what was printed, and nothing else: a batch counts once the next one is asked for."""
+    from penstock.client import At, GroupConsumer
+
+    starts = {"earliest": At.EARLIEST, "latest": At.LATEST}
+    assert wanted.group is not None
+    if wanted.start not in starts:
+        raise Failure(
+            f"--from {wanted.start!r}: a group goes on where it is; earliest or latest say where it begins when it has no "
+            "offsets yet. To move it, use penstock group reset",
+            Exit.USAGE,
+        )
+    cluster.topic(wanted.topic)
+    member = GroupConsumer(cluster, wanted.group, [wanted.topic], start=starts[wanted.start])
+    left = wanted.count
+    try:
+        for batch in _until_idle(member, wanted.wait_s, left):
+            yield batch[:left]
+            if left is not None:
+                for record in reversed(batch[left:]):
+                    member.seek((record.topic, record.partition), record.offset)
+                left = max(0, left - len(batch))
+    except GeneratorExit:
+        member.close(commit=False)
+        raise
+    finally:
+        member.close()
+
+
+def _read_until(consumer: Source, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
+    """The records below the given ends; what lies beyond is left for later."""
+    found: list[ConsumerRecord] = []
+    while any(consumer.positions[place] < end for place, end in ends.items()):
+        found += consumer.poll(POLL_MS)
+    there = [record for record in found if record.offset < ends[record.topic, record.partition]]
+    for place, end in ends.items():
+        consumer.seek(place, end)
+    return there
+
+
+def _until_idle(source: Source, wait_s: float, count: int | None) -> Batches:
+    """Records until all partitions are at their ends and none came for ``wait_s``, or ``count`` is reached."""
+    since = monotonic()
+    while count is None or count > 0:
+        left_ms = (since + wait_s - monotonic()) * 1000
+        records = source.poll(int(max(0.0, min(left_ms, POLL_MS))))
+        if records:
+            yield records
+            since = monotonic()
+            count = None if count is None else count - len(records)
+        elif _at_end(source) and monotonic() - since >= wait_s:
+            return
+
+
+def _at_end(source: Source) -> bool:
+    ends = source.high_watermarks
+    return all(place in ends and position >= ends[place] for place, position in source.positions.items())
+
+
+class Printer(Protocol):
+    """Prints batches of records, each as soon as it is there."""
+
+    def print(self, batches: Batches) -> None: ...
+
+
+class _Text:
+    def __init__(self, key_separator: str | None) -> None:
+        self._separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
+
+    def print(self, batches: Batches) -> None:
+        for batch in batches:
+            sys.stdout.buffer.writelines(map(self._line, batch))
+            sys.stdout.buffer.flush()
+
+    def _line(self, record: "ConsumerRecord") -> bytes:
+        value = (record.value or b"") + b"\n"
+        return value if self._separator is None or record.key is None else record.key + self._separator + value
+
+
+class _Ndjson:
+    def __init__(self, _: str | None) -> None:
+        from penstock.cli.record_json import encode_record
+
+        self._encode = encode_record
+
+    def print(self, batches: Batches) -> None:
+        for batch in batches:
+            sys.stdout.writelines(to_json(self._encode(record)) + "\n" for record in batch)
+            sys.stdout.flush()
+
+
+class _Json(_Ndjson):
+    """One array, a record a line, closed whatever ends it."""
+
+    def print(self, batches: Batches) -> None:
+        before = "["
+        try:
+            for batch in batches:
+                for record in batch:
+                    sys.stdout.write(f"{before}\n{to_json(self._encode(record))}")
+                    before = ","
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            self._close(before)
+            raise
+        self._close(before)
+
+    def _close(self, before: str) -> None:
+        sys.stdout.write("[]\n" if before == "[" else "\n]\n")
+        sys.stdout.flush()
+
+
+class _Table(_Ndjson):
+    def print(self, batches: Batches) -> None:
+        rows = [self._row(record) for batch in batches for record in batch]
+        emit(rows, ["partition", "offset", "time", "key", "value", "headers"], Format.TABLE, nothing="no records")
+
+    def _row(self, record: "ConsumerRecord") -> Row:
+        moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        headers = record.headers
+        return {
+            **self._encode(record),
+            "time": moment,
+            "headers": {name: None if value is None else value.decode(errors="replace") for name, value in headers},
+        }
+
+
+PRINTERS: Final[Mapping[RecordFormat, Callable[[str | None], Printer]]] = {
+    RecordFormat.TEXT: _Text,
+    RecordFormat.TABLE: _Table,
+    RecordFormat.JSON: _Json,
+    RecordFormat.NDJSON: _Ndjson,
+}

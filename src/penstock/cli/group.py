@@ -1,0 +1,268 @@
+"""``penstock group``: who reads what, how far, and setting that by hand."""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    GroupName,
+    GroupNames,
+    Output,
+    Timeout,
+    connected,
+)
+from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster, TopicPartition
+
+app = typer.Typer(help="List, describe, reset and remove consumer groups.", no_args_is_help=True)
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the noun."""
+    root.add_typer(app, name="group")
+
+
+@app.command("ls")
+def ls(
+    output: Output = Format.TABLE, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
+) -> None:
+    """List groups."""
+    from penstock.client import GroupAdmin
+
+    with connected(bootstrap, timeout) as cluster:
+        rows: list[Row] = [
+            {"group": g.group_id, "state": g.state or None, "protocol": g.protocol_type or None, "type": g.kind or None}
+            for g in GroupAdmin(cluster).groups()
+        ]
+    emit(rows, ["group", "state", "protocol", "type"], output, nothing="no groups")
+
+
+@app.command("describe")
+def describe(
+    groups: GroupNames,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Say all about groups: state, members, committed offsets, lag."""
+    with connected(bootstrap, timeout) as cluster:
+        described = [_describe(cluster, name) for name in groups]
+    if output is Format.JSON:
+        emit_document(described)
+        return
+    for row in described:
+        if output is Format.NDJSON:
+            sys.stdout.write(to_json(row) + "\n")
+            continue
+        members, partitions = row["members"], row["partitions"]
+        assert isinstance(members, list)
+        assert isinstance(partitions, list)
+        print(f"group {row['group']}  state {row['state']}  members {len(members)}  assignor {row['assignor'] or '-'}")
+        columns = ["topic", "partition", "committed", "next_offset", "lag", "member", "host"]
+        if partitions:
+            print_table(partitions, columns)
+        else:
+            note("it has committed nothing and has no partitions")
+
+
+@app.command("reset")
+def reset(
+    group: GroupName,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only these; all that it committed when not given."),
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", metavar="ISO|MS", help="To the first record at or after this moment.")
+    ] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="By so many records; negative: back.")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Set what a group reads next. Shows what it would do; --execute does it. The group must have no members."""
+    from penstock.client import BrokerRefused, GroupAdmin
+
+    chosen = [to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None]
+    if sum(chosen) != 1:
+        raise Failure(
+            "say exactly one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by", Exit.USAGE
+        )
+    with connected(bootstrap, timeout) as cluster:
+        admin = GroupAdmin(cluster)
+        committed = {place: found.offset for place, found in admin.offsets(group).items()}
+        places = _chosen_places(cluster, topic, committed)
+        if not places:
+            raise Failure(f"group {group!r} has committed nothing; name topics with --topic", Exit.NOT_FOUND)
+        targets = _targets(
+            cluster,
+            places,
+            committed,
+            to_earliest=to_earliest,
+            to_latest=to_latest,
+            to_offset=to_offset,
+            to_datetime=to_datetime,
+            shift_by=shift_by,
+        )
+        if execute:
+            try:
+                admin.commit(group, targets)
+            except BrokerRefused as error:
+                if error.name not in (
+                    "UNKNOWN_MEMBER_ID",
+                    "ILLEGAL_GENERATION",
+                    "NON_EMPTY_GROUP",
+                    "REBALANCE_IN_PROGRESS",
+                ):
+                    raise
+                raise Failure(f"group {group!r} has members; stop them, then reset it ({error.name})") from error
+    rows: list[Row] = [
+        {
+            "topic": place[0],
+            "partition": place[1],
+            "committed": committed.get(place),
+            "new_offset": targets[place],
+            "change": targets[place] - committed[place] if place in committed else None,
+            "applied": execute,
+        }
+        for place in sorted(places)
+    ]
+    emit(rows, ["topic", "partition", "committed", "new_offset", "change"], output)
+    note("done" if execute else "nothing was changed; add --execute to do it")
+
+
+@app.command("rm")
+def rm(
+    groups: GroupNames,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Remove groups that have no members, with their offsets."""
+    from penstock.client import BrokerRefused, GroupAdmin
+    from penstock.client.errors import NOT_FOUND_CODES
+
+    with connected(bootstrap, timeout) as cluster:
+        for name in groups:
+            try:
+                GroupAdmin(cluster).delete(name)
+            except BrokerRefused as error:
+                if error.code not in NOT_FOUND_CODES or not if_exists:
+                    raise
+                note(f"there is no group {name}")
+            else:
+                note(f"removed group {name}")
+
+
+def _describe(cluster: "Cluster", group: str) -> Row:
+    from penstock.client import GroupAdmin, watermarks
+
+    admin = GroupAdmin(cluster)
+    found = admin.describe(group)
+    committed = admin.offsets(group)
+    owners = {place: member for member in found.members for place in member.partitions}
+    # A topic that is gone still has offsets for a while; it has no end to compare with.
+    topics = cluster.describe(sorted({topic for topic, _ in {*committed, *owners}})).topics
+    places = sorted({*committed, *owners})
+    ends = watermarks(cluster, [place for place in places if place[0] in topics])
+    partitions: list[Row] = []
+    for place in places:
+        offset = committed[place].offset if place in committed else None
+        end = ends[place][1] if place in ends else None
+        first = ends[place][0] if place in ends else 0
+        owner = owners.get(place)
+        partitions.append(
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": offset,
+                "next_offset": end,
+                "lag": None if end is None else max(0, end - (first if offset is None else offset)),
+                "metadata": committed[place].metadata if place in committed else None,
+                "member": owner.member_id if owner else None,
+                "client_id": owner.client_id if owner else None,
+                "host": owner.client_host if owner else None,
+            }
+        )
+    members: list[Row] = [
+        {
+            "member": member.member_id,
+            "instance": member.instance_id,
+            "client_id": member.client_id,
+            "host": member.client_host,
+            "partitions": [f"{topic}/{partition}" for topic, partition in member.partitions],
+        }
+        for member in found.members
+    ]
+    return {
+        "group": found.group_id,
+        "state": found.state,
+        "protocol": found.protocol_type,
+        "assignor": found.assignor,
+        "members": members,
+        "partitions": partitions,
+    }
+
+
+def _chosen_places(
+    cluster: "Cluster", texts: list[str] | None, committed: Mapping["TopicPartition", int]
+) -> list["TopicPartition"]:
+    if not texts:
+        return sorted(committed)
+    places: list[TopicPartition] = []
+    for text in texts:
+        name, colon, numbers = text.rpartition(":")
+        if not colon:
+            name, numbers = text, ""
+        info = cluster.topic(name)
+        if not numbers:
+            places += [(name, partition.index) for partition in info.partitions]
+            continue
+        for number in numbers.split(","):
+            if not number.strip().isdigit() or int(number) >= len(info.partitions):
+                raise Failure(f"--topic {text!r}: {name!r} has partitions 0 to {len(info.partitions) - 1}", Exit.USAGE)
+            places.append((name, int(number)))
+    return sorted(set(places))
+
+
+def _targets(
+    cluster: "Cluster",
+    places: list["TopicPartition"],
+    committed: Mapping["TopicPartition", int],
+    *,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+) -> dict["TopicPartition", int]:
+    """The new offset of each partition, within what it holds."""
+    from penstock.cli.places import parse_moment
+    from penstock.client import list_offsets, watermarks
+
+    bounds = watermarks(cluster, places)
+    if to_earliest:
+        return {place: bounds[place][0] for place in places}
+    if to_latest:
+        return {place: bounds[place][1] for place in places}
+    if to_datetime is not None:
+        moment_ms = parse_moment(to_datetime, "--to-datetime")
+        found = list_offsets(cluster, dict.fromkeys(places, moment_ms))
+        return {place: found[place].offset if found[place].offset >= 0 else bounds[place][1] for place in places}
+    wanted = {
+        place: to_offset if to_offset is not None else committed.get(place, bounds[place][0]) + (shift_by or 0)
+        for place in places
+    }
+    return {place: min(max(wanted[place], bounds[place][0]), bounds[place][1]) for place in places}

@@ -1,0 +1,7 @@
+"""``penstock log``."""
+
+import typer
+
+
+def mount(root: typer.Typer) -> None:
+    """Add."""

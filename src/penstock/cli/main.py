@@ -1,0 +1,130 @@
+"""The entry point: picks the noun, runs it, and turns what goes wrong into a sentence and an exit code.
+
+Only the noun that was asked for is imported and built; all of them for ``--help`` and completion.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from penstock import __version__
+from penstock.cli.failures import MEANINGS, Exit, code_of, complain, note
+
+if TYPE_CHECKING:
+    import typer
+
+NOUNS: Final = ("serve", "topic", "produce", "consume", "tail", "group", "log", "config", "bench")
+"""In the order of ``--help``."""
+_COMPLETION: Final = "_PENSTOCK_COMPLETE"
+
+
+def main() -> None:
+    """What the ``penstock`` command calls."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; the exit code."""
+    try:
+        return _flushed(_dispatch(arguments))
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+    except Exception as error:
+        code: int | None = code_of(error)
+        if code is None:
+            code = _code_of_typer(error)
+        if code is None:
+            if os.environ.get("PENSTOCK_DEBUG"):
+                raise
+            complain(f"unexpected: {type(error).__name__}: {error}; set PENSTOCK_DEBUG=1 to see where, and report it")
+            return Exit.FAILED
+        text = _text_of(error)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            note(text)
+        elif text:
+            complain(text)
+        return code
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if _COMPLETION not in os.environ:
+        if first == "--version":
+            print(f"penstock {__version__}")
+            return Exit.OK
+        if first == "serve" and "--help" not in arguments and "-h" not in arguments:
+            from penstock.cli import serve
+
+            return serve.main(arguments[1:])
+    result = build(first if _COMPLETION not in os.environ else "")(
+        args=list(arguments), prog_name="penstock", standalone_mode=False
+    )
+    return result if isinstance(result, int) else Exit.OK
+
+
+def build(only: str = "") -> "typer.Typer":
+    """The command line with one noun, or (when it is none of them) with all."""
+    import typer
+
+    # Without markup the epilog keeps its lines.
+    root = typer.Typer(
+        help="A durable message broker that every Kafka client can use.",
+        epilog=_epilog(),
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @root.callback()
+    def options(*, version: bool = typer.Option(False, "--version", help="Say the version and stop.")) -> None:
+        # The option is answered before Typer is imported; here it is for --help.
+        del version
+
+    for noun in NOUNS:
+        if only not in NOUNS or noun == only:
+            module = import_module(f"penstock.cli.{noun}")
+            if noun == "bench":
+                root.command("bench")(module.bench)
+            else:
+                module.mount(root)
+    return root
+
+
+def _epilog() -> str:
+    codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
+    return f"Exit codes: {codes}. Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
+
+
+def _flushed(code: int) -> int:
+    # Here, where a broken pipe is expected, and not when Python exits.
+    sys.stdout.flush()
+    return code
+
+
+def _code_of_typer(error: Exception) -> int | None:
+    """Usage errors of the parser. Typer carries its own copy of Click or uses the real one, so the class is asked for."""
+    typer = sys.modules.get("typer")
+    if typer is None:
+        return None
+    if isinstance(error, typer.Exit):
+        return int(error.exit_code)
+    if isinstance(error, typer.Abort):
+        return Exit.INTERRUPTED
+    usage_error = typer.BadParameter.__mro__[1]
+    return Exit.USAGE if isinstance(error, usage_error.__mro__[1]) else None
+
+
+def _text_of(error: Exception) -> str:
+    format_message = getattr(error, "format_message", None)
+    if format_message is None:
+        return "" if type(error).__name__ in ("Exit", "Abort") else str(error)
+    context = None if type(error).__name__ == "NoArgsIsHelpError" else getattr(error, "ctx", None)
+    hint = f"; see {context.command_path} --help" if context is not None else ""
+    return str(format_message()).rstrip(".") + hint

@@ -1,0 +1,88 @@
+"""Options that several commands share, and what they mean."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.output import Format
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster
+
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+COMPLETION_TIMEOUT_MS = 1_000
+
+
+def complete_topic(incomplete: str) -> list[str]:
+    """Topic names for the shell, when a broker answers at once at the usual place."""
+    return _complete("topics", incomplete)
+
+
+def complete_group(incomplete: str) -> list[str]:
+    """Group ids for the shell."""
+    return _complete("groups", incomplete)
+
+
+def _complete(what: str, incomplete: str) -> list[str]:
+    import os
+
+    from penstock.client import Admin, ClientError, Cluster, GroupAdmin
+
+    bootstrap = os.environ.get("PENSTOCK_BOOTSTRAP", BOOTSTRAP_DEFAULT)
+    try:
+        with Cluster(bootstrap, timeout_ms=COMPLETION_TIMEOUT_MS) as cluster:
+            if what == "topics":
+                names = [topic.name for topic in Admin(cluster).topics() if not topic.internal]
+            else:
+                names = [group.group_id for group in GroupAdmin(cluster).groups()]
+    except (ClientError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap", "-b", envvar="PENSTOCK_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Brokers to ask first."
+    ),
+]
+Timeout = Annotated[
+    float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="One topic or more.", autocompletion=complete_topic)
+]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
+GroupNames = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", help="One group or more.", autocompletion=complete_group)
+]
+TIMEOUT_S_DEFAULT = 30.0
+
+
+@contextmanager
+def connected(bootstrap: str, timeout_s: float) -> Iterator["Cluster"]:
+    """A cluster for one command."""
+    from penstock.client import Cluster
+
+    try:
+        cluster = Cluster(bootstrap, client_id="penstock-cli", timeout_ms=int(timeout_s * 1000))
+    except ValueError as error:
+        raise Failure(f"--bootstrap: {error}", Exit.USAGE) from error
+    with cluster:
+        yield cluster
+
+
+def parse_pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
+    """``NAME=VALUE`` options as a dict; a value may hold further equal signs."""
+    pairs: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Failure(f"{flag} {text!r}: write NAME=VALUE", Exit.USAGE)
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,67 @@
+"""How people name a place in a topic: earliest, latest, an offset, a moment."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.cli.failures import Exit, Failure
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster, TopicPartition
+
+MOMENT_MS_MIN: Final = 100_000_000_000
+"""A bare number from here on is a moment in milliseconds (March 1973), below it an offset. ``offset:N`` says it outright."""
+
+
+class Place(NamedTuple):
+    """Exactly one of them is set; all None with ``latest`` False is the earliest."""
+
+    latest: bool = False
+    offset: int | None = None
+    moment_ms: int | None = None
+
+
+def parse_place(text: str, flag: str = "--from") -> Place:
+    """``earliest``, ``latest``, OFFSET, ``offset:N``, milliseconds, or an ISO date and time (local without a zone)."""
+    if text == "earliest":
+        return Place()
+    if text == "latest":
+        return Place(latest=True)
+    number = text.removeprefix("offset:")
+    if number.isascii() and number.isdigit():
+        value = int(number)
+        return Place(moment_ms=value) if value >= MOMENT_MS_MIN and number == text else Place(offset=value)
+    return Place(moment_ms=parse_moment(text, flag))
+
+
+def parse_moment(text: str, flag: str) -> int:
+    """Milliseconds since 1970, of an ISO text or of that number itself."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except ValueError as error:
+        wanted = "a moment as 2026-01-31T12:00:00Z, 2026-01-31, or milliseconds since 1970"
+        if flag == "--from":
+            wanted = f"earliest, latest, an offset, or {wanted}"
+        raise Failure(f"{flag} {text!r}: write {wanted}", Exit.USAGE) from error
+
+
+def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: Place) -> dict["TopicPartition", int]:
+    """The offset to start at in each partition. An offset that one partition alone was asked for must be there."""
+    from penstock.client import list_offsets, watermarks
+
+    bounds = watermarks(cluster, places)
+    if place.moment_ms is not None:
+        found = list_offsets(cluster, dict.fromkeys(places, place.moment_ms))
+        return {each: found[each].offset if found[each].offset >= 0 else bounds[each][1] for each in places}
+    if place.offset is not None:
+        if len(places) == 1:
+            first, end = bounds[places[0]]
+            if not first <= place.offset <= end:
+                topic, partition = places[0]
+                raise Failure(
+                    f"{topic}/{partition} holds the offsets from {first} to below {end}; {place.offset} is outside"
+                )
+        return {each: min(max(place.offset, bounds[each][0]), bounds[each][1]) for each in places}
+    return {each: bounds[each][1 if place.latest else 0] for each in places}

@@ -1,0 +1,93 @@
+"""How far a long command is, on stderr: a bar on a terminal, a line now and then elsewhere, nothing when it is quick."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Protocol
+
+LINE_INTERVAL_S = 10.0
+BAR_INTERVAL_S = 0.1
+
+
+class Progress(Protocol):
+    """Where a command says what it has done."""
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """``amount`` more is done; ``note`` says what is at hand."""
+        ...
+
+
+class _Nothing:
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        pass
+
+
+class _Lines:
+    """For a log file: a line every ten seconds, so that a long run is not silent and a short one is."""
+
+    def __init__(self, unit: str, total: int | None) -> None:
+        self._unit = unit
+        self._total = total
+        self._done = 0
+        self._started = self._last = monotonic()
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        self._done += amount
+        now = monotonic()
+        if now - self._last >= LINE_INTERVAL_S:
+            self._last = now
+            total = f" of {self._total:,}" if self._total else ""
+            rate = self._done / (now - self._started)
+            print(f"{self._done:,}{total} {self._unit}, {rate:,.0f}/s {note}".rstrip(), file=sys.stderr)
+
+
+@contextmanager
+def progress(what: str, unit: str, total: int | None = None, *, shown: bool | None = None) -> Iterator[Progress]:
+    """Show progress while the block runs. ``shown``: as the user said; None: a bar on a terminal, lines elsewhere."""
+    if shown is False:
+        yield _Nothing()
+    elif shown or sys.stderr.isatty():
+        with _bar(what, unit, total) as bar:
+            yield bar
+    else:
+        yield _Lines(unit, total)
+
+
+@contextmanager
+def _bar(what: str, unit: str, total: int | None) -> Iterator[Progress]:
+    from rich import progress as rich_progress
+    from rich.console import Console
+
+    columns: list[rich_progress.ProgressColumn] = [
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.DownloadColumn() if unit == "bytes" else rich_progress.MofNCompleteColumn(),
+        rich_progress.TextColumn("" if unit == "bytes" else unit),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TextColumn("{task.fields[note]}"),
+    ]
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=total, note="")
+
+        class Bar:
+            """Gathers small steps: a bar that is redrawn for each record would be the slowest part."""
+
+            def __init__(self) -> None:
+                self._gathered = 0
+                self._due = 0.0
+
+            def advance(self, amount: int = 1, note: str = "") -> None:
+                self._gathered += amount
+                now = monotonic()
+                if now >= self._due:
+                    shown.update(task, advance=self._gathered, note=note)
+                    self._gathered = 0
+                    self._due = now + BAR_INTERVAL_S
+
+            def finish(self) -> None:
+                shown.update(task, advance=self._gathered)
+
+        bar = Bar()
+        yield bar
+        bar.finish()

@@ -1,0 +1,94 @@
+"""A record as JSON, both ways: what ``consume -o ndjson`` writes, ``produce --input ndjson`` reads.
+
+Text is text; bytes that are not UTF-8 are base64, with ``"encoding": "base64"`` beside a value and
+``"key_encoding": "base64"`` beside a key. Headers are a list, for a name may come twice.
+"""
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.cli.output import Row
+
+if TYPE_CHECKING:
+    from penstock.client import ConsumerRecord
+
+BASE64 = "base64"
+
+
+class JsonRecord(msgspec.Struct, frozen=True):
+    """A record to send."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int | None
+
+
+class _Header(msgspec.Struct, frozen=True):
+    key: str
+    value: str | None = None
+    encoding: str | None = None
+
+
+class _Line(msgspec.Struct, frozen=True):
+    value: str | None
+    encoding: str | None = None
+    key: str | None = None
+    key_encoding: str | None = None
+    headers: list[_Header] = []
+    timestamp: int | None = None
+
+
+def encode_record(record: "ConsumerRecord") -> Row:
+    """A record as a JSON object."""
+    key, key_encoding = _to_text(record.key)
+    value, encoding = _to_text(record.value)
+    headers: list[Row] = []
+    for name, data in record.headers:
+        text, header_encoding = _to_text(data)
+        header: Row = {"key": name, "value": text}
+        headers.append({**header, "encoding": header_encoding} if header_encoding else header)
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "timestamp_type": record.timestamp_type.value,
+        "key": key,
+        **({"key_encoding": key_encoding} if key_encoding else {}),
+        "value": value,
+        **({"encoding": encoding} if encoding else {}),
+        "headers": headers,
+    }
+
+
+def decode_record(line: bytes) -> JsonRecord:
+    """A line as a record; ValueError or msgspec.DecodeError when it is none. Where it stood before is not looked at."""
+    found = msgspec.json.decode(line, type=_Line)
+    return JsonRecord(
+        _to_bytes(found.key, found.key_encoding),
+        _to_bytes(found.value, found.encoding),
+        [(header.key, _to_bytes(header.value, header.encoding)) for header in found.headers],
+        found.timestamp,
+    )
+
+
+def _to_text(data: bytes | None) -> tuple[str | None, str | None]:
+    if data is None:
+        return None, None
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), BASE64
+
+
+def _to_bytes(text: str | None, encoding: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if encoding is None:
+        return text.encode()
+    if encoding != BASE64:
+        raise ValueError(f"encoding {encoding!r} is unknown; use base64 or leave it out")
+    return b64decode(text, validate=True)

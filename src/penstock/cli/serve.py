@@ -1,0 +1,131 @@
+"""``penstock serve``: the broker.
+
+It starts on its own small parser, without Typer: a broker that is started for a test, or restarted under load, should not
+spend a tenth of a second on building the other commands. The Typer command of the same name is there for help and
+completion; a test holds the two to the same flags.
+"""
+
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.cli.failures import Exit, Failure, note
+
+if TYPE_CHECKING:
+    import typer
+
+    from penstock.config import Settings
+
+FLAGS: Final[Mapping[str, str]] = {
+    "--data-dir": "server.data_dir",
+    "--kafka": "listeners.kafka",
+    "--http": "listeners.http",
+    "--tcp": "listeners.tcp",
+    "--grpc": "listeners.grpc",
+    "--log-format": "server.log_format",
+    "--log-level": "server.log_level",
+}
+"""Each flag and the setting it is."""
+CONFIG: Final = "--config"
+RESET: Final = "--reset-wal"
+LOCK: Final = "lock"
+
+
+class Arguments(NamedTuple):
+    """What the command line said."""
+
+    config: str | None
+    flags: Mapping[str, str]
+    reset: bool
+
+
+def parse(arguments: Sequence[str]) -> Arguments:
+    """``--flag VALUE`` and ``--flag=VALUE``; the last one wins. Failure says what is wrong."""
+    config: str | None = None
+    flags: dict[str, str] = {}
+    reset = False
+    rest = list(arguments)
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if flag == RESET and not equals:
+            reset = True
+            continue
+        if flag != CONFIG and flag not in FLAGS:
+            raise Failure(_unknown(flag), Exit.USAGE)
+        if not equals:
+            if not rest:
+                raise Failure(f"{flag} needs a value; see penstock serve --help", Exit.USAGE)
+            value = rest.pop(0)
+        if flag == CONFIG:
+            config = value
+        else:
+            flags[FLAGS[flag]] = value
+    return Arguments(config, flags, reset)
+
+
+def serve(arguments: Arguments, environment: Mapping[str, str]) -> int:
+    """Run the broker until it is told to stop; the exit code."""
+    from penstock.config import load
+
+    settings = load(arguments.config, environment, arguments.flags)
+    if arguments.reset:
+        moved = move_aside(Path(settings.server.data_dir), datetime.now(UTC))
+        if moved is not None:
+            note(f"--reset-wal: what was in {settings.server.data_dir} is now in {moved}; nothing was deleted")
+    return _run(settings)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The fast way in: ``penstock serve ARGUMENTS``."""
+    return serve(parse(arguments), os.environ)
+
+
+def move_aside(data_dir: Path, now: datetime) -> Path | None:
+    """Rename the data directory to DIR.reset-TIME; None when there is nothing to move. Never deletes."""
+    if not data_dir.exists():
+        return None
+    _refuse_if_in_use(data_dir)
+    resolved = data_dir.resolve()
+    base = f"{resolved.name}.reset-{now:%Y%m%dT%H%M%SZ}"
+    target = resolved.with_name(base)
+    count = 1
+    while target.exists():
+        count += 1
+        target = resolved.with_name(f"{base}-{count}")
+    resolved.rename(target)
+    return target
+
+
+def _refuse_if_in_use(data_dir: Path) -> None:
+    lock = data_dir / LOCK
+    if not lock.exists():
+        return
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Failure(f"{data_dir} is in use by a running broker; stop it before {RESET}") from error
+
+
+def _run(settings: "Settings") -> int:
+    from penstock.server import run
+
+    return run(settings)
+
+
+def _unknown(flag: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(flag, [*FLAGS, CONFIG, RESET], n=1)
+    hint = f"did you mean {close[0]}?" if close else "see penstock serve --help"
+    return f"penstock serve does not know {flag!r}; {hint}"
+
+
+def mount(root: "typer.Typer") -> None:
+    """Add the command, for help and completion."""
+    from penstock.cli import serve_command
+
+    root.command("serve")(serve_command.serve)

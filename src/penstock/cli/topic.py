@@ -1,0 +1,245 @@
+"""``penstock topic``: create, list, describe, configure, remove."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Bootstrap,
+    Output,
+    Timeout,
+    TopicName,
+    TopicNames,
+    connected,
+    parse_pairs,
+)
+from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster, TopicInfo
+
+app = typer.Typer(help="Create, list, describe, configure and remove topics.", no_args_is_help=True)
+
+Configs = Annotated[
+    list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic config; repeat it.")
+]
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the noun."""
+    root.add_typer(app, name="topic")
+
+
+@app.command("create")
+def create(
+    topics: TopicNames,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="Partitions.  [default: the broker's]")
+    ] = -1,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", "-r", min=1, help="Replicas.  [default: the broker's]")
+    ] = None,
+    config: Configs = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it is there already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Create topics."""
+    from penstock.client import Admin, BrokerRefused
+    from penstock.client.admin import BROKER_DEFAULT
+    from penstock.client.errors import TOPIC_ALREADY_EXISTS
+
+    configs = parse_pairs(config, "--config")
+    with connected(bootstrap, timeout) as cluster:
+        for name in topics:
+            try:
+                Admin(cluster).create_topic(
+                    name,
+                    partitions=partitions or BROKER_DEFAULT,
+                    replication_factor=replication_factor or BROKER_DEFAULT,
+                    configs=configs,
+                    validate_only=dry_run,
+                )
+            except BrokerRefused as error:
+                if error.code != TOPIC_ALREADY_EXISTS or not if_not_exists:
+                    raise
+                note(f"topic {name} is there already")
+            else:
+                note(f"topic {name} would be created" if dry_run else f"created topic {name}")
+
+
+@app.command("ls")
+def ls(
+    internal: Annotated[bool, typer.Option("--internal", help="The broker's own topics too.")] = False,
+    long: Annotated[
+        bool, typer.Option("--long", "-l", help="Records and bytes too; asks about every partition.")
+    ] = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """List topics."""
+    from penstock.client import Admin
+
+    columns = ["topic", "partitions", "replicas"]
+    with connected(bootstrap, timeout) as cluster:
+        topics = [topic for topic in Admin(cluster).topics() if internal or not topic.internal]
+        rows = [_summary(topic) for topic in topics]
+        if long:
+            columns += ["records", "bytes"]
+            rows = [{**row, **_totals(cluster, topic)} for row, topic in zip(rows, topics, strict=True)]
+    emit(rows, columns, output, nothing='no topics; make one with "penstock topic create NAME"')
+
+
+@app.command("describe")
+def describe(
+    topics: TopicNames,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Say all about topics: partitions, leaders, offsets, sizes, configs that are not defaults."""
+    from penstock.client import Admin
+
+    described: list[Row] = []
+    with connected(bootstrap, timeout) as cluster:
+        admin = Admin(cluster)
+        for name in topics:
+            info = admin.topic(name)
+            configs = {entry.name: entry.value for entry in admin.configs(name) if not entry.is_default}
+            described.append({**_summary(info), "configs": configs, "partition_list": _partitions(cluster, info)})
+    if output is Format.JSON:
+        emit_document(described)
+        return
+    for row in described:
+        if output is Format.NDJSON:
+            sys.stdout.write(to_json(row) + "\n")
+        else:
+            _print_description(row)
+
+
+@app.command("config")
+def config(
+    topic: TopicName,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; repeat it.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to its default; repeat it.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="Grow to so many partitions; keys may move to others.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults too.")] = False,
+    output: Output = Format.TABLE,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show the configs of a topic, after changing what is to be changed."""
+    from penstock.client import Admin
+
+    changes: dict[str, str | None] = {**parse_pairs(change, "--set"), **dict.fromkeys(unset or [])}
+    with connected(bootstrap, timeout) as cluster:
+        admin = Admin(cluster)
+        if changes:
+            admin.alter_configs(topic, changes)
+        if partitions is not None:
+            admin.add_partitions(topic, partitions)
+        admin.topic(topic)
+        entries = [entry for entry in admin.configs(topic) if everything or not entry.is_default]
+    rows: list[Row] = [
+        {"name": e.name, "value": None if e.sensitive else e.value, "source": e.source, "read_only": e.read_only}
+        for e in entries
+    ]
+    emit(rows, ["name", "value", "source"], output, nothing="every config has its default; --all shows them")
+
+
+@app.command("rm")
+def rm(
+    topics: TopicNames,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Remove topics with all their records and offsets."""
+    from penstock.client import Admin, BrokerRefused
+    from penstock.client.errors import NOT_FOUND_CODES
+
+    if not yes and sys.stdin.isatty() and not typer.confirm(f"Remove {', '.join(topics)} for good?", err=True):
+        raise Failure("nothing was removed", Exit.FAILED)
+    with connected(bootstrap, timeout) as cluster:
+        for name in topics:
+            try:
+                Admin(cluster).delete_topic(name)
+            except BrokerRefused as error:
+                if error.code not in NOT_FOUND_CODES or not if_exists:
+                    raise
+                note(f"there is no topic {name}")
+            else:
+                note(f"removed topic {name}")
+
+
+def _summary(topic: "TopicInfo") -> Row:
+    replicas = max((len(partition.replicas) for partition in topic.partitions), default=0)
+    return {
+        "topic": topic.name,
+        "id": str(topic.topic_id),
+        "partitions": len(topic.partitions),
+        "replicas": replicas,
+        "internal": topic.internal,
+    }
+
+
+def _totals(cluster: "Cluster", topic: "TopicInfo") -> Row:
+    rows = _partitions(cluster, topic)
+    return {name: sum(int(str(row[name])) for row in rows) for name in ("records", "bytes")}
+
+
+def _partitions(cluster: "Cluster", topic: "TopicInfo") -> list[Row]:
+    from penstock.client import Admin, watermarks
+
+    places = [(topic.name, partition.index) for partition in topic.partitions]
+    marks = watermarks(cluster, places)
+    sizes = Admin(cluster).sizes([topic.name])
+    return [
+        {
+            "partition": partition.index,
+            "leader": partition.leader,
+            "leader_epoch": partition.leader_epoch,
+            "replicas": list(partition.replicas),
+            "in_sync": list(partition.in_sync),
+            "first_offset": marks[topic.name, partition.index][0],
+            "next_offset": marks[topic.name, partition.index][1],
+            # What offsets tell: compaction and transactions leave gaps that nobody counts.
+            "records": marks[topic.name, partition.index][1] - marks[topic.name, partition.index][0],
+            "bytes": sizes.get((topic.name, partition.index), 0),
+        }
+        for partition in topic.partitions
+    ]
+
+
+def _print_description(row: Row) -> None:
+    partitions, configs = row["partition_list"], row["configs"]
+    assert isinstance(partitions, list)
+    assert isinstance(configs, dict)
+    print(f"topic {row['topic']}  id {row['id']}  partitions {row['partitions']}  replicas {row['replicas']}")
+    for name, value in configs.items():
+        print(f"  {name} = {value}")
+    columns = [
+        "partition",
+        "leader",
+        "leader_epoch",
+        "replicas",
+        "in_sync",
+        "first_offset",
+        "next_offset",
+        "records",
+        "bytes",
+    ]
+    print_table(partitions, columns)

@@ -1,0 +1,92 @@
+"""Settings for people: a flat list with descriptions and sources, and the commented example file made of it."""
+
+from collections.abc import Iterator
+from enum import Enum
+from textwrap import wrap
+from typing import Annotated, Final, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from penstock.address import OFF
+from penstock.config.loading import field_types, show
+from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, Settings
+from penstock.config.sources import Source
+
+WIDTH: Final = 100
+_HEAD: Final = """\
+# Penstock's configuration: every setting with its default. Uncomment what you change.
+# Stronger than this file: the environment (PENSTOCK__LOG__FLUSH=os) and the flags of penstock serve.
+# "penstock config show --config FILE" says what is in force and where each value comes from.
+"""
+_TOPIC_DEFAULTS: Final = """\
+# Topic configs by Kafka's names, for every topic that does not say otherwise.
+[topic_defaults]
+# "retention.ms" = 604800000
+# "cleanup.policy" = "delete"
+"""
+
+Plain = str | int | bool
+
+
+class Described(NamedTuple):
+    """One setting: value and default as JSON would have them."""
+
+    path: str
+    plain: Plain
+    default: Plain | None
+    source: Source
+    description: str
+
+
+def describe(settings: Settings) -> Iterator[Described]:
+    """Every setting in the order of the sections; topic defaults that are set come last."""
+    defaults = Settings()
+    for section, kind in SECTIONS.items():
+        for key, annotated in field_types(kind).items():
+            path = f"{section}.{key}"
+            value, default = getattr(getattr(settings, section), key), getattr(getattr(defaults, section), key)
+            yield Described(path, _plain(value), _plain(default), settings.source_of(path), _description(annotated))
+    for key, text in settings.topic_defaults.items():
+        path = f"{TOPIC_DEFAULTS}.{key}"
+        yield Described(path, text, None, settings.source_of(path), "a topic config of Kafka's name")
+
+
+def example_toml() -> str:
+    """A file with every setting commented out, so that using it as it is changes nothing."""
+    parts = [_HEAD]
+    defaults = Settings()
+    for section, kind in SECTIONS.items():
+        parts.append("\n".join(["", *_comment(kind.__doc__ or ""), f"[{section}]", ""]))
+        for key, annotated in field_types(kind).items():
+            value = getattr(getattr(defaults, section), key)
+            parts.append(
+                "\n".join([*_comment(_description(annotated) + _choices(annotated)), f"# {key} = {show(value)}", ""])
+            )
+    parts.append("\n" + _TOPIC_DEFAULTS)
+    return "".join(parts)
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in wrap(text.strip(), WIDTH)]
+
+
+def _choices(annotated: object) -> str:
+    kind = get_args(annotated)[0] if get_origin(annotated) is Annotated else annotated
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f" ({', '.join(str(member.value) for member in kind)})"
+    return ""
+
+
+def _description(annotated: object) -> str:
+    for meta in getattr(annotated, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.description:
+            return meta.description
+    return ""
+
+
+def _plain(value: object) -> Plain:
+    if value is None:
+        return OFF
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value if isinstance(value, str | int) else str(value)
