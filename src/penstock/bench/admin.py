@@ -18,6 +18,7 @@ _I32 = struct.Struct(">i")
 _CONNECT_S_MAX = 10.0
 _ANSWER_S_MAX = 120.0
 _READY_S_MAX = 60.0
+_PAUSE_S_MAX = 1.0
 _TOPICS_PER_REQUEST_MAX = 20
 _NONE = 0
 _TOPIC_ALREADY_EXISTS = 36
@@ -161,6 +162,7 @@ class Admin:
     def wait_for_topics(self, wanted: dict[str, int], seconds_max: float = _READY_S_MAX) -> None:
         """Wait until every partition of the topics has a leader that is known."""
         deadline = time.monotonic() + seconds_max
+        pause_s = 0.01
         while True:
             brokers, leaders = self._describe(list(wanted))
             if all(
@@ -170,7 +172,9 @@ class Admin:
                 return
             if time.monotonic() > deadline:
                 raise BenchError(f"topics have no leader after {seconds_max:.0f} s: see the broker's log")
-            time.sleep(0.05)
+            # Answering for thousands of partitions costs a broker something: ask seldom while it is at work.
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
     def end_offsets(self, topic: Topic) -> list[int]:
         """The offset after the last record, by partition; the bootstrap broker must lead them all."""

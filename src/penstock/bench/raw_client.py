@@ -112,7 +112,7 @@ class ProduceCounter:
         count, rest = divmod(len(data), answer_bytes)
         self._tail = bytes(data[count * answer_bytes :]) if rest else b""
         if not count:
-            if rest >= self._error_at + 2:
+            if rest >= error_at + 2:
                 self._check_one(data, 0)
             return 0
         # An answer that says no may be longer, and then everything behind it is out of step: looking at the first and the last
@@ -120,7 +120,8 @@ class ProduceCounter:
         self._check_one(data, 0)
         if count > 1:
             self._check_one(data, (count - 1) * answer_bytes)
-            if any(data[self._error_at + 1 : count * answer_bytes : answer_bytes]):
+            end = count * answer_bytes
+            if any(data[error_at:end:answer_bytes]) or any(data[error_at + 1 : end : answer_bytes]):
                 for index in range(count):
                     self._check_one(data, index * answer_bytes)
         self._answered += count
