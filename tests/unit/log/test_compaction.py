@@ -185,7 +185,7 @@ def test_control_batches_stay(log):
     builder = BatchBuilder()
     builder.add(0, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")
     marker = builder.build(producer_id=3, producer_epoch=0, control=True, transactional=True)
-    log.add(bytearray(marker), bytearray(marker), batch_of((b"a", b"1")))
+    log.add(bytearray(marker), bytearray(marker), batch_of((b"\x00\x00\x00\x01", b"of a client, with a marker's key")))
     log.compact()
     assert [(header.base_offset, header.is_control) for header, _ in log.batches()] == [
         (0, True),

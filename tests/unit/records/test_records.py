@@ -122,6 +122,21 @@ def test_what_does_not_fit_is_corrupt(what, data, count):
     assert refusal(batch_of(data, count)) is Reason.CORRUPT_RECORDS
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        record_bytes(b"\x00\x00\x00\x02k\x04vv"),
+        encode_varint(6) + SOUND + record_bytes(SOUND)[:-2],
+        encode_varint(1000) + SOUND,
+    ],
+)
+def test_a_span_never_reaches_behind_its_record(data):
+    header = read_header(batch_of(data, 1))
+    with pytest.raises(PenstockError) as caught:
+        list(read_spans(data, header))
+    assert caught.value.reason is Reason.CORRUPT_RECORDS
+
+
 def test_the_record_that_the_corrupt_ones_are_made_from_is_sound():
     assert list(read_records(batch_of(record_bytes(SOUND), 1), MIB)) == [Record(0, 1000, b"k", b"v")]
 
