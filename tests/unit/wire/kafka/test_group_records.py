@@ -60,6 +60,12 @@ def test_offset_values_of_three_versions_are_read_and_two_are_written():
     assert encode_offset_value(OffsetCommitValue(100, 5, "md", ms)) == OFFSET_V3
 
 
+def test_an_offset_without_epoch_metadata_or_time_round_trips():
+    value = OffsetCommitValue(0)
+    assert encode_offset_value(value) == bytes.fromhex("0003 0000000000000000 ffffffff 0000 ffffffffffffffff")
+    assert decode_offset_value(encode_offset_value(value)) == value
+
+
 def test_group_metadata_is_laid_out_as_kafka_lays_it_out():
     assert encode_group_value(GROUP) == GROUP_V3
     assert decode_group_value(GROUP_V3) == GROUP
