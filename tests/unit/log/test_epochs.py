@@ -94,7 +94,7 @@ def test_cutting_the_start_forgets_epochs_that_ended_before(history, path, offse
 
 def test_a_refused_write_changes_nothing(history, path, tmp_path):
     class FullDisk(RealDisk):
-        def write_atomic(self, path, data):
+        def write_atomic(self, path, data, *, sync=True):
             raise OSError(28, "no space left on device")
 
     full = EpochHistory(FullDisk(), path, history.entries)
