@@ -66,6 +66,26 @@ def example_toml() -> str:
     return "".join(parts)
 
 
+def reference() -> str:
+    """A Markdown table of every setting; ``docs/configuration.md`` has it, and a test holds it there."""
+    lines = []
+    for section, kind in SECTIONS.items():
+        lines += [
+            f"### [{section}]",
+            "",
+            (kind.__doc__ or "").strip(),
+            "",
+            "| setting | default | meaning |",
+            "|---|---|---|",
+        ]
+        defaults = getattr(Settings(), section)
+        for key, annotated in field_types(kind).items():
+            meaning = _description(annotated) + _choices(annotated)
+            lines.append(f"| `{section}.{key}` | `{show(getattr(defaults, key))}` | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def _comment(text: str) -> list[str]:
     return [f"# {line}" for line in wrap(text.strip(), WIDTH)]
 

@@ -19,6 +19,7 @@ from penstock.config.sources import (
     read_flags,
     read_toml,
 )
+from penstock.errors import PenstockError
 
 
 def load(
@@ -39,8 +40,10 @@ def load(
     for layer in layers:
         for path, found in layer.items():
             try:
-                values[path] = _read(path, found)
-                sources[path] = found.source
+                value = _read(path, found)
+                if value != {}:
+                    values[path] = value
+                    sources[path] = found.source
             except ValueError as error:
                 problems.append(f"{path}: {error} ({found.source})")
     if problems:
@@ -70,7 +73,7 @@ def show(value: object) -> str:
 def _read(path: str, found: Found) -> object:
     section, _, key = path.partition(".")
     if section == TOPIC_DEFAULTS and key:
-        return _topic_config(found.value)
+        return _topic_config(key, found.value)
     if section not in SECTIONS and section != TOPIC_DEFAULTS:
         raise ValueError(_unknown(section, "", [*SECTIONS, TOPIC_DEFAULTS]))
     if not key:
@@ -134,11 +137,20 @@ def _unknown(name: str, prefix: str, known: Iterable[str]) -> str:
     return f"unknown; did you mean {prefix}{close[0]}?" if close else f"unknown; known here: {', '.join(sorted(known))}"
 
 
-def _topic_config(value: object) -> str:
+def _topic_config(key: str, value: object) -> str:
     text = _topic_config_text(value)
     if text is None:
         raise ValueError(f"got {_shown(value)}, wanted text, a number, true or false, or a list of text")
-    return text
+    # The table belongs to the rules; only a configuration that sets a topic default needs it here.
+    from penstock.core.config_table import TOPIC_CONFIGS
+
+    definition = TOPIC_CONFIGS.get(key)
+    if definition is None:
+        raise ValueError(_unknown(key, f"{TOPIC_DEFAULTS}.", TOPIC_CONFIGS))
+    try:
+        return definition.check(text)
+    except PenstockError as error:
+        raise ValueError(f"got {_shown(value)}, wanted {definition.accepts()}") from error
 
 
 def _topic_config_text(value: object) -> str | None:
@@ -156,6 +168,13 @@ def _check_relations(settings: Settings) -> None:
     if low > high:
         above = f"{low} is above groups.session_timeout_ms_max, which is {high}; change one of them"
         raise ConfigError([f"groups.session_timeout_ms_min: {above}"])
+    if settings.topic_defaults:
+        from penstock.core.topic_config import check_configs
+
+        try:
+            check_configs(settings.topic_defaults, {})
+        except PenstockError as error:
+            raise ConfigError([f"{TOPIC_DEFAULTS}: {error.text}"]) from error
 
 
 def _derive_http_listener(values: dict[str, object], sources: dict[str, Source]) -> None:
