@@ -1,0 +1,640 @@
+"""The life of a membership, rule by rule, under a clock that the test moves."""
+
+import pytest
+
+from penstock.core.groups.requests import NO_MEMBER, GroupState, LeavingMember, MemberProtocol
+from penstock.core.groups.settings import GroupSettings
+from penstock.errors import PenstockError, Reason
+from penstock.limits import GROUP_METADATA_BYTES_MAX, GROUP_PROTOCOLS_MAX
+from penstock.types import GroupId, MemberId
+from tests.unit.core.groups.world import GROUP, TOPIC, World, subscription
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def protocols(*names: str) -> tuple[MemberProtocol, ...]:
+    return tuple(MemberProtocol(name, subscription(TOPIC)) for name in names)
+
+
+class TestJoining:
+    def test_the_first_member_leads_and_is_told_everybodys_bytes(self, world):
+        joined = world.join(protocols=(MemberProtocol("range", b"opaque"),)).answer
+        assert joined.reason is None
+        assert joined.generation == 1
+        assert joined.leader_id == joined.member_id
+        assert joined.member_id.startswith("client-")
+        assert (joined.protocol_type, joined.protocol) == ("consumer", "range")
+        assert [(each.member_id, each.metadata) for each in joined.members] == [(joined.member_id, b"opaque")]
+        assert world.state() is GroupState.COMPLETING_REBALANCE
+
+    def test_a_second_member_makes_the_group_rebalance_and_only_the_leader_is_told_the_members(self, world):
+        first = world.join().answer
+        second = world.join()
+        assert second.waits
+        assert world.heartbeat(first) is Reason.REBALANCE_IN_PROGRESS
+        again = world.join(first.member_id).answer
+        assert again.generation == second.answer.generation == 2
+        assert again.leader_id == second.answer.leader_id == first.member_id
+        assert {each.member_id for each in again.members} == {first.member_id, second.answer.member_id}
+        assert second.answer.members == ()
+
+    def test_a_client_that_can_take_an_id_first_gets_one_and_joins_with_it(self, world):
+        refused = world.join(require_known_member_id=True).answer
+        assert refused.reason is Reason.MEMBER_ID_REQUIRED
+        assert refused.member_id.startswith("client-")
+        joined = world.join(refused.member_id, require_known_member_id=True).answer
+        assert joined.reason is None
+        assert joined.member_id == refused.member_id
+
+    def test_an_id_that_was_given_out_and_not_used_is_forgotten_with_its_group(self, world):
+        refused = world.join(require_known_member_id=True).answer
+        world.advance(10_001)
+        assert world.join(refused.member_id).answer.reason is Reason.UNKNOWN_MEMBER_ID
+        assert world.groups.list_groups() == []
+
+    def test_a_rebalance_waits_for_an_id_that_was_given_out_until_its_session_is_over(self, world):
+        world.stable(1)
+        (leader,) = (member.member_id for member in world.groups.describe(GROUP).members)
+        world.join(require_known_member_id=True)
+        again = world.join(leader)
+        assert again.waits
+        world.advance(10_000)
+        assert again.answer.reason is None
+
+    def test_an_unknown_member_id_is_refused(self, world):
+        assert world.join("nobody").answer.reason is Reason.UNKNOWN_MEMBER_ID
+        world.stable(1)
+        assert world.join("nobody").answer.reason is Reason.UNKNOWN_MEMBER_ID
+
+    def test_a_group_needs_a_name(self, world):
+        assert world.join(group=GroupId("")).answer.reason is Reason.INVALID_GROUP_ID
+        assert world.join(group=GroupId("g" * 250)).answer.reason is Reason.INVALID_GROUP_ID
+
+    @pytest.mark.parametrize(
+        ("timeout_ms", "accepted"), [(5_999, False), (6_000, True), (1_800_000, True), (1_800_001, False)]
+    )
+    def test_the_session_timeout_has_bounds(self, world, timeout_ms, accepted):
+        reason = world.join(session_timeout_ms=timeout_ms).answer.reason
+        assert reason is (None if accepted else Reason.INVALID_SESSION_TIMEOUT)
+
+    def test_what_a_member_makes_the_broker_remember_is_bounded(self, world):
+        too_long = (MemberProtocol("range", bytes(GROUP_METADATA_BYTES_MAX + 1)),)
+        assert world.join(protocols=too_long).answer.reason is Reason.INVALID_REQUEST
+        too_many = tuple(MemberProtocol(f"p{index}", b"") for index in range(GROUP_PROTOCOLS_MAX + 1))
+        assert world.join(protocols=too_many).answer.reason is Reason.INVALID_REQUEST
+        assert world.join(instance_id="i" * 250).answer.reason is Reason.INVALID_REQUEST
+        assert world.groups.list_groups() == []
+
+    def test_all_subscriptions_of_a_group_together_are_bounded(self, world):
+        large = (MemberProtocol("range", bytes(GROUP_METADATA_BYTES_MAX - 5)),)
+        reasons = [
+            box.answers[0].reason if box.answers else None for box in (world.join(protocols=large) for _ in range(33))
+        ]
+        assert reasons == [None] * 32 + [Reason.GROUP_MAX_SIZE_REACHED]
+
+    def test_a_member_id_stays_short_however_long_the_client_id_is(self, world):
+        assert len(world.join(client_id="c" * 30_000).answer.member_id) < 300
+
+    def test_a_join_that_is_sent_again_answers_the_first_one_too(self, world):
+        first, second = world.stable(2)
+        rejoined = world.join(first.member_id)
+        assert rejoined.waits
+        sent_again = world.join(first.member_id)
+        assert rejoined.answer.reason is Reason.REBALANCE_IN_PROGRESS
+        world.join(second.member_id)
+        assert sent_again.answer.reason is None
+
+    def test_the_group_has_a_size_and_who_is_turned_away_leaves_nothing_behind(self):
+        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, members_max=2))
+        first, second = world.stable(2)
+        assert world.join().answer.reason is Reason.GROUP_MAX_SIZE_REACHED
+        assert world.join(require_known_member_id=True).answer.reason is Reason.GROUP_MAX_SIZE_REACHED
+        assert world.state() is GroupState.STABLE
+        assert world.leave(second.member_id) == [None]
+        third = world.join()
+        world.join(first.member_id)
+        assert third.answer.reason is None
+
+    def test_ids_given_out_count_for_the_size_of_the_group(self):
+        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, members_max=2))
+        given = [world.join(require_known_member_id=True).answer for _ in range(3)]
+        assert [each.reason for each in given] == [
+            Reason.MEMBER_ID_REQUIRED,
+            Reason.MEMBER_ID_REQUIRED,
+            Reason.GROUP_MAX_SIZE_REACHED,
+        ]
+        assert world.join(given[0].member_id).answer.reason is None
+
+    def test_the_number_of_groups_is_bounded(self):
+        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, groups_max=2))
+        for name in ("a", "b"):
+            assert world.join(group=GroupId(name)).answer.reason is None
+        assert world.join(group=GroupId("c")).answer.reason is Reason.POLICY_VIOLATION
+        assert world.commit_code(group=GroupId("c")) is Reason.POLICY_VIOLATION
+
+
+class TestInitialDelay:
+    @pytest.fixture
+    def world(self):
+        return World(settings=GroupSettings(initial_rebalance_delay_ms=3_000))
+
+    def test_an_empty_group_waits_for_more_members_before_its_first_generation(self, world):
+        first = world.join()
+        world.advance(2_999)
+        assert first.waits
+        world.advance(1)
+        assert first.answer.generation == 1
+
+    def test_the_wait_is_extended_while_members_arrive_so_that_they_share_one_generation(self, world):
+        boxes = [world.join()]
+        for _ in range(3):
+            world.advance(2_000)
+            boxes.append(world.join())
+        world.advance(3_000)
+        assert [box.waits for box in boxes] == [True] * 4
+        world.advance(3_000)
+        assert [box.answer.generation for box in boxes] == [1] * 4
+        assert len({box.answer.leader_id for box in boxes}) == 1
+
+    def test_the_wait_is_never_longer_than_the_rebalance_timeout(self, world):
+        boxes = [world.join(rebalance_timeout_ms=10_000)]
+        for _ in range(9):
+            world.advance(1_000)
+            boxes.append(world.join(rebalance_timeout_ms=10_000))
+        world.advance(999)
+        assert all(box.waits for box in boxes)
+        world.advance(1)
+        assert {box.answer.generation for box in boxes} == {1}
+
+    def test_a_group_that_had_members_does_not_wait(self, world):
+        first = world.join()
+        world.advance(3_000)
+        world.settle_generation([first.answer])
+        second = world.join()
+        world.join(first.answer.member_id)
+        assert second.answer.generation == 2
+
+
+class TestProtocols:
+    def test_the_protocol_with_most_votes_among_those_all_support_wins(self, world):
+        first = world.join(protocols=protocols("sticky", "range", "roundrobin")).answer
+        boxes = [
+            world.join(protocols=protocols("range", "sticky")),
+            world.join(protocols=protocols("only-mine", "range", "sticky")),
+            world.join(first.member_id, protocols=protocols("sticky", "range", "roundrobin")),
+        ]
+        assert {box.answer.protocol for box in boxes} == {"range"}
+
+    def test_a_member_without_a_protocol_in_common_is_refused(self, world):
+        world.stable(1)
+        assert world.join(protocols=protocols("roundrobin")).answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.join(protocol_type="connect").answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.state() is GroupState.STABLE
+
+    def test_a_member_needs_a_protocol_and_a_type(self, world):
+        assert world.join(protocols=()).answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.join(protocol_type="").answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.groups.list_groups() == []
+
+    def test_an_empty_group_takes_another_protocol_type(self, world):
+        (only,) = world.stable(1)
+        world.leave(only.member_id)
+        assert world.join(protocol_type="connect", protocols=protocols("compatible")).answer.reason is None
+
+    def test_two_members_that_prefer_different_protocols_can_move_to_a_new_one_in_two_steps(self, world):
+        first, second = world.stable(2, protocols=protocols("range"))
+        world.join(first.member_id, protocols=protocols("cooperative-sticky", "range"))
+        moved = world.join(second.member_id, protocols=protocols("cooperative-sticky", "range")).answer
+        assert moved.protocol == "cooperative-sticky"
+
+
+class TestSyncing:
+    def test_everybody_gets_what_the_leader_assigned_and_the_rest_gets_nothing(self, world):
+        first = world.join().answer
+        second = world.join()
+        first = world.join(first.member_id).answer
+        waiting = world.sync(second.answer)
+        assert waiting.waits
+        leader = world.sync(first, {first.member_id: b"mine", "stranger": b"x"})
+        assert leader.answer.assignment == b"mine"
+        assert waiting.answer.assignment == b""
+        assert waiting.answer.reason is None
+        assert world.state() is GroupState.STABLE
+
+    def test_a_stable_group_answers_a_sync_at_once(self, world):
+        _, second = world.stable(2)
+        assert world.sync(second).answer.assignment == b"part 1"
+
+    def test_nobody_is_answered_before_the_generation_is_stored(self, world):
+        joined = world.join().answer
+        world.log.hold = True
+        box = world.sync(joined, {joined.member_id: b"mine"})
+        assert box.waits
+        assert world.state() is GroupState.COMPLETING_REBALANCE
+        world.log.settle()
+        assert box.answer.assignment == b"mine"
+        assert world.state() is GroupState.STABLE
+
+    @pytest.mark.parametrize("at_once", [True, False])
+    def test_when_the_generation_cannot_be_stored_all_are_told_and_join_again(self, world, at_once):
+        joined = world.join().answer
+        world.log.hold = True
+        if at_once:
+            world.log.refuse_append = Reason.STORAGE_ERROR
+        box = world.sync(joined, {joined.member_id: b"mine"})
+        if not at_once:
+            world.log.lose()
+        assert box.answer.reason is Reason.COORDINATOR_NOT_AVAILABLE
+        assert world.state() is GroupState.PREPARING_REBALANCE
+        assert world.reports
+        world.log.hold, world.log.refuse_append = False, None
+        again = world.join(joined.member_id).answer
+        assert world.settle_generation([again]) == [b"part 0"]
+
+    def test_a_member_that_joins_while_the_generation_is_being_stored_makes_it_void(self, world):
+        joined = world.join().answer
+        world.log.hold = True
+        box = world.sync(joined, {joined.member_id: b"mine"})
+        world.join()
+        assert box.answer.reason is Reason.REBALANCE_IN_PROGRESS
+        world.log.settle()
+        assert world.state() is GroupState.PREPARING_REBALANCE
+
+    def test_a_sync_that_is_sent_again_answers_the_first_one_too(self, world):
+        first = world.join().answer
+        second = world.join()
+        first = world.join(first.member_id).answer
+        waiting = world.sync(second.answer)
+        again = world.sync(second.answer)
+        assert waiting.answer.reason is Reason.REBALANCE_IN_PROGRESS
+        world.sync(first, {second.answer.member_id: b"yours"})
+        assert again.answer.assignment == b"yours"
+
+    def test_syncs_are_checked(self, world):
+        first, _ = world.stable(2)
+        assert world.sync(first, generation=first.generation + 1).answer.reason is Reason.ILLEGAL_GENERATION
+        assert world.sync(first, group=GroupId("nobody")).answer.reason is Reason.UNKNOWN_MEMBER_ID
+        assert world.sync(first, group=GroupId("")).answer.reason is Reason.INVALID_GROUP_ID
+        assert world.sync(first, protocol_type="connect").answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.sync(first, protocol="sticky").answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
+        assert world.sync(first, protocol_type="consumer", protocol="range").answer.reason is None
+        world.join()
+        assert world.sync(first).answer.reason is Reason.REBALANCE_IN_PROGRESS
+
+    def test_an_assignment_has_a_size(self, world):
+        joined = world.join().answer
+        too_long = bytes(GROUP_METADATA_BYTES_MAX + 1)
+        assert world.sync(joined, {joined.member_id: too_long}).answer.reason is Reason.INVALID_REQUEST
+
+    def test_a_member_that_joins_again_unchanged_before_the_sync_gets_the_same_generation(self, world):
+        first = world.join().answer
+        again = world.join(first.member_id).answer
+        assert again == first
+
+    def test_a_stable_follower_that_joins_again_unchanged_changes_nothing(self, world):
+        first, second = world.stable(2)
+        again = world.join(second.member_id).answer
+        assert again.generation == second.generation
+        assert again.leader_id == first.member_id
+        assert world.state() is GroupState.STABLE
+
+    def test_a_stable_leader_that_joins_again_wants_a_rebalance(self, world):
+        first, _ = world.stable(2)
+        assert world.join(first.member_id).waits
+        assert world.state() is GroupState.PREPARING_REBALANCE
+
+    def test_a_follower_with_a_new_subscription_makes_the_group_rebalance(self, world):
+        _, second = world.stable(2)
+        changed = (MemberProtocol("range", subscription("other")),)
+        assert world.join(second.member_id, protocols=changed).waits
+        assert world.state() is GroupState.PREPARING_REBALANCE
+
+
+class TestHeartbeats:
+    def test_a_heartbeat_is_answered_by_the_state_of_the_group(self, world):
+        joined = world.join().answer
+        assert world.heartbeat(joined) is None
+        world.settle_generation([joined])
+        assert world.heartbeat(joined) is None
+        world.join()
+        assert world.heartbeat(joined) is Reason.REBALANCE_IN_PROGRESS
+
+    def test_heartbeats_are_checked(self, world):
+        (joined,) = world.stable(1)
+        assert world.heartbeat(joined, generation=9) is Reason.ILLEGAL_GENERATION
+        assert world.heartbeat(joined, group=GroupId("nobody")) is Reason.UNKNOWN_MEMBER_ID
+        assert world.heartbeat(joined, group=GroupId("")) is Reason.INVALID_GROUP_ID
+        world.leave(joined.member_id)
+        assert world.heartbeat(joined) is Reason.UNKNOWN_MEMBER_ID
+
+    def test_a_silent_member_loses_its_place_when_its_session_is_over(self, world):
+        first, second = world.stable(2)
+        world.advance(9_000)
+        assert world.heartbeat(first) is None
+        world.advance(1_000)
+        assert world.heartbeat(first) is Reason.REBALANCE_IN_PROGRESS
+        again = world.join(first.member_id).answer
+        assert [each.member_id for each in again.members] == [first.member_id]
+        assert world.heartbeat(second) is Reason.UNKNOWN_MEMBER_ID
+
+    def test_a_group_whose_members_all_fell_silent_is_empty_and_its_next_generation_is_higher(self, world):
+        first, _ = world.stable(2)
+        world.advance(10_000)
+        assert world.state() is GroupState.EMPTY
+        assert world.join().answer.generation > first.generation
+
+    def test_a_leader_that_never_brings_the_assignment_is_removed_and_those_who_wait_join_again(self, world):
+        first = world.join().answer
+        second = world.join()
+        first = world.join(first.member_id).answer
+        waiting = world.sync(second.answer)
+        world.advance(10_000)
+        assert waiting.answer.reason is Reason.REBALANCE_IN_PROGRESS
+        again = world.join(second.answer.member_id).answer
+        assert again.leader_id == second.answer.member_id
+
+    def test_a_member_that_heartbeats_and_never_asks_for_its_assignment_is_removed(self, world):
+        first = world.join().answer
+        second = world.join(rebalance_timeout_ms=20_000)
+        first = world.join(first.member_id, rebalance_timeout_ms=20_000).answer
+        assert world.sync(first, {first.member_id: b"all"}).answer.reason is None
+        for _ in range(4):
+            assert world.heartbeat(second.answer) is None
+            assert world.heartbeat(first) is None
+            world.advance(5_000)
+        assert world.heartbeat(second.answer) is Reason.UNKNOWN_MEMBER_ID
+        assert world.heartbeat(first) is Reason.REBALANCE_IN_PROGRESS
+
+
+class TestRebalanceTimeout:
+    def test_who_does_not_join_again_in_time_is_left_behind(self, world):
+        first, second = world.stable(2, rebalance_timeout_ms=30_000)
+        third = world.join(rebalance_timeout_ms=30_000)
+        rejoined = world.join(first.member_id, rebalance_timeout_ms=30_000)
+        for _ in range(6):
+            assert third.waits
+            assert world.heartbeat(second) is Reason.REBALANCE_IN_PROGRESS
+            world.advance(5_000)
+        assert rejoined.answer.reason is third.answer.reason is None
+        assert len(rejoined.answer.members) == 2
+        assert world.heartbeat(second) is Reason.UNKNOWN_MEMBER_ID
+
+    def test_the_most_patient_member_decides_how_long_the_group_waits(self, world):
+        first = world.join(rebalance_timeout_ms=10_000).answer
+        second = world.join(rebalance_timeout_ms=50_000)
+        first = world.join(first.member_id, rebalance_timeout_ms=10_000).answer
+        world.settle_generation([first, second.answer])
+        third = world.join(rebalance_timeout_ms=1_000)
+        world.join(first.member_id, rebalance_timeout_ms=10_000)
+        for _ in range(9):
+            world.advance(5_000)
+            world.heartbeat(second.answer)
+        assert third.waits
+        world.advance(5_000)
+        assert third.answer.reason is None
+
+    def test_a_waiting_member_needs_no_heartbeats(self, world):
+        first, second = world.stable(2)
+        rejoined = world.join(first.member_id, session_timeout_ms=6_000)
+        for _ in range(5):
+            world.advance(5_000)
+            world.heartbeat(second)
+        assert rejoined.waits
+        world.join(second.member_id)
+        assert rejoined.answer.reason is None
+
+    def test_members_whose_connection_went_away_while_they_waited_do_not_wedge_the_group(self, world):
+        first, _ = world.stable(2)
+        world.join(first.member_id)  # nobody will take this answer
+        world.join()  # nor this one
+        world.advance(60_000 + 10_000)
+        assert world.state() is GroupState.EMPTY
+
+    def test_a_new_member_that_vanished_while_it_waited_is_dropped_in_the_end(self):
+        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=40_000))
+        (first,) = world.stable(1, rebalance_timeout_ms=1_000_000)
+        vanished = world.join()
+        for _ in range(8):
+            assert vanished.waits
+            world.advance(5_000)
+            world.heartbeat(first)
+        assert vanished.answer.reason is Reason.UNKNOWN_MEMBER_ID
+        again = world.join(first.member_id).answer
+        assert [each.member_id for each in again.members] == [first.member_id]
+
+
+class TestLeaving:
+    def test_partitions_of_a_member_that_leaves_go_to_the_others_at_once(self, world):
+        first, second = world.stable(2)
+        assert world.leave(second.member_id) == [None]
+        assert world.heartbeat(first) is Reason.REBALANCE_IN_PROGRESS
+        assert len(world.join(first.member_id).answer.members) == 1
+
+    def test_another_leader_is_chosen_when_the_leader_leaves(self, world):
+        first, second = world.stable(2)
+        world.leave(first.member_id)
+        assert world.join(second.member_id).answer.leader_id == second.member_id
+
+    def test_several_members_leave_in_one_request_and_each_has_its_answer(self, world):
+        first, second = world.stable(2)
+        assert world.leave(first.member_id, "stranger", second.member_id) == [None, Reason.UNKNOWN_MEMBER_ID, None]
+        assert world.state() is GroupState.EMPTY
+
+    def test_an_id_that_was_given_out_can_leave(self, world):
+        refused = world.join(require_known_member_id=True).answer
+        assert world.leave(refused.member_id) == [None]
+        assert world.groups.list_groups() == []
+
+    def test_a_member_that_leaves_while_its_join_waits_is_answered(self, world):
+        first, _ = world.stable(2)
+        box = world.join(first.member_id)
+        world.leave(first.member_id)
+        assert box.answer.reason is Reason.UNKNOWN_MEMBER_ID
+
+    def test_leaving_an_unknown_group_is_leaving_as_an_unknown_member(self, world):
+        assert world.leave("m", group=GroupId("nobody")) == [Reason.UNKNOWN_MEMBER_ID]
+        with pytest.raises(PenstockError) as refused:
+            world.leave("m", group=GroupId(""))
+        assert refused.value.reason is Reason.INVALID_GROUP_ID
+
+    def test_a_group_that_lost_its_last_member_is_stored_as_empty(self, world):
+        (only,) = world.stable(1)
+        world.leave(only.member_id)
+        world.restart()
+        assert world.state() is GroupState.EMPTY
+        assert world.join().answer.generation == only.generation + 2
+
+
+class TestStaticMembers:
+    def two_static(self, world, **kwargs):
+        first = world.join(instance_id="a", **kwargs).answer
+        second = world.join(instance_id="b", **kwargs)
+        first = world.join(first.member_id, instance_id="a", **kwargs).answer
+        assert world.settle_generation([first, second.answer]) == [b"part 0", b"part 1"]
+        return first, second.answer
+
+    def test_a_static_member_gets_its_id_with_its_first_join(self, world):
+        joined = world.join(instance_id="a", require_known_member_id=True).answer
+        assert joined.reason is None
+        assert joined.member_id.startswith("a-")
+
+    def test_a_restarted_follower_keeps_its_assignment_and_nobody_rebalances(self, world):
+        first, second = self.two_static(world)
+        back = world.join(instance_id="b").answer
+        assert back.reason is None
+        assert back.generation == second.generation
+        assert back.member_id != second.member_id
+        assert back.leader_id == first.member_id
+        assert world.sync(back, instance_id="b").answer.assignment == b"part 1"
+        assert world.heartbeat(first) is None
+        assert world.state() is GroupState.STABLE
+
+    def test_a_restarted_leader_that_cannot_skip_assigning_is_not_told_that_it_leads(self, world):
+        first, _ = self.two_static(world)
+        back = world.join(instance_id="a").answer
+        assert back.generation == first.generation
+        assert back.leader_id == first.member_id != back.member_id
+        assert back.members == ()
+
+    def test_a_restarted_leader_that_can_skip_assigning_leads_on(self, world):
+        first, second = self.two_static(world)
+        back = world.join(instance_id="a", can_skip_assignment=True).answer
+        assert back.leader_id == back.member_id != first.member_id
+        assert back.skip_assignment
+        assert {each.member_id for each in back.members} == {back.member_id, second.member_id}
+        follower = world.join(instance_id="b", can_skip_assignment=True).answer
+        assert not follower.skip_assignment
+        assert follower.members == ()
+
+    def test_the_id_before_the_restart_is_fenced(self, world):
+        _, second = self.two_static(world)
+        world.join(instance_id="b")
+        assert world.heartbeat(second, instance_id="b") is Reason.FENCED_INSTANCE_ID
+        assert world.sync(second, instance_id="b").answer.reason is Reason.FENCED_INSTANCE_ID
+        assert world.join(second.member_id, instance_id="b").answer.reason is Reason.FENCED_INSTANCE_ID
+        assert world.commit_code(member=second, instance_id="b") is Reason.FENCED_INSTANCE_ID
+        leaving = LeavingMember(second.member_id, "b")
+        assert world.groups.leave(GROUP, [leaving]) == [Reason.FENCED_INSTANCE_ID]
+        assert world.heartbeat(second) is Reason.UNKNOWN_MEMBER_ID
+
+    def test_a_request_that_waits_under_the_old_id_is_fenced_when_the_member_comes_back(self, world):
+        first, second = self.two_static(world)
+        waiting = world.join(first.member_id, instance_id="a")
+        assert waiting.waits
+        world.join(instance_id="a")
+        assert waiting.answer.reason is Reason.FENCED_INSTANCE_ID
+        assert world.join(second.member_id, instance_id="b").answer.reason is None
+
+    def test_a_static_member_that_comes_back_between_join_and_sync_needs_a_new_generation(self, world):
+        first = world.join(instance_id="a").answer
+        second = world.join(instance_id="b")
+        first = world.join(first.member_id, instance_id="a").answer
+        waiting = world.sync(second.answer, instance_id="b")
+        back = world.join(instance_id="b")
+        assert waiting.answer.reason is Reason.FENCED_INSTANCE_ID
+        assert world.heartbeat(first, instance_id="a") is Reason.REBALANCE_IN_PROGRESS
+        world.join(first.member_id, instance_id="a")
+        assert back.answer.generation == first.generation + 1
+
+    def test_other_user_data_is_no_reason_to_rebalance_but_other_topics_are(self, world):
+        self.two_static(world)
+        owned = (MemberProtocol("range", subscription(TOPIC, user_data=b"owned partitions")),)
+        assert world.join(instance_id="b", protocols=owned).answer.reason is None
+        assert world.state() is GroupState.STABLE
+        assert world.join(instance_id="b", protocols=(MemberProtocol("range", subscription("other")),)).waits
+        assert world.state() is GroupState.PREPARING_REBALANCE
+
+    def test_a_restart_that_would_change_the_chosen_protocol_makes_the_group_rebalance(self, world):
+        both = protocols("range", "sticky")
+        self.two_static(world, protocols=both)
+        assert world.join(instance_id="b", protocols=protocols("sticky")).waits
+        assert world.state() is GroupState.PREPARING_REBALANCE
+
+    def test_the_new_id_is_stored_before_it_is_told(self, world):
+        _, second = self.two_static(world)
+        world.log.hold = True
+        back = world.join(instance_id="b")
+        assert back.waits
+        world.log.settle()
+        world.log.hold = False
+        world.restart()
+        assert world.heartbeat(back.answer, instance_id="b") is None
+        assert world.heartbeat(second, instance_id="b") is Reason.FENCED_INSTANCE_ID
+
+    def test_when_the_new_id_cannot_be_stored_the_old_one_stays(self, world):
+        _, second = self.two_static(world)
+        world.log.hold = True
+        back = world.join(instance_id="b")
+        world.log.lose()
+        assert back.answer.reason is Reason.COORDINATOR_NOT_AVAILABLE
+        assert world.heartbeat(second, instance_id="b") is None
+        assert world.sync(second, instance_id="b").answer.assignment == b"part 1"
+
+    def test_a_rebalance_that_begins_while_the_new_id_is_being_stored_answers_the_member(self, world):
+        first, _ = self.two_static(world)
+        world.log.hold = True
+        back = world.join(instance_id="b")
+        world.join(first.member_id, instance_id="a")
+        assert back.answer.generation == first.generation + 1
+        world.log.settle()
+        assert len(back.answers) == 1
+
+    def test_a_static_member_that_does_not_join_again_stays_until_its_session_is_over(self, world):
+        first, second = self.two_static(world)
+        third = world.join(rebalance_timeout_ms=5_000)
+        rejoined = world.join(first.member_id, instance_id="a")
+        for _ in range(12):
+            world.advance(5_000)
+            world.heartbeat(second, instance_id="b")
+        assert third.answer.reason is None
+        assert second.member_id in {each.member_id for each in rejoined.answer.members}
+
+    def test_a_group_whose_static_members_are_all_restarting_waits_for_them(self, world):
+        long = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 20_000}
+        first, second = self.two_static(world, **long)
+        dynamic = world.join(**long)
+        assert world.leave(
+            *(member.member_id for member in world.groups.describe(GROUP).members if member.instance_id is None)
+        ) == [None]
+        assert dynamic.answer.reason is Reason.UNKNOWN_MEMBER_ID
+        world.advance(20_000)
+        assert world.state() is GroupState.PREPARING_REBALANCE
+        back = world.join(instance_id="a", **long)
+        world.join(second.member_id, instance_id="b", **long)
+        assert back.answer.reason is None
+        assert back.answer.generation == first.generation + 1
+
+    def test_an_administrator_removes_a_static_member_by_its_instance_id(self, world):
+        first, second = self.two_static(world)
+        leaving = [LeavingMember(NO_MEMBER, "b"), LeavingMember(NO_MEMBER, "stranger")]
+        assert world.groups.leave(GROUP, leaving) == [None, Reason.UNKNOWN_MEMBER_ID]
+        assert world.heartbeat(second, instance_id="b") is Reason.UNKNOWN_MEMBER_ID
+        assert world.heartbeat(first, instance_id="a") is Reason.REBALANCE_IN_PROGRESS
+
+    def test_a_static_member_that_never_synced_and_came_back_is_removed_without_harm_when_time_is_up(self, world):
+        first, second = self.two_static(world, session_timeout_ms=600_000)
+        world.join(first.member_id, instance_id="a", session_timeout_ms=600_000)
+        world.advance(60_000)
+        again = world.join(first.member_id, instance_id="a").answer
+        assert second.member_id in {each.member_id for each in again.members}
+        assert world.sync(again, {}, instance_id="a").answer.reason is None
+        world.log.hold = True
+        back = world.join(instance_id="b", session_timeout_ms=600_000)
+        for _ in range(12):
+            world.advance(5_000)
+            world.heartbeat(again, instance_id="a")
+        assert back.answer.reason is Reason.UNKNOWN_MEMBER_ID
+        world.log.settle()
+
+
+def test_member_bytes_are_not_looked_into(world):
+    noise = bytes(range(256))
+    joined = world.join(protocols=(MemberProtocol("range", noise),)).answer
+    assert joined.members[0].metadata == noise
+    assert world.sync(joined, {joined.member_id: noise}).answer.assignment == noise
+    (member,) = world.groups.describe(GROUP).members
+    assert (member.metadata, member.assignment) == (noise, noise)
+    assert MemberId(member.member_id) == joined.member_id
