@@ -1,0 +1,115 @@
+"""A node without a socket: real store, real logs, real handlers. A request goes through the codec in the version asked for."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from penstock.address import Address
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.partition import Partition
+from penstock.core.topics import NewTopic, Topic
+from penstock.errors import Reason
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.log.manager import LogManager
+from penstock.metadata.sqlite import SqliteStore
+from penstock.records.builder import build_batch
+from penstock.records.records import Record
+from penstock.runtime.disk import RealDisk
+from penstock.runtime.group_commit import GroupCommit
+from penstock.types import Flush, NodeId
+from penstock.wire.kafka.apis import API, ApiKey
+from tests.support.worlds import CountingEntropy, ManualClock
+
+NODE = NodeId(7)
+REASONS = {code: reason for reason, code in CODES.items() if reason is not Reason.SHUTTING_DOWN}
+
+
+class KafkaNode:
+    """Use it as an async context manager; ``settings`` are those of :class:`BrokerSettings`."""
+
+    def __init__(self, data_dir: Path, **settings: Any) -> None:
+        self.clock = ManualClock()
+        data_dir.mkdir(exist_ok=True)
+        self._data_dir = str(data_dir)
+        self._settings = BrokerSettings(
+            node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=Flush.OS, **settings
+        )
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        store = await SqliteStore.open(f"{self._data_dir}/metadata.sqlite")
+        self._stack.push_async_callback(store.close)
+        commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
+        self._stack.callback(commit.close)
+        logs = LogManager(RealDisk(), self._data_dir, self.clock, lambda _text: None)
+        self.broker = Broker(
+            self._settings,
+            clock=self.clock,
+            entropy=CountingEntropy(),
+            store=store,
+            logs=logs,
+            flusher=commit,
+            report=lambda _text: None,
+        )
+        logs.open_all()
+        self._stack.callback(logs.close)
+        await self.broker.start()
+        self._stack.push_async_callback(commit.drain)
+        self._stack.callback(self.broker.close)
+        self.broker.advertised = Address("127.0.0.1", 9092)
+        self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits(), None)
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self._stack.aclose()
+
+    async def ask(self, key: ApiKey, request: Any, version: int) -> Any:
+        """The answer as a client of that version reads it."""
+        api = API[key]
+        read = api.decode_request(bytearray(b"".join(api.encode_request(request, version))), 0, version)
+        context = RequestContext(
+            broker=self.broker,
+            gateway=self.gateway,
+            version=version,
+            client_id="test",
+            client_host="127.0.0.1",
+            principal="User:ANONYMOUS",
+            now_ms=self.clock.now_ms(),
+            monotonic_ms=self.clock.monotonic_ms(),
+        )
+        handle: Callable[[Any, Any], Any] = HANDLERS[key]
+        answer = handle(read, context)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return api.decode_response(b"".join(api.encode_response(answer, version)), 0, version)
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> Topic:
+        """A topic; configs with underscores for dots."""
+        by_name = {key.replace("_", "."): value for key, value in configs.items()}
+        return await self.broker.topics.create(NewTopic(name, partitions, configs=by_name))
+
+    async def append(self, topic: str, partition: int, count: int) -> Partition:
+        """``count`` records, a batch each, committed."""
+        target = self.broker.partition(topic, partition)
+        for n in range(count):
+            target.append(build_batch([Record(n, self.clock.now_ms(), b"key", b"value")]), self.clock.now_ms())
+        committed = asyncio.get_running_loop().create_future()
+        target.when_committed(target.log.next_offset, committed.set_result)
+        assert await committed is None
+        return target
+
+
+def versions(key: ApiKey) -> range:
+    """All versions of an API."""
+    return range(API[key].min_version, API[key].max_version + 1)
+
+
+def reason_of(code: int) -> Reason | None:
+    """The reason behind an error code; None for no error."""
+    return REASONS[code] if code else None

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config_table import TOPIC_CONFIGS
+from penstock.core.topics import TopicDefaults
+from penstock.errors import Reason
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_configs_generated import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
+from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
+
+KEY = ApiKey.DESCRIBE_CONFIGS
+TOPIC, BROKER = 2, 4
+
+
+async def ask(
+    node: KafkaNode,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    *,
+    version: int = 4,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> DescribeConfigsResponseResult:
+    request = DescribeConfigsRequest([DescribeConfigsRequestResource(kind, name, keys)], synonyms, documentation)
+    [result] = (await node.ask(KEY, request, version)).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def by_name(result: DescribeConfigsResponseResult) -> dict[str, DescribeConfigsResponseConfig]:
+    assert result.error_code == 0
+    return {config.name: config for config in result.configs}
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+async def test_every_config_of_a_topic_is_told_in_every_version(node: KafkaNode, version: int) -> None:
+    await node.create("t", retention_ms="5")
+    configs = by_name(await ask(node, TOPIC, "t", version=version))
+    assert list(configs) == list(TOPIC_CONFIGS)
+    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5", 1)
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("delete", 5)
+    assert not any(config.is_sensitive for config in configs.values())
+    if version >= 3:
+        kinds = {name: configs[name].config_type for name in ("preallocate", "cleanup.policy", "segment.bytes")}
+        assert kinds == {"preallocate": 1, "cleanup.policy": 7, "segment.bytes": 3}
+
+
+async def test_only_the_keys_asked_for_are_told(node: KafkaNode) -> None:
+    await node.create("t")
+    assert list(by_name(await ask(node, TOPIC, "t", ["segment.ms", "nonsense"]))) == ["segment.ms"]
+    assert len(by_name(await ask(node, TOPIC, "t", []))) == len(TOPIC_CONFIGS)
+
+
+async def test_synonyms_and_documentation_are_told_when_asked_for(tmp_path: Path) -> None:
+    defaults = TopicDefaults(configs={"retention.ms": "7"})
+    async with KafkaNode(tmp_path / "sub", topic_defaults=defaults) as node:
+        await node.create("t", retention_ms="5")
+        await node.create("u")
+        told = by_name(await ask(node, TOPIC, "t", synonyms=True, documentation=True))["retention.ms"]
+        assert [(one.name, one.value, one.source) for one in told.synonyms] == [
+            ("retention.ms", "5", 1),
+            ("log.retention.ms", "7", 4),
+            ("log.retention.ms", "604800000", 5),
+        ]
+        assert told.documentation
+        silent = by_name(await ask(node, TOPIC, "u"))["retention.ms"]
+        assert (silent.value, silent.config_source, silent.synonyms, silent.documentation) == ("7", 4, [], None)
+
+
+async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
+    settings = {"auto_create_topics": False, "topic_defaults": TopicDefaults(3, configs={"retention.ms": "7200000"})}
+    async with KafkaNode(tmp_path / "sub", **settings) as node:
+        configs = by_name(await ask(node, BROKER, str(NODE), synonyms=True, documentation=True))
+        assert list(configs) == sorted(configs)
+        values = {name: config.value for name, config in configs.items()}
+        assert (
+            values.items()
+            >= {
+                "node.id": str(NODE),
+                "log.dirs": str(tmp_path / "sub"),
+                "advertised.listeners": "PLAINTEXT://127.0.0.1:9092",
+                "auto.create.topics.enable": "false",
+                "num.partitions": "3",
+                "default.replication.factor": "1",
+                "offsets.topic.num.partitions": "16",
+                "message.max.bytes": "1048588",
+                "log.retention.ms": "7200000",
+                "log.retention.minutes": "120",
+                "log.retention.hours": "2",
+                "log.cleanup.policy": "delete",
+                "socket.request.max.bytes": "104857600",
+            }.items()
+        )
+        assert all(config.read_only and config.documentation for config in configs.values())
+        sources = {name: configs[name].config_source for name in ("num.partitions", "message.max.bytes")}
+        assert sources == {"num.partitions": 4, "message.max.bytes": 5}
+        assert [(one.value, one.source) for one in configs["num.partitions"].synonyms] == [("3", 4), ("1", 5)]
+
+
+async def test_nothing_was_set_for_all_brokers_while_they_ran(node: KafkaNode) -> None:
+    assert by_name(await ask(node, BROKER, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        (TOPIC, "nobody", Reason.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "a/b", Reason.INVALID_TOPIC),
+        (BROKER, "99", Reason.INVALID_REQUEST),
+        (BROKER, "seven", Reason.INVALID_REQUEST),
+        (8, str(NODE), Reason.INVALID_REQUEST),
+        (32, "group", Reason.INVALID_REQUEST),
+        (77, "what", Reason.INVALID_REQUEST),
+    ],
+)
+async def test_what_has_no_configs_is_refused_with_a_text(
+    node: KafkaNode, kind: int, name: str, reason: Reason
+) -> None:
+    result = await ask(node, kind, name)
+    assert (reason_of(result.error_code), result.configs) == (reason, [])
+    assert result.error_message
