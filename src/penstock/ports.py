@@ -70,8 +70,12 @@ class Disk(Protocol):
         """The whole of a small file."""
         ...
 
-    def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a small file so that a crash leaves the old or the new content, synced with its directory entry."""
+    def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        """Replace a small file so that a crash of the process leaves the old or the new content.
+
+        It survives a loss of power too, synced with its directory entry, unless ``sync`` is false: then a loss of power
+        may leave the old content, the new one or a broken one, and whoever reads it must be able to tell.
+        """
         ...
 
     def exists(self, path: str) -> bool:

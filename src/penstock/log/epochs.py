@@ -67,12 +67,16 @@ class EpochHistory:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """``epoch`` begins at ``start_offset``; durable when this returns. An epoch that is not newer changes nothing."""
+        """``epoch`` begins at ``start_offset``. An epoch that is not newer changes nothing.
+
+        The file is written but not synced, for the event loop must not wait: the log's next sync takes it along, and until
+        then the batches themselves say their epoch.
+        """
         if epoch <= self.latest:
             return
         assert start_offset >= 0
         kept = [entry for entry in self._entries if entry[1] < start_offset]
-        self._replace([*kept, (epoch, start_offset)])
+        self._replace([*kept, (epoch, start_offset)], sync=False)
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The greatest known epoch up to ``epoch``, and the offset behind its last record; (-1, -1) when ``epoch`` is newer
@@ -95,18 +99,18 @@ class EpochHistory:
         """The log was cut to end at ``offset``: forget epochs that began there or later."""
         kept = [entry for entry in self._entries if entry[1] < offset]
         if len(kept) != len(self._entries):
-            self._replace(kept)
+            self._replace(kept, sync=True)
 
     def truncate_from_start(self, offset: int) -> None:
         """The log now starts at ``offset``: forget epochs that ended before it; the one it falls into starts there."""
         above = bisect_right(self._entries, offset, key=_start_of)
         if above == 0 or (above == 1 and self._entries[0][1] == offset):
             return
-        self._replace([(self._entries[above - 1][0], offset), *self._entries[above:]])
+        self._replace([(self._entries[above - 1][0], offset), *self._entries[above:]], sync=False)
 
-    def _replace(self, entries: list[tuple[int, int]]) -> None:
+    def _replace(self, entries: list[tuple[int, int]], *, sync: bool) -> None:
         # The file first: when the disk refuses, the memory still says what the file says.
-        self._disk.write_atomic(self._path, _encode(entries))
+        self._disk.write_atomic(self._path, _encode(entries), sync=sync)
         self._entries = entries
         self.latest = entries[-1][0] if entries else NO_EPOCH
 

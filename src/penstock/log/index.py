@@ -15,7 +15,7 @@ kept in memory, so memory does not grow with the data.
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Final
 
@@ -109,6 +109,8 @@ class Index:
 
     def cut(self, row_count: int) -> None:
         """Keep the first ``row_count`` rows."""
+        if row_count == len(self):
+            return
         if row_count >= self._first:
             del self._keys[row_count - self._first :]
             del self._values[row_count - self._first :]
@@ -128,10 +130,20 @@ class Index:
 
     def cut_from_value(self, value: int) -> None:
         """Drop the rows whose value is ``value`` or more."""
-        count = len(self)
-        while count and self.row(count - 1)[1] >= value:
-            count -= 1
-        self.cut(count)
+        self.cut(self.rows_below_value(value))
+
+    def rows_below_value(self, value: int) -> int:
+        """How many rows have a value less than ``value``."""
+        if len(self._values) and self._values[0] < value:
+            return self._first + bisect_left(self._values, value)
+        low, high = 0, self._first
+        while low < high:
+            middle = (low + high) // 2
+            if self._read_row(middle)[1] < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def flush(self) -> None:
         """Write what is only in memory; OSError leaves the rows in memory for a later try."""

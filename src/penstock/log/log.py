@@ -1,456 +1,38 @@
 """One partition on disk: an append-only log of batches, cut into segments.
 
-``append`` places a batch and gathers small ones in memory; ``write_pending`` hands them to the OS in one write at the end of
-the event loop's turn; ``begin_sync`` and ``end_sync`` make them durable off the loop, many appends with one sync.
+:mod:`penstock.log.writer` is its growing end. Here is the rest of its life: reading, looking up by time, dropping what is old,
+compaction, cutting it back, and closing it.
 
-Invariant: ``start_offset <= synced_offset <= written_offset <= next_offset``, and only offsets below ``written_offset`` are
-ever read. A write that the disk refuses is undone as if it had never been asked for: offsets, producers, indexes and the
-file itself go back to ``written_offset``. A sync that the disk refuses is final: the kernel may have dropped the bytes, so
-the log takes no more appends until the node starts again and looks at what is really there.
+Invariant: ``start_offset <= synced_offset <= written_offset <= next_offset``; only offsets from ``start_offset`` up to
+``written_offset`` can be read. Offsets that were dropped or cut away are never readable again at what they held.
 
 On disk: a folder of segments (:mod:`penstock.log.segment`), ``leader-epochs`` (:mod:`penstock.log.epochs`), snapshots of the
-producers (:mod:`penstock.log.snapshots`) and ``start-offset`` (:mod:`penstock.log.start_offset`). A log that was never
-written to has no folder.
+producers (:mod:`penstock.log.snapshots`), ``start-offset`` (below it records are deleted though their segment is there),
+``clean-offset`` (:mod:`penstock.log.cleaning`) and sometimes ``cut``. A log that was never written to has no folder.
 """
 
-from collections.abc import Callable
-from struct import Struct
-from typing import Final
-
 from penstock.errors import PenstockError, Reason
-from penstock.limits import APPEND_GATHER_BYTES_MAX, MIB
+from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
+from penstock.log.cleaning import CompactionTask, discard, load_clean_note, put_in_place, segment_file
+from penstock.log.compaction import plan
 from penstock.log.config import LogConfig
-from penstock.log.epochs import EpochHistory
-from penstock.log.files import FilePool
-from penstock.log.index import RELATIVE_OFFSET_MAX
-from penstock.log.producer_state import ProducerEntry, ProducerStates
-from penstock.log.reader import Reader, Slice
-from penstock.log.segment import Segment, Segments
-from penstock.log.sync import LogSyncTask
-from penstock.ports import Clock, Disk, Report, SyncTask
-from penstock.records.batch import LENGTH_END, BatchHeader
-from penstock.types import Buffer
+from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
+from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFSET_TITLE
+from penstock.log.notes import read_note, write_note
+from penstock.log.reader import Slice
+from penstock.log.retention import RemovalTask, expired_count
+from penstock.log.segment import Segment
+from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
+from penstock.log.tail import walk_tail
+from penstock.log.writer import LogWriter
 
-__all__ = ["GATHERED_BYTES_MAX", "Log", "Slice"]
-
-GATHERED_BYTES_MAX: Final = 4 * MIB
-"""More is written at once: a turn of the loop must not hold unbounded memory."""
-INDEX_ROWS_UNFLUSHED_MAX: Final = 128
-"""Rows kept in memory only: what a start after a kill has to walk over."""
-
-_pack_place = Struct(">qii").pack_into
+__all__ = ["Log", "Slice"]
 
 
-class Log:
+class Log(LogWriter):
     """One partition's log. All calls are made on the event loop, except ``run`` of the tasks it hands out."""
 
-    __slots__ = (
-        "_active",
-        "_clock",
-        "_closed",
-        "_config",
-        "_cut_due",
-        "_disk",
-        "_epoch",
-        "_files",
-        "_gathered",
-        "_generation",
-        "_index_due",
-        "_max_timestamp",
-        "_names_changed",
-        "_names_dirs",
-        "_names_synced",
-        "_notified_offset",
-        "_offset_max",
-        "_position",
-        "_position_max",
-        "_reader",
-        "_report",
-        "_segments",
-        "_undo",
-        "_unsynced_closed",
-        "_written_position",
-        "directory",
-        "epochs",
-        "failed",
-        "next_offset",
-        "on_failed",
-        "on_synced",
-        "on_written",
-        "producers",
-        "start_offset",
-        "synced_offset",
-        "synced_position",
-        "written_offset",
-    )
-
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        directory: str,
-        config: LogConfig,
-        files: FilePool,
-        clock: Clock,
-        report: Report,
-        segments: list[Segment],
-        start_offset: int,
-        epochs: EpochHistory,
-        producers: ProducerStates,
-    ) -> None:
-        """Use :func:`penstock.log.recovery.open_log`, which finds out what to put here."""
-        self._disk = disk
-        self.directory: Final = directory
-        self._config = config
-        self._files = files
-        self._clock = clock
-        self._report = report
-        self._segments = Segments(segments)
-        self._reader = Reader(self._segments)
-        self.epochs: Final = epochs
-        self.producers = producers
-        self.on_written: Callable[[], None] | None = None
-        self.on_synced: Callable[[], None] | None = None
-        self.on_failed: Callable[[PenstockError, int], None] | None = None
-        self.failed: OSError | None = None
-        self.start_offset = start_offset
-        self._closed = False
-        self._cut_due = False
-        self._generation = 0
-        self._epoch = epochs.latest
-        self._gathered = bytearray()
-        self._undo: list[tuple[int, ProducerEntry | None]] = []
-        self._unsynced_closed: list[Segment] = []
-        self._names_dirs: set[str] = set()
-        self._names_changed = 0
-        self._names_synced = 0
-        self._settle_at_end()
-
-    def _settle_at_end(self) -> None:
-        """Take all offsets and positions from the active segment, of which everything is synced."""
-        segment = self._active = self._segments.items[-1]
-        self.next_offset = self.written_offset = self.synced_offset = self._notified_offset = segment.next_offset
-        self._position = self._written_position = self.synced_position = segment.size
-        self._max_timestamp = segment.max_timestamp if segment.size else -1
-        self._reader.forget()
-        self._reader.mark(self.next_offset, segment, segment.size)
-        self._set_limits()
-
-    def _set_limits(self) -> None:
-        """What the next append may not pass without :meth:`_prepare`."""
-        segment = self._active
-        config = self._config
-        last = segment.offsets.last() if segment.size else None
-        self._index_due = config.index_interval_bytes + (0 if last is None else last[1])
-        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
-        self._position_max = min(config.segment_bytes, self._written_position + GATHERED_BYTES_MAX)
-        if self.failed is not None or self._closed or not self._segments_on_disk():
-            self._position_max = -1
-
-    def _segments_on_disk(self) -> bool:
-        return self._active.size > 0 or self._active.file is not None
-
-    # Facts.
-
-    @property
-    def config(self) -> LogConfig:
-        """How it is kept."""
-        return self._config
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """Its segments, oldest first; the last is the active one."""
-        return tuple(self._segments.items)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all batches, with those that are gathered."""
-        return sum(segment.size for segment in self._segments.items) + self._position - self._written_position
-
-    # Appending.
-
-    def append(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int) -> int:
-        """Place a checked batch at the end and return its base offset; a known duplicate returns its first one.
-
-        A duplicate's offset is below ``next_offset`` before the call. The offset and epoch are set in ``batch`` itself; small
-        batches are copied, large ones are written before this returns. Refused with OUT_OF_ORDER_SEQUENCE or
-        INVALID_PRODUCER_EPOCH (producers), RECORD_LIST_TOO_LARGE, STORAGE_ERROR; then nothing has changed.
-        """
-        producer_id = header[9]
-        if producer_id >= 0:
-            duplicate = self.producers.check(header)
-            if duplicate is not None:
-                return duplicate
-        length = header[1]
-        position = self._position
-        end = position + length + LENGTH_END
-        next_offset = self.next_offset + header[6] + 1
-        if end > self._position_max or next_offset > self._offset_max or leader_epoch != self._epoch:
-            self._prepare(length + LENGTH_END, header[6], leader_epoch)
-            position = self._position
-            end = position + length + LENGTH_END
-        base_offset = self.next_offset
-        _pack_place(batch, 0, base_offset, length, leader_epoch)
-        if producer_id >= 0:
-            self._undo.append((producer_id, self.producers.update(header, base_offset, self._clock.now_ms())))
-        self._max_timestamp = max(self._max_timestamp, header[8])
-        self.next_offset = next_offset
-        self._position = end
-        if position >= self._index_due:
-            self._add_index_rows(base_offset, position)
-        if length <= APPEND_GATHER_BYTES_MAX:
-            self._gathered += batch
-        else:
-            self._write(batch)
-        return base_offset
-
-    def _add_index_rows(self, base_offset: int, position: int) -> None:
-        segment = self._active
-        relative = base_offset - segment.base_offset
-        segment.offsets.add(relative, position)
-        last = segment.times.last()
-        if last is None or self._max_timestamp > last[0]:
-            segment.times.add(self._max_timestamp, relative)
-        self._index_due = position + self._config.index_interval_bytes
-
-    def _prepare(self, size: int, last_offset_delta: int, leader_epoch: int) -> None:
-        """What an append needs only now and then: files, a new epoch, a new segment; or the reason to refuse it."""
-        self._refuse_when_failed()
-        if size > self._config.segment_bytes:
-            raise PenstockError(
-                Reason.RECORD_LIST_TOO_LARGE,
-                f"a batch of {size} bytes is larger than a segment of {self._config.segment_bytes}; "
-                "send smaller batches or raise segment.bytes",
-            )
-        try:
-            if not self._segments_on_disk():
-                self._create_file(self._active)
-            if leader_epoch != self._epoch:
-                assert leader_epoch > self._epoch, "an older leader must not append"
-                self.epochs.assign(leader_epoch, self.next_offset)
-                self._epoch = leader_epoch
-        except OSError as error:
-            raise self._storage_error(error) from error
-        if self._position - self._written_position + size > GATHERED_BYTES_MAX:
-            self._write()
-        if (
-            self._position + size > self._config.segment_bytes
-            or self.next_offset + last_offset_delta >= self._active.base_offset + RELATIVE_OFFSET_MAX
-        ):
-            self.roll()
-        self._position_max = min(self._config.segment_bytes, self._written_position + GATHERED_BYTES_MAX)
-
-    def _refuse_when_failed(self) -> None:
-        if self.failed is not None:
-            raise PenstockError(
-                Reason.STORAGE_ERROR,
-                f"the disk failed to make {self.directory} durable ({self.failed}); check the disk, then restart the node",
-            )
-        if self._closed:
-            raise PenstockError(Reason.SHUTTING_DOWN, "the log is closed; try again when the node is back")
-
-    def _storage_error(self, error: OSError) -> PenstockError:
-        return PenstockError(
-            Reason.STORAGE_ERROR,
-            f"cannot write to {self.directory}: {error}; make room or repair the disk, and send again",
-        )
-
-    def _create_file(self, segment: Segment) -> None:
-        """Make the file of a new active segment; its name is synced with the next sync."""
-        changed = self._disk.make_dirs(self.directory, sync=False)
-        self._files.open(segment, create=True)
-        segment.new_indexes()
-        segment.created_ms = self._clock.now_ms()
-        segment.verified_to = 2**63
-        self._names_dirs.update(changed)
-        self._names_dirs.add(self.directory)
-        self._names_changed += 1
-
-    def roll(self) -> None:
-        """Close the active segment and begin a new one at ``next_offset``. STORAGE_ERROR leaves everything as it was."""
-        self._write()
-        old = self._active
-        if old.size == 0:
-            return
-        new = Segment(self._disk, self._files, self.directory, self.next_offset, size=0, next_offset=self.next_offset)
-        try:
-            self._create_file(new)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        self._finish_segment(old)
-        if old.is_dirty:
-            self._unsynced_closed.append(old)
-        self._segments.push(new)
-        self._active = new
-        self._position = self._written_position = 0
-        self._max_timestamp = -1
-        self._reader.mark(self.next_offset, new, 0)
-        self._set_limits()
-
-    def _finish_segment(self, segment: Segment) -> None:
-        """Bring the indexes of a segment that grows no more to disk; without room for them they are rebuilt when needed."""
-        segment.max_timestamp = self._max_timestamp
-        self._close_time_index(segment)
-        try:
-            segment.offsets.flush()
-            segment.times.flush()
-        except OSError as error:
-            self._report(f"{segment.stem}: the index could not be written ({error}); it will be rebuilt")
-        segment.offsets.forget_tail()
-        segment.times.forget_tail()
-        # Closed files are not trusted unread: damage on disk must be found.
-        segment.verified_from = segment.verified_to = 0
-
-    def _close_time_index(self, segment: Segment) -> None:
-        last = segment.times.last()
-        if segment.size and (last is None or segment.max_timestamp > last[0]):
-            segment.times.add(segment.max_timestamp, segment.next_offset - 1 - segment.base_offset)
-
-    # Writing.
-
-    def write_pending(self) -> None:
-        """Hand gathered appends to the OS. STORAGE_ERROR when it refuses; then they are undone and ``on_failed`` knows."""
-        if self._gathered:
-            self._write()
-        if self.written_offset != self._notified_offset:
-            self._notified_offset = self.written_offset
-            if self.on_written is not None:
-                self.on_written()
-
-    def _write(self, large: Buffer | None = None) -> None:
-        """One write of what is gathered, and of ``large`` behind it."""
-        gathered = self._gathered
-        if large is None:
-            if not gathered:
-                return
-            buffers: tuple[Buffer, ...] = (gathered,)
-        else:
-            buffers = (gathered, large) if gathered else (large,)
-        segment = self._active
-        segment.used = True
-        try:
-            if self._cut_due:
-                self._cut_back()
-            (segment.file or self._files.open(segment)).pwritev(buffers, self._written_position)
-        except OSError as error:
-            raise self._undo_unwritten(error) from error
-        if gathered:
-            self._gathered = bytearray()
-        if self._undo:
-            self._undo.clear()
-        offset, position = self.next_offset, self._position
-        self.written_offset = segment.next_offset = offset
-        self._written_position = segment.size = position
-        segment.max_timestamp = self._max_timestamp
-        limit = position + GATHERED_BYTES_MAX
-        segment_bytes = self._config.segment_bytes
-        self._position_max = min(segment_bytes, limit)
-        self._reader.mark(offset, segment, position)
-        if segment.offsets.unflushed_rows > INDEX_ROWS_UNFLUSHED_MAX:
-            self._flush_index(segment)
-
-    def _flush_index(self, segment: Segment) -> None:
-        try:
-            segment.offsets.flush()
-            segment.times.flush()
-        except OSError:
-            # No room: the rows stay in memory, and the batches themselves will say so when they find none either.
-            return
-
-    def _undo_unwritten(self, error: OSError) -> PenstockError:
-        """Forget every append behind ``written_offset``, as if none had been asked for; returns what to raise."""
-        segment = self._active
-        self._gathered = bytearray()
-        for producer_id, previous in reversed(self._undo):
-            self.producers.undo(producer_id, previous)
-        self._undo.clear()
-        self.next_offset = self.written_offset
-        self._position = self._written_position
-        self._max_timestamp = segment.max_timestamp if segment.size else -1
-        self._cut_due = True
-        try:
-            segment.offsets.cut_from_value(self._written_position)
-            segment.times.cut_from_value(self.written_offset - segment.base_offset)
-            self._cut_back()
-            if self.epochs.entries and self.epochs.entries[-1][1] > self.written_offset:
-                self.epochs.truncate_from_end(self.written_offset + 1)
-        except OSError as further:
-            self._report(f"{segment.log_path}: could not be cut back to {self._written_position} bytes yet ({further})")
-        self._epoch = self.epochs.latest
-        self._set_limits()
-        refusal = self._storage_error(error)
-        if self.on_failed is not None:
-            self.on_failed(refusal, self.written_offset)
-        return refusal
-
-    def _cut_back(self) -> None:
-        """Remove from the file what a failed write left behind ``written_offset``."""
-        self._active.opened().truncate(self._written_position)
-        self._cut_due = False
-
-    # Syncing.
-
-    def begin_sync(self) -> LogSyncTask | None:
-        """What must be synced for all that is written so far; None when nothing is."""
-        if self.failed is not None:
-            return None
-        names = self._names_changed
-        if self.written_offset == self.synced_offset and names == self._names_synced:
-            return None
-        segments = [*self._unsynced_closed, self._active] if self._segments_on_disk() else []
-        try:
-            pinned = [(segment, segment.pin()) for segment in segments]
-        except OSError as error:
-            for segment in segments:
-                if segment.pins:
-                    segment.unpin()
-            self._fail(error)
-            return None
-        return LogSyncTask(
-            disk=self._disk,
-            pinned=pinned,
-            sizes=[segment.size for segment in segments],
-            directories=() if names == self._names_synced else tuple(sorted(self._names_dirs, key=len)),
-            names_changed=names,
-            offset=self.written_offset,
-            generation=self._generation,
-        )
-
-    def end_sync(self, task: SyncTask, error: OSError | None) -> None:
-        """The task ran."""
-        assert isinstance(task, LogSyncTask)
-        for segment, _ in task.pinned:
-            segment.unpin()
-        if task.generation != self._generation:
-            # The log was cut meanwhile, and synced by that.
-            return
-        if error is not None:
-            self._fail(error)
-            return
-        for (segment, _), size in zip(task.pinned, task.sizes, strict=True):
-            segment.synced_size = max(segment.synced_size, size)
-            if not segment.is_dirty and segment in self._unsynced_closed:
-                self._unsynced_closed.remove(segment)
-        self._names_synced = max(self._names_synced, task.names_changed)
-        if self._names_synced == self._names_changed:
-            self._names_dirs.clear()
-        if task.offset > self.synced_offset:
-            self.synced_offset = task.offset
-            if self.on_synced is not None:
-                self.on_synced()
-
-    def _fail(self, error: OSError) -> None:
-        """A sync failed: what was written may be gone from memory and disk alike, and no later sync would tell."""
-        if self.failed is not None:
-            return
-        self.failed = error
-        self._position_max = -1
-        self._report(f"{self.directory}: the disk failed to sync ({error}); no more appends until the node restarts")
-        if self.on_failed is not None:
-            self.on_failed(
-                PenstockError(Reason.STORAGE_ERROR, f"the disk failed to make {self.directory} durable: {error}"),
-                self.synced_offset,
-            )
+    __slots__ = ()
 
     # Reading.
 
@@ -470,6 +52,216 @@ class Log:
             )
         return self._reader.read(offset, max_bytes, upto_offset, at_least_one)
 
+    def bytes_between(self, offset: int, upto_offset: int) -> int:
+        """How many bytes lie between two offsets, without reading them; 0 when there is nothing for a reader there."""
+        upto_offset = min(upto_offset, self.written_offset)
+        if not self.start_offset <= offset < upto_offset:
+            return 0
+        return self._reader.bytes_between(offset, upto_offset)
+
+    def offset_for_time(self, timestamp_ms: int, upto_offset: int) -> TimestampAndOffset | None:
+        """The first record below ``upto_offset`` that is not older than ``timestamp_ms``."""
+        return find_by_time(self._segments, timestamp_ms, self.start_offset, min(upto_offset, self.written_offset))
+
+    def latest_by_time(self, upto_offset: int) -> TimestampAndOffset | None:
+        """The record below ``upto_offset`` with the greatest timestamp."""
+        return find_latest(self._segments, self.start_offset, min(upto_offset, self.written_offset))
+
+    # Dropping what is old.
+
+    def retire(self, now_ms: int, upto_offset: int | None = None) -> list[RemovalTask]:
+        """Roll by age, forget idle producers, and drop old segments below ``upto_offset`` (default: all that is written).
+
+        The files are renamed before this returns; the tasks remove them, off the loop.
+        """
+        if self._closed or self.failed is not None:
+            return []
+        if self.producers.expire(now_ms):
+            self._producers_changed = True
+        self._roll_by_age(now_ms)
+        upto_offset = self.written_offset if upto_offset is None else min(upto_offset, self.written_offset)
+        count = expired_count(
+            self._segments.items, self._config, now_ms, start_offset=self.start_offset, upto_offset=upto_offset
+        )
+        if count == 0:
+            return []
+        if count == len(self._segments.items):
+            self.roll()
+        expired, kept = self._segments.items[:count], self._segments.items[count:]
+        try:
+            paths = self._put_aside(expired)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self._segments.replace(kept)
+        self._reader.forget()
+        self.start_offset = max(self.start_offset, kept[0].base_offset)
+        self.epochs.truncate_from_start(self.start_offset)
+        return [RemovalTask(self._disk, tuple(paths))]
+
+    def _roll_by_age(self, now_ms: int) -> None:
+        active = self._active
+        if active.size == 0 or self._config.segment_ms < 0:
+            return
+        if active.created_ms is None:
+            # From before the start of the node: its first batch knows best when it began.
+            header = next(active.headers_at(0), None)
+            active.created_ms = now_ms if header is None or header.max_timestamp < 0 else header.max_timestamp
+        if now_ms - active.created_ms >= self._config.segment_ms:
+            self.roll()
+
+    def _put_aside(self, segments: list[Segment]) -> list[str]:
+        """Rename their files so that nobody takes them for the log's any more; oldest first, so that no gap can show."""
+        paths: list[str] = []
+        for segment in segments:
+            for path in segment.paths():
+                if self._disk.exists(path):
+                    self._disk.rename(path, path + DELETED)
+                    paths.append(path + DELETED)
+            if segment in self._unsynced_closed:
+                self._unsynced_closed.remove(segment)
+            segment.close()
+        return paths
+
+    def delete_before(self, offset: int) -> None:
+        """Delete all records below ``offset``; durable when this returns. Their segments go with the next :meth:`retire`."""
+        if not self.start_offset <= offset <= self.written_offset:
+            raise PenstockError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside {self.start_offset} to {self.written_offset}; nothing was deleted",
+            )
+        if offset == self.start_offset:
+            return
+        self._refuse_when_failed()
+        try:
+            write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset)
+        except OSError as error:
+            raise self._storage_error(error) from error
+        self.start_offset = offset
+
+    # Compaction.
+
+    def compaction_task(self, now_ms: int, upto_offset: int | None = None) -> CompactionTask | None:
+        """What compaction should do now, of what is synced and below ``upto_offset``; None when it would not pay."""
+        if not self._config.compacts or self._closed or self.failed is not None or len(self._segments.items) == 1:
+            return None
+        limit = self.synced_offset if upto_offset is None else min(upto_offset, self.synced_offset)
+        closed = [segment for segment in self._segments.items[:-1] if segment.next_offset <= limit]
+        note = load_clean_note(self._disk, self.directory)
+        found = plan(
+            [segment_file(segment) for segment in closed],
+            self._config,
+            note.cleaned_to,
+            now_ms,
+            producer_offsets=self.producers.last_offsets(),
+            tombstones_due_ms=note.due_ms,
+        )
+        if found is None:
+            return None
+        return CompactionTask(
+            disk=self._disk,
+            directory=self.directory,
+            plan=found,
+            generation=self._generation,
+            index_interval_bytes=self._config.index_interval_bytes,
+        )
+
+    def install(self, task: CompactionTask) -> None:
+        """Take over what a task has cleaned; if the log was cut or dropped segments meanwhile, what no longer fits is left."""
+        if task.result is None:
+            return
+        try:
+            for replacement in task.result.replacements:
+                bases = {source.base_offset for source in replacement.sources}
+                old = [segment for segment in self._segments.items[:-1] if segment.base_offset in bases]
+                if len(old) != len(bases) or task.generation != self._generation:
+                    discard(self._disk, self.directory, (replacement,))
+                    continue
+                new = put_in_place(self._disk, self._files, self.directory, replacement, old)
+                at = self._segments.items.index(old[0])
+                self._segments.replace([*self._segments.items[:at], new, *self._segments.items[at + len(old) :]])
+        except OSError as error:
+            # Memory and names may differ now; the next start finishes the exchange.
+            self._fail(error)
+            raise self._storage_error(error) from error
+        finally:
+            self._reader.forget()
+            self._reader.mark(self.written_offset, self._active, self._written_position)
+
+    # Cutting back.
+
+    def truncate_to(self, offset: int) -> None:
+        """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns.
+
+        For a follower whose history parts from its leader's. Nothing happens when the log ends before ``offset``.
+        """
+        if offset >= self.next_offset:
+            return
+        self._refuse_when_failed()
+        # What was not written was promised to nobody; the producers are made again below.
+        self._gathered = bytearray()
+        self._undo.clear()
+        self._generation += 1
+        try:
+            self._cut_files(offset)
+        except OSError as error:
+            self._fail(error)
+            raise self._storage_error(error) from error
+
+    def _cut_files(self, offset: int) -> None:
+        items = self._segments.items
+        number = max((n for n, segment in enumerate(items) if segment.base_offset <= offset), default=None)
+        self._active.next_offset = self.written_offset
+        kept = items[: 0 if number is None else number + 1]
+        if kept:
+            segment = kept[-1]
+            position = segment.locate(offset, segment.size) if offset > segment.base_offset else 0
+            if position < segment.size:
+                header = next(segment.headers_at(position), None)
+                offset = offset if header is None else min(offset, header.base_offset)
+        else:
+            segment = Segment(self._disk, self._files, self.directory, offset, size=0, next_offset=offset)
+            kept = [segment]
+            position = 0
+        # Without this, recovery would trust a checkpoint that speaks of what is cut.
+        self.cut_noted = True
+        write_note(self._disk, f"{self.directory}/{CUT}", CUT_TITLE, segment.base_offset, offset, position)
+        gone = [item for item in items if item not in kept]
+        for path in self._put_aside(list(reversed(gone))):
+            self._disk.remove(path)
+        if segment not in items:
+            self._create_file(segment)
+        file = segment.opened()
+        file.truncate(position)
+        file.sync()
+        segment.size = segment.synced_size = position
+        drop_snapshots_above(self._disk, self.directory, offset)
+        self._lower_start(offset)
+        self._disk.sync_dir(self.directory)
+        walk_tail(segment, self._config.index_interval_bytes, position)
+        segment.next_offset = offset
+        segment.verified_to = 2**63
+        self._cut_due = False
+        self._unsynced_closed = [item for item in self._unsynced_closed if item in kept[:-1]]
+        for item in self._unsynced_closed:
+            item.opened().sync()
+            item.synced_size = item.size
+        self._unsynced_closed.clear()
+        self._segments.replace(kept)
+        self.epochs.truncate_from_end(offset)
+        self._epoch = self.epochs.latest
+        self.producers, self.snapshot_offset = load_producers(
+            self._disk, self.directory, self._segments, None, offset, self._clock.now_ms()
+        )
+        self._producers_changed = True
+        self._settle_at_end()
+
+    def _lower_start(self, offset: int) -> None:
+        if offset < self.start_offset:
+            note = read_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, 1)
+            if note is not None and note[0] > offset:
+                write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset)
+            self.start_offset = offset
+
     # Its life.
 
     def reconfigure(self, config: LogConfig) -> None:
@@ -477,3 +269,67 @@ class Log:
         if config != self._config:
             self._config = config
             self._set_limits()
+
+    def recovery_point(self) -> RecoveryPoint:
+        """Up to where it is synced, and which snapshot has its producers."""
+        return RecoveryPoint(*self._synced_point, SNAPSHOT_UNKNOWN if self._producers_changed else self.snapshot_offset)
+
+    def take_snapshot(self) -> tuple[str, bytes] | None:
+        """Path and content of a new snapshot of the producers, for a checkpoint to write; None when the last one still holds."""
+        if not self._producers_changed or self._gathered:
+            return None
+        self._producers_changed = False
+        if not len(self.producers):
+            self.snapshot_offset = NO_PRODUCERS
+            return None
+        self.snapshot_offset = self.written_offset
+        return snapshot_path(self.directory, self.written_offset), self.producers.encode()
+
+    def forget_cut(self) -> None:
+        """A checkpoint made after the cut is durable: recovery need not be warned any more."""
+        if self.cut_noted:
+            self._disk.remove(f"{self.directory}/{CUT}")
+            self.cut_noted = False
+
+    @property
+    def generation(self) -> int:
+        """Rises whenever it is cut back or closed."""
+        return self._generation
+
+    def close(self, *, clean: bool = True) -> None:
+        """Write, sync and let go of everything; without ``clean`` only let go, as when its files are about to be removed.
+
+        STORAGE_ERROR when the disk refuses; then the next start has to recover it.
+        """
+        if self._closed:
+            return
+        try:
+            if clean and self.failed is None:
+                self._write()
+                self._bring_to_rest()
+        except OSError as error:
+            self._fail(error)
+            raise self._storage_error(error) from error
+        finally:
+            self._closed = True
+            self._generation += 1
+            self._position_max = -1
+            for segment in self._segments.items:
+                segment.close()
+
+    def _bring_to_rest(self) -> None:
+        task = self.begin_sync()
+        if task is not None:
+            try:
+                task.run()
+            except OSError as error:
+                self.end_sync(task, error)
+                raise
+            self.end_sync(task, None)
+        if self._active.size:
+            self._close_time_index(self._active)
+            self._active.offsets.flush()
+            self._active.times.flush()
+        snapshot = self.take_snapshot()
+        if snapshot is not None:
+            write_snapshot(self._disk, *snapshot)

@@ -17,12 +17,19 @@ DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 """Being written by compaction: worthless until it is renamed."""
 SWAP: Final = ".swap"
-"""Whole and synced, about to take the place of the segments it was made from."""
+"""Whole and synced, about to take the place of the segments it was made from: ``<base offset>-<next offset>.swap``."""
+TEMPORARY: Final = ".tmp"
+"""Being written by :meth:`penstock.ports.Disk.write_atomic`."""
 
 LEADER_EPOCHS: Final = "leader-epochs"
 START_OFFSET: Final = "start-offset"
+START_OFFSET_TITLE: Final = "penstock-start-offset"
 CUT: Final = "cut"
 """The log was cut back below its checkpoint; recovery must start no later than it says."""
+CUT_TITLE: Final = "penstock-cut"
+CLEAN_OFFSET: Final = "clean-offset"
+"""Up to where compaction has come."""
+CLEAN_OFFSET_TITLE: Final = "penstock-clean-offset"
 
 OFFSET_DIGITS: Final = 20
 
@@ -38,3 +45,17 @@ def offset_of(name: str, suffix: str) -> int | None:
     if name.endswith(suffix) and len(digits) == OFFSET_DIGITS and digits.isascii() and digits.isdigit():
         return int(digits)
     return None
+
+
+def swap_path(directory: str, base_offset: int, next_offset: int) -> str:
+    """The name of a cleaned segment that replaces everything from ``base_offset`` to ``next_offset`` (excluded)."""
+    return f"{directory}/{base_offset:020d}-{next_offset:020d}{SWAP}"
+
+
+def swap_range(name: str) -> tuple[int, int] | None:
+    """The offsets in such a name; None for any other name."""
+    first, dash, rest = name.partition("-")
+    base_offset, next_offset = offset_of(first + LOG, LOG), offset_of(rest, SWAP)
+    if not dash or base_offset is None or next_offset is None:
+        return None
+    return base_offset, next_offset

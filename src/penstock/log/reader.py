@@ -10,9 +10,10 @@ replaces segments calls :meth:`Reader.forget`.
 from typing import Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
+from penstock.limits import REQUEST_BYTES_MAX
 from penstock.log.scan import sound_length
 from penstock.log.segment import Segment, Segments
-from penstock.records.batch import HEADER_BYTES, LENGTH_END, read_header, unpack_offset_and_length
+from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, read_header, unpack_offset_and_length
 
 MARKS_MAX: Final = 256
 """Borders remembered per log; the oldest goes first."""
@@ -77,6 +78,18 @@ class Reader:
                 return Slice(b"", offset)
         return self._checked(segment, position, offset, data, upto_offset)
 
+    def bytes_between(self, offset: int, upto_offset: int) -> int:
+        """How many bytes a reader has before it, from the batch that holds ``offset`` up to ``upto_offset``."""
+        segment, position = self._marks.get(offset) or self._locate(offset)
+        total = -position
+        while upto_offset > segment.next_offset:
+            following = self._segments.after(segment)
+            if following is None:
+                break
+            total += segment.size
+            segment = following
+        return total + self._end_in(segment, upto_offset)
+
     def _locate(self, offset: int) -> tuple[Segment, int]:
         segment = self._segments.at(offset)
         if offset <= segment.base_offset:
@@ -104,8 +117,9 @@ class Reader:
         if len(data) < LENGTH_END:
             return data
         # A damaged length must not make us read the rest of the segment; the check that follows finds it.
-        size = min(max(unpack_offset_and_length(data)[1], 0) + LENGTH_END, end - position)
-        return file.pread(max(size, HEADER_BYTES), position)
+        length = unpack_offset_and_length(data)[1]
+        size = length + LENGTH_END if LENGTH_MIN <= length <= REQUEST_BYTES_MAX else HEADER_BYTES
+        return file.pread(min(size, end - position), position)
 
     def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
         """Check what was not checked before, and end the slice with a whole batch."""
@@ -118,13 +132,14 @@ class Reader:
         else:
             last = self._last_border(segment, position, data)
         if last is None:
-            return Slice(b"", offset)
+            raise self._corrupt(segment, position, offset, "a batch cut short")
         length, next_offset = last
         self.mark(next_offset, segment, position + length)
         next_offset = min(next_offset, upto_offset)
         return Slice(data if length == len(data) else memoryview(data)[:length], next_offset)
 
-    def _last_border(self, segment: Segment, position: int, data: bytes | memoryview) -> tuple[int, int] | None:
+    @staticmethod
+    def _last_border(segment: Segment, position: int, data: bytes | memoryview) -> tuple[int, int] | None:
         """Length of the whole batches in ``data``, and the offset behind them."""
         total = len(data)
         at, last = 0, -1
@@ -137,50 +152,32 @@ class Reader:
             at += size
             steps += 1
             if steps == WALK_STEPS_MAX:
-                row = segment.offsets.floor_by_value(position + total - HEADER_BYTES)
-                if row is not None and row[1] - position > at:
-                    # Only a row that points at a header may be followed.
-                    jump = row[1] - position
-                    if unpack_offset_and_length(data, jump)[0] == segment.base_offset + row[0]:
-                        at = jump
+                at = Reader._jump(segment, position, data, at)
         if last < 0:
             return None
-        if last + unpack_offset_and_length(data, last)[1] + LENGTH_END != at:
-            # The row led to a batch that is not whole: walk the last stretch the long way.
-            last = self._step_to(data, last, at)
         header = read_header(data, last)
         return at, header.base_offset + header.last_offset_delta + 1
 
     @staticmethod
-    def _step_to(data: bytes | memoryview, start: int, border: int) -> int:
-        """The start of the batch that ends at ``border``."""
+    def _jump(segment: Segment, position: int, data: bytes | memoryview, at: int) -> int:
+        """The start of a whole batch near the end of ``data`` that the index knows; ``at`` when it knows none behind it."""
+        value = position + len(data) - HEADER_BYTES
         while True:
-            end = start + unpack_offset_and_length(data, start)[1] + LENGTH_END
-            if end >= border:
-                return start
-            start = end
+            row = segment.offsets.floor_by_value(value)
+            if row is None or row[1] - position <= at:
+                return at
+            jump = row[1] - position
+            offset, length = unpack_offset_and_length(data, jump)
+            if offset == segment.base_offset + row[0] and length >= 0 and jump + length + LENGTH_END <= len(data):
+                return jump
+            value = row[1] - 1
 
-    def _corrupt(self, segment: Segment, position: int, offset: int, fault: str) -> PenstockError:
-        next_offset = self._next_sound_offset(segment, position)
+    @staticmethod
+    def _corrupt(segment: Segment, position: int, offset: int, fault: str) -> PenstockError:
+        sound = segment.next_sound(position, offset + 1)
+        next_offset = segment.next_offset if sound is None else sound[1]
         return PenstockError(
             Reason.CORRUPT_RECORDS,
             f"offsets {offset} to {next_offset - 1} are damaged on disk ({fault}, {segment.log_path} position {position}); "
             f"restore the file from a replica or a backup, or go on reading at offset {next_offset}",
         )
-
-    def _next_sound_offset(self, segment: Segment, position: int) -> int:
-        """The first offset behind the damage that can be read."""
-        end = segment.size
-        data = segment.opened().pread(HEADER_BYTES, position)
-        if len(data) == HEADER_BYTES:
-            header = read_header(data)
-            behind = position + header.length + LENGTH_END
-            if header.length > 0 and behind < end:
-                following = segment.opened().pread(HEADER_BYTES, behind)
-                if len(following) == HEADER_BYTES:
-                    candidate = read_header(following)
-                    in_order = segment.base_offset <= candidate.base_offset < segment.next_offset
-                    if candidate.magic == header.magic and in_order:
-                        return candidate.base_offset
-        found = segment.sound_after(position)
-        return segment.next_offset if found is None else found[1]

@@ -1,84 +1,336 @@
 """Finding out what a log holds when a node starts.
 
-:func:`open_log` builds a log from its folder: it tidies what a crash interrupted, checks the end of the active segment batch
-by batch from the last index row on, and cuts what is torn or damaged there.
+:func:`open_log` builds a log from its folder. When the folder is as the checkpoint says, only the end of the active segment is
+checked, batch by batch from the last index row on. When it is not, because the node was killed or lost power,
+:func:`recover` first scans everything from the recovery point on: headers, checksums, order of offsets.
+
+In the active segment the log is cut at the first batch that is torn or damaged: behind it nothing can be told from
+rubbish. A closed segment was whole once, so damage there with sound batches behind it is kept, to be refused when it is read;
+only a hole that a loss of power left (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
+
+What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleaned`` files go, a ``.swap`` file, which is whole and
+synced, takes the place of the segments that it was made from.
 """
 
+from dataclasses import dataclass
+
+from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
+from penstock.log.cleaning import load_clean_note
 from penstock.log.config import LogConfig
 from penstock.log.epochs import EpochHistory
 from penstock.log.files import FilePool
 from penstock.log.log import Log
-from penstock.log.names import LEADER_EPOCHS, LOG, offset_of
-from penstock.log.producer_state import ProducerStates
+from penstock.log.names import (
+    CLEANED,
+    CUT,
+    CUT_TITLE,
+    DELETED,
+    LEADER_EPOCHS,
+    LOG,
+    SEGMENT_SUFFIXES,
+    START_OFFSET,
+    START_OFFSET_TITLE,
+    TEMPORARY,
+    offset_of,
+    segment_stem,
+    swap_range,
+)
+from penstock.log.notes import read_note
 from penstock.log.scan import DamageError, walk
-from penstock.log.segment import IndexBuilder, Segment
-from penstock.ports import Clock, Disk, Report
+from penstock.log.segment import Segment, Segments
+from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
+from penstock.log.tail import Tail, walk_tail
+from penstock.ports import Clock, Disk, File, Report
+from penstock.types import NO_EPOCH
+
+OFFSET_LIMIT = 2**63 - 1
+_HOLE_BYTES = 64
 
 
-def open_log(*, disk: Disk, directory: str, config: LogConfig, files: FilePool, clock: Clock, report: Report) -> Log:
-    """The log in ``directory``; an empty one when there is none."""
-    bases = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
-    segments = []
-    for number, base in enumerate(bases):
-        size = disk.size(f"{directory}/{base:020d}{LOG}")
-        next_offset = bases[number + 1] if number + 1 < len(bases) else 2**63 - 1
-        segments.append(Segment(disk, files, directory, base, size=size, next_offset=next_offset))
+@dataclass(frozen=True, slots=True)
+class World:
+    """What opening a log needs, whichever log it is."""
+
+    disk: Disk
+    files: FilePool
+    clock: Clock
+    report: Report
+
+
+def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
+    """The log in ``directory``, scanned as far as ``point`` does not vouch for it; an empty one when there is none."""
+    disk = world.disk
+    if not matches(disk, directory, point):
+        point = recover(world, directory, config.index_interval_bytes, point)
+    segments = _list_segments(world, directory)
+    last_epoch = NO_EPOCH
     if segments:
-        check_tail(segments[-1], config.index_interval_bytes, report)
+        last_epoch = _settle_tail(world, segments[-1], config.index_interval_bytes)
     else:
-        segments.append(Segment(disk, files, directory, 0, size=0, next_offset=0))
-    epochs = EpochHistory.load(disk, f"{directory}/{LEADER_EPOCHS}")
-    producers = ProducerStates()
-    now_ms = clock.now_ms()
-    for segment in segments:
-        if not segment.size:
-            continue
-        for _, header in walk(
-            segment.opened(),
-            0,
-            segment.size,
-            offset_min=segment.base_offset,
-            offset_limit=segment.next_offset,
-            check_crc=False,
-        ):
-            if header.producer_id >= 0:
-                producers.update(header, header.base_offset, now_ms)
-    return Log(
+        segments.append(Segment(disk, world.files, directory, 0, size=0, next_offset=0))
+    next_offset = segments[-1].next_offset
+    drop_snapshots_above(disk, directory, next_offset)
+    listed = Segments(segments)
+    producers, snapshot_offset = load_producers(disk, directory, listed, point, next_offset, world.clock.now_ms())
+    log = Log(
         disk=disk,
         directory=directory,
         config=config,
-        files=files,
-        clock=clock,
-        report=report,
-        segments=segments,
-        start_offset=segments[0].base_offset,
-        epochs=epochs,
+        files=world.files,
+        clock=world.clock,
+        report=world.report,
+        segments=listed,
+        start_offset=_start_offset(disk, directory, segments),
+        epochs=_load_epochs(world, directory, listed, last_epoch),
         producers=producers,
+        snapshot_offset=snapshot_offset,
     )
+    log.cut_noted = disk.exists(f"{directory}/{CUT}")
+    return log
 
 
-def check_tail(segment: Segment, interval_bytes: int, report: Report) -> None:
-    """Walk from the last index row to the end, and cut the file where a batch is not sound."""
-    last = segment.offsets.last()
-    position, offset_min = (0, segment.base_offset) if last is None else (last[1], segment.base_offset + last[0])
-    builder = IndexBuilder(segment, interval_bytes)
-    end, next_offset = position, offset_min
-    try:
-        for at, header in walk(
-            segment.opened(),
-            position,
-            segment.size,
-            offset_min=offset_min,
-            offset_limit=segment.next_offset,
-            check_crc=True,
-        ):
-            builder.add(at, header.base_offset, header.max_timestamp)
-            end, next_offset = at + header.size_bytes, header.next_offset
-    except DamageError as damage:
-        report(f"{segment.log_path}: {damage}; {segment.size - end} bytes from offset {next_offset} on were cut")
-        segment.opened().truncate(end)
+def matches(disk: Disk, directory: str, point: RecoveryPoint | None) -> bool:
+    """Whether the folder ends as ``point`` says, so that nothing needs to be scanned."""
+    names = disk.listdir(directory)
+    if not names:
+        return True
+    if point is None or CUT in names:
+        return False
+    active = -1
+    for name in names:
+        base = offset_of(name, LOG)
+        if base is not None:
+            active = max(active, base)
+        elif name.endswith((DELETED, CLEANED, TEMPORARY)) or swap_range(name) is not None:
+            return False
+    return active == point.segment_base and disk.size(segment_stem(directory, active) + LOG) == point.position
+
+
+# Scanning.
+
+
+def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPoint | None) -> RecoveryPoint:
+    """Make the folder sound and synced from the recovery point on; returns the point at its new end."""
+    disk = world.disk
+    tidy(disk, directory)
+    cut = read_note(disk, f"{directory}/{CUT}", CUT_TITLE, 3)
+    if cut is not None:
+        drop_snapshots_above(disk, directory, cut[1])
+        if point is not None and cut[1] < point.offset:
+            point = RecoveryPoint(cut[0], cut[1], cut[2], SNAPSHOT_UNKNOWN)
+    segments = _list_segments(world, directory)
+    if not segments:
+        return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
+    first, believed = _where_to_begin(segments, point)
+    epochs: dict[int, int] = {}
+    gaps_to = load_clean_note(disk, directory).touched_to
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        if number < len(segments) - 1:
+            tail = _scan_closed(world, segment, believed, epochs)
+            if tail.damage is None and tail.next_offset < segment.next_offset and segment.next_offset > gaps_to:
+                lost = f"offsets {tail.next_offset} to {segment.next_offset - 1} are missing"
+                tail = tail._replace(damage=DamageError(tail.end, lost))
+        else:
+            tail = walk_tail(segment, interval_bytes, believed, epochs)
+        believed = 0
         segment.opened().sync()
-        segment.size = segment.synced_size = end
-    segment.next_offset = next_offset
-    builder.finish()
-    segment.verified_from, segment.verified_to = position, 2**63
+        if tail.damage is not None:
+            _cut_at(world, segments, number, tail)
+            break
+        if number == len(segments) - 1:
+            segment.next_offset = tail.next_offset
+    _flush_index(world, segments[-1])
+    disk.sync_dir(directory)
+    active = segments[-1]
+    next_offset = active.next_offset
+    _bring_epochs_up(world, directory, epochs, next_offset)
+    snapshot_offset = _bring_snapshot_up(world, directory, Segments(segments), point, next_offset)
+    for segment in segments:
+        segment.close()
+    return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
+
+
+def tidy(disk: Disk, directory: str) -> None:
+    """Finish or undo what a crash interrupted."""
+    for name in disk.listdir(directory):
+        path = f"{directory}/{name}"
+        if name.endswith((DELETED, CLEANED, TEMPORARY)):
+            disk.remove(path)
+            continue
+        swapped = swap_range(name)
+        if swapped is None:
+            continue
+        # The indexes of what it replaces would point into the wrong file.
+        for base in segment_bases(disk, directory):
+            if swapped[0] <= base < swapped[1]:
+                stem = segment_stem(directory, base)
+                for suffix in SEGMENT_SUFFIXES:
+                    if suffix != LOG or base != swapped[0]:
+                        disk.remove(stem + suffix)
+        disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
+        disk.sync_dir(directory)
+
+
+def segment_bases(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments that are there, rising."""
+    return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
+
+
+def _list_segments(world: World, directory: str) -> list[Segment]:
+    bases = segment_bases(world.disk, directory)
+    segments: list[Segment] = []
+    for base, next_offset in zip(bases, [*bases[1:], OFFSET_LIMIT], strict=False):
+        size = world.disk.size(segment_stem(directory, base) + LOG)
+        segments.append(Segment(world.disk, world.files, directory, base, size=size, next_offset=next_offset))
+    return segments
+
+
+def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tuple[int, int]:
+    """Number of the first segment to scan, and up to which position its index may be believed."""
+    if point is None:
+        return 0, 0
+    number = max((n for n, segment in enumerate(segments) if segment.base_offset <= point.offset), default=0)
+    segment = segments[number]
+    if segment.base_offset == point.segment_base and point.position <= segment.size:
+        return number, point.position
+    return number, 0
+
+
+def _scan_closed(world: World, segment: Segment, believed: int, epochs: dict[int, int]) -> Tail:
+    """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
+    row = segment.offsets.floor_by_value(believed)
+    position, offset = 0, segment.base_offset
+    if row is not None and segment.row_is_true(*row):
+        position, offset = row[1], segment.base_offset + row[0]
+    epoch = NO_EPOCH
+    while True:
+        file = segment.opened()
+        try:
+            for at, header in walk(
+                file, position, segment.size, offset_min=offset, offset_limit=segment.next_offset, check_crc=True
+            ):
+                position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
+                epochs.setdefault(epoch, header.base_offset)
+        except DamageError as damage:
+            sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
+            if sound is None:
+                return Tail(position, offset, epoch, damage)
+            world.report(
+                f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read, the rest is kept"
+            )
+            position, offset = sound
+            continue
+        return Tail(position, offset, epoch, None)
+
+
+def _is_hole(file: File, position: int) -> bool:
+    """Whether nothing was ever written here: a loss of power leaves zeros where the bytes had not arrived."""
+    return not any(file.pread(_HOLE_BYTES, position))
+
+
+def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> None:
+    """Cut segment ``number`` to its sound part and remove all behind it."""
+    segment = segments[number]
+    later = segments[number + 1 :]
+    world.report(
+        f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes and "
+        f"{len(later)} later segments are gone, offset {tail.next_offset} is the next"
+    )
+    # From the end, so that another crash leaves a log without gaps.
+    for gone in reversed(later):
+        gone.close()
+        for path in gone.paths():
+            world.disk.remove(path)
+    del segments[number + 1 :]
+    cut_segment(segment, tail)
+
+
+def _flush_index(world: World, segment: Segment) -> None:
+    try:
+        segment.offsets.flush()
+        segment.times.flush()
+    except OSError as error:
+        # A full disk must not keep the log from being read.
+        world.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
+
+
+def cut_segment(segment: Segment, tail: Tail) -> None:
+    """Leave only the sound part; durable when this returns."""
+    file = segment.opened()
+    file.truncate(tail.end)
+    file.sync()
+    segment.size = segment.synced_size = tail.end
+    segment.next_offset = tail.next_offset
+    segment.offsets.cut_from_value(tail.end)
+    segment.times.cut_from_value(tail.next_offset - segment.base_offset)
+
+
+def _bring_epochs_up(world: World, directory: str, found: dict[int, int], next_offset: int) -> None:
+    path = f"{directory}/{LEADER_EPOCHS}"
+    try:
+        history = EpochHistory.load(world.disk, path)
+    except ValueError:
+        # Opening the log finds the same, and makes it again from all batches.
+        return
+    history.truncate_from_end(next_offset + 1)
+    for epoch, offset in found.items():
+        history.assign(epoch, offset)
+
+
+def _bring_snapshot_up(
+    world: World, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int
+) -> int:
+    """A snapshot at the new end, so that opening the log has nothing to replay."""
+    drop_snapshots_above(world.disk, directory, next_offset)
+    producers, snapshot_offset = load_producers(
+        world.disk, directory, segments, point, next_offset, world.clock.now_ms()
+    )
+    if not len(producers):
+        return NO_PRODUCERS
+    if snapshot_offset == SNAPSHOT_UNKNOWN:
+        try:
+            write_snapshot(world.disk, snapshot_path(directory, next_offset), producers.encode())
+        except OSError:
+            return SNAPSHOT_UNKNOWN
+        return next_offset
+    return snapshot_offset
+
+
+# Opening.
+
+
+def _settle_tail(world: World, segment: Segment, interval_bytes: int) -> int:
+    """Check the end of the active segment and cut it where it is not sound; returns the last batch's epoch."""
+    tail = walk_tail(segment, interval_bytes, segment.size)
+    if tail.damage is not None:
+        world.report(
+            f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes are gone, "
+            f"offset {tail.next_offset} is the next"
+        )
+        cut_segment(segment, tail)
+    segment.next_offset = tail.next_offset
+    # From here on this process alone writes behind the part just checked.
+    segment.verified_to = OFFSET_LIMIT
+    return tail.last_epoch
+
+
+def _start_offset(disk: Disk, directory: str, segments: list[Segment]) -> int:
+    note = read_note(disk, f"{directory}/{START_OFFSET}", START_OFFSET_TITLE, 1)
+    kept = segments[0].base_offset
+    return kept if note is None else min(max(note[0], kept), segments[-1].next_offset)
+
+
+def _load_epochs(world: World, directory: str, segments: Segments, last_epoch: int) -> EpochHistory:
+    path = f"{directory}/{LEADER_EPOCHS}"
+    next_offset = segments.items[-1].next_offset
+    try:
+        history = EpochHistory.load(world.disk, path)
+        if last_epoch == NO_EPOCH or history.epoch_at(next_offset - 1) == last_epoch:
+            return history
+        found = "does not know the last batch's epoch"
+    except ValueError as error:
+        found = str(error)
+    world.report(f"{path}: {found}; it is made again from the batches")
+    headers = segments.headers_from(segments.items[0].base_offset)
+    return EpochHistory.rebuild(world.disk, path, ((header.leader_epoch, header.base_offset) for header in headers))

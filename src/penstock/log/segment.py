@@ -9,13 +9,15 @@ have been CRC-checked, or were written by this process into the still active fil
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
+from penstock.limits import REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
-from penstock.log.scan import DamageError, walk
+from penstock.log.scan import DamageError, fault_of, walk
 from penstock.ports import Disk, File
-from penstock.records.batch import HEADER_BYTES, read_header
+from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
 
 
@@ -30,6 +32,7 @@ class Segment:
         "_times",
         "base_offset",
         "created_ms",
+        "directory",
         "doomed",
         "file",
         "log_path",
@@ -49,6 +52,7 @@ class Segment:
         self._disk = disk
         self._files = files
         self.base_offset = base_offset
+        self.directory = directory
         self.stem = segment_stem(directory, base_offset)
         self.log_path = self.stem + LOG
         self.size = size
@@ -153,15 +157,39 @@ class Segment:
         self._offsets = OffsetIndex(self._disk, self.stem + INDEX, 0)
         self._times = TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
 
-    def _load_indexes(self) -> None:
+    def load_indexes_upto(self, position: int) -> tuple[int, int]:
+        """Believe the index only where it speaks of bytes before ``position``, and less when that proves wrong.
+
+        Returns position and offset of a batch from which on a walk must index anew.
+        """
+        offsets, times = self._indexes_on_disk()
+        offsets.cut_from_value(position)
+        last = offsets.last()
+        if last is not None and self.row_is_true(*last):
+            times.cut_from_value(last[0] + 1)
+            if len(times):
+                self.set_indexes(offsets, times)
+                return last[1], self.base_offset + last[0]
+        offsets.cut(0)
+        times.cut(0)
+        self.set_indexes(offsets, times)
+        return 0, self.base_offset
+
+    def _indexes_on_disk(self) -> tuple[OffsetIndex, TimeIndex]:
         offset_path, time_path = self.stem + INDEX, self.stem + TIME_INDEX
-        offsets = OffsetIndex(self._disk, offset_path, OffsetIndex.rows_in(self._disk, offset_path))
-        times = TimeIndex(self._disk, time_path, TimeIndex.rows_in(self._disk, time_path))
+        return (
+            OffsetIndex(self._disk, offset_path, OffsetIndex.rows_in(self._disk, offset_path)),
+            TimeIndex(self._disk, time_path, TimeIndex.rows_in(self._disk, time_path)),
+        )
+
+    def _load_indexes(self) -> None:
+        offsets, times = self._indexes_on_disk()
         self.set_indexes(offsets, times)
         if self.size and not self._indexes_are_sound(offsets, times):
             self.rebuild_indexes()
 
     def _indexes_are_sound(self, offsets: OffsetIndex, times: TimeIndex) -> bool:
+        """Whether they may belong to this closed segment: a greatest timestamp, and a last row that is true."""
         last_time = times.last()
         if last_time is None or self.base_offset + last_time[1] >= self.next_offset:
             return False
@@ -170,11 +198,8 @@ class Segment:
 
     def row_is_true(self, relative_offset: int, position: int) -> bool:
         """Whether a batch with this offset starts at this position."""
-        data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
-        if len(data) < HEADER_BYTES:
-            return False
-        header = read_header(data)
-        return header.magic == 2 and header.base_offset == self.base_offset + relative_offset
+        header = self._header_at(position)
+        return header is not None and header.magic == 2 and header.base_offset == self.base_offset + relative_offset
 
     def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
         """Make both indexes again from the batches; what stands behind damage is not indexed."""
@@ -203,7 +228,7 @@ class Segment:
     def locate(self, offset: int, end: int) -> int:
         """Position of the first batch that ends at or behind ``offset``; ``end`` when all before ``end`` end earlier.
 
-        Where the chain of headers breaks, the position of the break: whoever reads there finds the damage.
+        When it stands in damage, the position of the damage: whoever reads there finds it.
         """
         row = self.offsets.floor(offset - self.base_offset)
         position, offset_min = 0, self.base_offset
@@ -216,15 +241,21 @@ class Segment:
             else:
                 # Damage in the header that the row points to, or in the row: start at an earlier row.
                 position, offset_min = self._true_row_before(row)
-        try:
-            for at, header in walk(
-                self.opened(), position, end, offset_min=offset_min, offset_limit=self.next_offset, check_crc=False
-            ):
-                if header.base_offset + header.last_offset_delta >= offset:
-                    return at
-        except DamageError as damage:
-            return damage.position
-        return end
+        while True:
+            try:
+                for at, header in walk(
+                    self.opened(), position, end, offset_min=offset_min, offset_limit=self.next_offset, check_crc=False
+                ):
+                    if header.base_offset + header.last_offset_delta >= offset:
+                        return at
+                    offset_min = header.next_offset
+            except DamageError as damage:
+                sound = self.next_sound(damage.position, offset_min)
+                if sound is None or sound[1] > offset:
+                    return damage.position
+                position, offset_min = sound
+                continue
+            return end
 
     def _true_row_before(self, row: tuple[int, int]) -> tuple[int, int]:
         relative = row[0]
@@ -237,21 +268,55 @@ class Segment:
             relative = earlier[0]
         return 0, self.base_offset
 
-    def sound_after(self, position: int) -> tuple[int, int] | None:
-        """Position and offset of the first batch behind the damage at ``position`` that an index row vouches for."""
+    def next_sound(self, position: int, offset_min: int) -> tuple[int, int] | None:
+        """Position and offset of the first sound batch behind the damage at ``position``, as far as it can be told.
+
+        It is the next in line when the damaged batch still says its length, else one that an index row points at. Batches
+        before ``position`` end below ``offset_min``.
+        """
+        file = self.opened()
+        header = self._header_at(position)
+        if header is not None and LENGTH_MIN <= header.length <= REQUEST_BYTES_MAX:
+            behind = position + header.size_bytes
+            following = self._header_at(behind)
+            if (
+                following is not None
+                and fault_of(following, self.size - behind, offset_min, self.next_offset) is None
+                and crc_matches(file.pread(following.size_bytes, behind))
+            ):
+                return behind, following.base_offset
         rows = self.offsets
-        low, high = 0, len(rows)
-        while low < high:
-            middle = (low + high) // 2
-            if rows.row(middle)[1] <= position:
-                low = middle + 1
-            else:
-                high = middle
-        for number in range(low, len(rows)):
+        for number in range(rows.rows_below_value(position + 1), len(rows)):
             relative, at = rows.row(number)
-            if self.row_is_true(relative, at):
+            if self.base_offset + relative >= offset_min and self.row_is_true(relative, at):
                 return at, self.base_offset + relative
         return None
+
+    def _header_at(self, position: int) -> BatchHeader | None:
+        data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
+        return read_header(data) if len(data) == HEADER_BYTES else None
+
+    def headers_at(self, position: int) -> Iterator[BatchHeader]:
+        """The headers from ``position`` on; damage is stepped over where that can be done."""
+        offset_min = self.base_offset
+        while position < self.size:
+            try:
+                for _, header in walk(
+                    self.opened(),
+                    position,
+                    self.size,
+                    offset_min=offset_min,
+                    offset_limit=self.next_offset,
+                    check_crc=False,
+                ):
+                    yield header
+                    offset_min = header.next_offset
+            except DamageError as damage:
+                sound = self.next_sound(damage.position, offset_min)
+                if sound is not None:
+                    position, offset_min = sound
+                    continue
+            return
 
     def is_verified(self, start: int, end: int) -> bool:
         """Whether these bytes need no CRC check."""
@@ -319,6 +384,14 @@ class Segments:
         """The one behind ``segment``."""
         number = bisect_right(self._bases, segment.base_offset)
         return self.items[number] if number < len(self.items) else None
+
+    def headers_from(self, offset: int) -> Iterator[BatchHeader]:
+        """The headers of all batches that end at or behind ``offset``; damage is stepped over where that can be done."""
+        for segment in self.items:
+            if segment.next_offset <= offset or not segment.size:
+                continue
+            position = segment.locate(offset, segment.size) if offset > segment.base_offset else 0
+            yield from segment.headers_at(position)
 
     def push(self, segment: Segment) -> None:
         """A new active segment."""

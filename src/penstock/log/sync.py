@@ -17,14 +17,24 @@ class LogSyncTask:
     disk: Disk
     pinned: list[tuple[Segment, File]]
     sizes: list[int]
+    epochs_path: str | None
+    """The file of leader epochs, when it changed."""
+    epochs_changed: int
     directories: tuple[str, ...]
     names_changed: int
-    offset: int
+    point: tuple[int, int, int]
+    """Base of the active segment, next offset, size of the active segment: what is synced afterwards."""
     generation: int
 
     def run(self) -> None:
         """Block until synced, older files first; OSError when the disk refuses."""
         for _, file in self.pinned:
             file.sync()
+        if self.epochs_path is not None:
+            epochs = self.disk.open(self.epochs_path)
+            try:
+                epochs.sync()
+            finally:
+                epochs.close()
         for directory in self.directories:
             self.disk.sync_dir(directory)

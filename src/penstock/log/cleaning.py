@@ -1,0 +1,148 @@
+"""Compaction as a task of one log: made on the event loop, run off it, installed on it again.
+
+The work itself is in :mod:`penstock.log.compaction`. When ``run`` returns, the cleaned segments lie beside the old ones, whole
+and synced, as ``.swap`` files that say which offsets they replace: from then on a crash leads to the new ones, and before it to
+the old ones. ``clean-offset`` holds up to where compaction has come, when the next tombstones may go, and up to where it may have
+left gaps.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.log.compaction import CompactionPlan, CompactionResult, Replacement, SegmentFile, run
+from penstock.log.files import FilePool
+from penstock.log.index import OffsetIndex, TimeIndex
+from penstock.log.names import (
+    CLEAN_OFFSET,
+    CLEAN_OFFSET_TITLE,
+    CLEANED,
+    INDEX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    segment_stem,
+    swap_path,
+)
+from penstock.log.notes import read_note, write_note
+from penstock.log.scan import walk
+from penstock.log.segment import IndexBuilder, Segment
+from penstock.ports import Disk
+
+NO_TOMBSTONES = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class CompactionTask:
+    """One run. ``result`` is there once it ran."""
+
+    disk: Disk
+    directory: str
+    plan: CompactionPlan
+    generation: int
+    index_interval_bytes: int
+    result: CompactionResult | None = field(default=None, init=False)
+
+    def run(self) -> None:
+        """Clean; blocks for as long as it takes. OSError or CORRUPT_RECORDS leaves everything as it was."""
+        result = run(self.disk, self.plan)
+        try:
+            # Before the first gap appears: recovery takes a gap for a loss where compaction never was.
+            before = load_clean_note(self.disk, self.directory)
+            touched = max([before.touched_to, *(each.target.next_offset for each in result.replacements)])
+            self._note(before.cleaned_to, before.due_ms, touched)
+            for replacement in result.replacements:
+                self._index(replacement.target)
+            for replacement in result.replacements:
+                target = replacement.target
+                self.disk.rename(target.path, swap_path(self.directory, target.base_offset, target.next_offset))
+            self.disk.sync_dir(self.directory)
+            self._note(result.cleaned_to_offset, result.tombstones_due_ms, touched)
+        except OSError:
+            discard(self.disk, self.directory, result.replacements)
+            raise
+        self.result = result
+
+    def _note(self, cleaned_to: int, due_ms: int | None, touched_to: int) -> None:
+        numbers = (cleaned_to, NO_TOMBSTONES if due_ms is None else due_ms, touched_to)
+        write_note(self.disk, f"{self.directory}/{CLEAN_OFFSET}", CLEAN_OFFSET_TITLE, *numbers)
+
+    def _index(self, target: SegmentFile) -> None:
+        """Index a cleaned file here, where nobody waits for it."""
+        files = FilePool(self.disk, 1)
+        segment = Segment(
+            self.disk, files, self.directory, target.base_offset, size=target.size_bytes, next_offset=target.next_offset
+        )
+        segment.log_path = target.path
+        offset_path, time_path = segment.stem + INDEX + CLEANED, segment.stem + TIME_INDEX + CLEANED
+        for path in (offset_path, time_path):
+            self.disk.remove(path)
+        segment.set_indexes(OffsetIndex(self.disk, offset_path, 0), TimeIndex(self.disk, time_path, 0))
+        builder = IndexBuilder(segment, self.index_interval_bytes)
+        for position, header in walk(
+            segment.opened(),
+            0,
+            target.size_bytes,
+            offset_min=target.base_offset,
+            offset_limit=target.next_offset,
+            check_crc=False,
+        ):
+            builder.add(position, header.base_offset, header.max_timestamp)
+        if target.size_bytes:
+            builder.finish()
+        segment.offsets.flush()
+        segment.times.flush()
+        segment.release()
+
+
+def segment_file(segment: Segment) -> SegmentFile:
+    """A closed segment as compaction sees it."""
+    return SegmentFile(
+        path=segment.log_path,
+        base_offset=segment.base_offset,
+        next_offset=segment.next_offset,
+        size_bytes=segment.size,
+        max_timestamp=segment.max_timestamp if segment.size else -1,
+    )
+
+
+class CleanNote(NamedTuple):
+    """What compaction has to remember between runs."""
+
+    cleaned_to: int
+    due_ms: int | None
+    """When the next tombstones may go."""
+    touched_to: int
+    """Below this, records may be missing without being lost."""
+
+
+def load_clean_note(disk: Disk, directory: str) -> CleanNote:
+    """What the last run left."""
+    note = read_note(disk, f"{directory}/{CLEAN_OFFSET}", CLEAN_OFFSET_TITLE, 3)
+    if note is None:
+        return CleanNote(0, None, 0)
+    return CleanNote(note[0], None if note[1] == NO_TOMBSTONES else note[1], note[2])
+
+
+def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Replacement, old: list[Segment]) -> Segment:
+    """Let a cleaned segment take the place of the ``old`` ones, which are closed; a crash on the way is finished at the start."""
+    target = replacement.target
+    for segment in old:
+        segment.close()
+        for path in segment.paths():
+            if path != old[0].log_path:
+                disk.remove(path)
+    new = Segment(disk, files, directory, target.base_offset, size=target.size_bytes, next_offset=target.next_offset)
+    disk.rename(swap_path(directory, target.base_offset, target.next_offset), new.log_path)
+    for suffix in (INDEX, TIME_INDEX):
+        if disk.exists(new.stem + suffix + CLEANED):
+            disk.rename(new.stem + suffix + CLEANED, new.stem + suffix)
+    return new
+
+
+def discard(disk: Disk, directory: str, replacements: tuple[Replacement, ...]) -> None:
+    """The log has changed under the run: its work is worth nothing."""
+    for replacement in replacements:
+        target = replacement.target
+        stem = segment_stem(directory, target.base_offset)
+        for suffix in SEGMENT_SUFFIXES:
+            disk.remove(stem + suffix + CLEANED)
+        disk.remove(swap_path(directory, target.base_offset, target.next_offset))

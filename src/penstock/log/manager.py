@@ -1,0 +1,210 @@
+"""All logs of one node: opened when they are first asked for, recovered first when they need it, checkpointed together.
+
+On disk: ``topics/<topic id in hex>/<partition>/`` per log, and ``recovery.checkpoint`` (:mod:`penstock.log.checkpoint`). A log that
+nobody touches costs a line in the checkpoint and an entry in a dict.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from penstock.limits import OPEN_SEGMENTS_MAX
+from penstock.log.checkpoint import Checkpoint, LogKey, RecoveryPoint, load_checkpoint, save_checkpoint
+from penstock.log.config import LogConfig
+from penstock.log.files import FilePool
+from penstock.log.log import Log
+from penstock.log.names import DELETED
+from penstock.log.recovery import World, matches, open_log, recover
+from penstock.log.retention import RemovalTask
+from penstock.log.snapshots import drop_old_snapshots, write_snapshot
+from penstock.ports import Clock, Disk, Report
+
+CHECKPOINT: Final = "recovery.checkpoint"
+TOPICS: Final = "topics"
+PROGRESS_MS: Final = 1000
+"""A recovery that takes longer says how far it is, this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    log: Log
+    generation: int
+    path: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class CheckpointTask:
+    """A checkpoint about to be written. Made on the event loop, run off it."""
+
+    disk: Disk
+    path: str
+    points: Mapping[LogKey, RecoveryPoint]
+    snapshots: list[_Snapshot]
+    cuts: list[tuple[Log, int]]
+    done: bool = field(default=False, init=False)
+
+    def run(self) -> None:
+        """Write the snapshots of the producers, then the checkpoint that counts on them. OSError leaves the old one."""
+        for snapshot in self.snapshots:
+            write_snapshot(self.disk, snapshot.path, snapshot.data)
+            drop_old_snapshots(self.disk, snapshot.log.directory)
+        save_checkpoint(self.disk, self.path, Checkpoint(self.points, clean=False))
+        self.done = True
+
+
+class LogManager:
+    """The logs of one data folder. All calls are made on the event loop, except ``run`` of the tasks it hands out."""
+
+    def __init__(
+        self, disk: Disk, data_dir: str, clock: Clock, report: Report, *, open_segments_max: int = OPEN_SEGMENTS_MAX
+    ) -> None:
+        self._disk = disk
+        self._topics_dir = f"{data_dir}/{TOPICS}"
+        self._checkpoint_path = f"{data_dir}/{CHECKPOINT}"
+        self._clock = clock
+        self._report = report
+        self._world = World(disk, FilePool(disk, open_segments_max), clock, report)
+        self._logs: dict[LogKey, Log] = {}
+        self._points: dict[LogKey, RecoveryPoint] = {}
+        self._last_task: CheckpointTask | None = None
+
+    # Starting.
+
+    def open_all(self) -> None:
+        """Read the checkpoint, and recover every log that is not as it says; after an orderly stop there is none."""
+        try:
+            checkpoint = load_checkpoint(self._disk, self._checkpoint_path)
+        except ValueError as error:
+            self._report(f"{self._checkpoint_path}: {error}; every log is scanned from its start")
+            checkpoint = Checkpoint({}, clean=False)
+        self._points = dict(checkpoint.points)
+        if not checkpoint.clean:
+            self._recover_all()
+        elif self._points:
+            self._save_running()
+
+    def _recover_all(self) -> None:
+        due = [key for key in self._on_disk() if not matches(self._disk, self._directory(key), self._points.get(key))]
+        started_ms = said_ms = self._clock.monotonic_ms()
+        for number, key in enumerate(due):
+            interval_bytes = LogConfig().index_interval_bytes
+            self._points[key] = recover(self._world, self._directory(key), interval_bytes, self._points.get(key))
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - said_ms >= PROGRESS_MS:
+                said_ms = now_ms
+                self._report(f"recovery: {number + 1} of {len(due)} logs after {(now_ms - started_ms) / 1000:.1f} s")
+        if due:
+            self._save_running()
+
+    def _save_running(self) -> None:
+        """From here on an end without a stop is a crash."""
+        try:
+            save_checkpoint(self._disk, self._checkpoint_path, Checkpoint(self._points, clean=False))
+        except OSError as error:
+            # Reads must go on with a full disk. Each log is compared with its point when it is opened all the same.
+            self._report(f"{self._checkpoint_path}: could not be written ({error})")
+
+    def _on_disk(self) -> Iterator[LogKey]:
+        for topic in self._disk.listdir(self._topics_dir):
+            try:
+                topic_id = UUID(hex=topic)
+            except ValueError:
+                continue
+            for partition in self._disk.listdir(f"{self._topics_dir}/{topic}"):
+                if partition.isascii() and partition.isdigit():
+                    yield LogKey(topic_id, int(partition))
+
+    def _directory(self, key: LogKey) -> str:
+        return f"{self._topics_dir}/{key.topic_id.hex}/{key.partition}"
+
+    # Using.
+
+    def log(self, topic_id: UUID, partition: int, config: LogConfig) -> Log:
+        """The log of a partition, opened on first use; OSError when that fails."""
+        key = LogKey(topic_id, partition)
+        log = self._logs.get(key)
+        if log is None:
+            log = self._logs[key] = open_log(self._world, self._directory(key), config, self._points.get(key))
+        return log
+
+    def topic_ids(self) -> list[UUID]:
+        """The topics that have files, so that those of deleted topics can be found."""
+        return sorted({key.topic_id for key in self._on_disk()})
+
+    def leftovers(self) -> RemovalTask:
+        """What the removal of topics has left behind, at a start after a crash."""
+        names = [name for name in self._disk.listdir(self._topics_dir) if name.endswith(DELETED)]
+        return RemovalTask(self._disk, folders=tuple(f"{self._topics_dir}/{name}" for name in names))
+
+    def forget(self, topic_id: UUID) -> RemovalTask:
+        """A topic is gone: let go of its logs and put its folder aside. The task removes it, off the event loop."""
+        for key in [key for key in self._logs if key.topic_id == topic_id]:
+            self._logs.pop(key).close(clean=False)
+        for key in [key for key in self._points if key.topic_id == topic_id]:
+            del self._points[key]
+        folder = f"{self._topics_dir}/{topic_id.hex}"
+        if not self._disk.exists(folder):
+            return RemovalTask(self._disk)
+        self._disk.rename(folder, folder + DELETED)
+        return RemovalTask(self._disk, folders=(folder + DELETED,))
+
+    def delete(self, topic_id: UUID) -> None:
+        """:meth:`forget` a topic and remove its files at once; blocks while large files go."""
+        self.forget(topic_id).run()
+
+    # Checkpoints.
+
+    def prepare_checkpoint(self) -> CheckpointTask:
+        """What is known of every log now, to be written off the event loop. One task at a time."""
+        self._settle_last()
+        snapshots: list[_Snapshot] = []
+        cuts: list[tuple[Log, int]] = []
+        for key, log in self._logs.items():
+            snapshot = log.take_snapshot()
+            if snapshot is not None:
+                snapshots.append(_Snapshot(log, log.generation, *snapshot))
+            if log.cut_noted:
+                cuts.append((log, log.generation))
+            if log.next_offset or key in self._points:
+                self._points[key] = log.recovery_point()
+        task = CheckpointTask(self._disk, self._checkpoint_path, dict(self._points), snapshots, cuts)
+        self._last_task = task
+        return task
+
+    def _settle_last(self) -> None:
+        """Follow up the last checkpoint, if it was written."""
+        task, self._last_task = self._last_task, None
+        if task is None or not task.done:
+            return
+        for snapshot in task.snapshots:
+            if snapshot.generation != snapshot.log.generation:
+                # The log was cut under it: it speaks of records that are gone.
+                self._disk.remove(snapshot.path)
+        for log, generation in task.cuts:
+            if log.generation == generation:
+                log.forget_cut()
+
+    def close(self) -> None:
+        """Sync and close every log, and leave the mark of an orderly stop; a log that fails to close denies it."""
+        clean = True
+        self._settle_last()
+        for key, log in self._logs.items():
+            if log.failed is not None:
+                clean = False
+            try:
+                log.close(clean=True)
+            except Exception as error:  # noqa: BLE001 - the other logs must still be closed
+                clean = False
+                self._report(f"{log.directory}: could not be closed: {error}")
+            if log.next_offset or key in self._points:
+                self._points[key] = log.recovery_point()
+        try:
+            save_checkpoint(self._disk, self._checkpoint_path, Checkpoint(self._points, clean))
+        except OSError as error:
+            self._report(f"{self._checkpoint_path}: could not be written ({error})")
+            return
+        for log in self._logs.values():
+            log.forget_cut()
+        self._logs.clear()

@@ -1,0 +1,81 @@
+"""Snapshots of the producers, and the producers' state when a log is opened.
+
+On disk: ``<offset>.snapshot``, the state of everything before that offset (:mod:`penstock.log.producer_state`). The state is a
+function of the log, so a snapshot is written without a sync, checked when it is read, and replaced by a replay of the batch
+headers when it is missing or damaged. The last few are kept, because a log that is cut back needs an older one.
+
+Invariant: no snapshot has an offset above the end of the log. One that had would later vouch for other records.
+"""
+
+from typing import Final
+
+from penstock.log.checkpoint import NO_PRODUCERS, RecoveryPoint
+from penstock.log.names import SNAPSHOT, offset_of, segment_stem
+from penstock.log.producer_state import ProducerStates
+from penstock.log.segment import Segments
+from penstock.ports import Disk
+
+SNAPSHOTS_KEPT: Final = 4
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """Where the snapshot for ``offset`` is."""
+    return segment_stem(directory, offset) + SNAPSHOT
+
+
+def write_snapshot(disk: Disk, path: str, data: bytes) -> None:
+    """Write one. A crash may leave half of it, which its checksum shows."""
+    disk.write_atomic(path, data, sync=False)
+
+
+def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
+    """The offsets of the snapshots that are there, rising."""
+    return [offset for name in disk.listdir(directory) if (offset := offset_of(name, SNAPSHOT)) is not None]
+
+
+def drop_old_snapshots(disk: Disk, directory: str) -> None:
+    """Keep the newest few."""
+    for offset in snapshot_offsets(disk, directory)[:-SNAPSHOTS_KEPT]:
+        disk.remove(snapshot_path(directory, offset))
+
+
+def drop_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
+    """The log ends at ``offset``: a snapshot of anything behind it must not be found again."""
+    for found in snapshot_offsets(disk, directory):
+        if found > offset:
+            disk.remove(snapshot_path(directory, found))
+
+
+def load_producers(
+    disk: Disk, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int, now_ms: int
+) -> tuple[ProducerStates, int]:
+    """The producers at ``next_offset``, and the offset of the snapshot that still says the same (or NO_PRODUCERS).
+
+    A snapshot offset of -2 (SNAPSHOT_UNKNOWN) in the answer means that the state has changed since any snapshot.
+    """
+    states, replay_from, snapshot_offset = _start_of_replay(disk, directory, point, next_offset)
+    if replay_from is None:
+        replay_from = segments.items[0].base_offset
+    changed = False
+    for header in segments.headers_from(replay_from):
+        if header.producer_id >= 0:
+            states.update(header, header.base_offset, now_ms)
+            changed = True
+    return states, (-2 if changed else snapshot_offset)
+
+
+def _start_of_replay(
+    disk: Disk, directory: str, point: RecoveryPoint | None, next_offset: int
+) -> tuple[ProducerStates, int | None, int]:
+    """A state to start from, the first offset to replay (None: the first there is), the snapshot it is from."""
+    if point is not None and point.offset <= next_offset and point.snapshot_offset == NO_PRODUCERS:
+        return ProducerStates(), point.offset, NO_PRODUCERS
+    for offset in reversed(snapshot_offsets(disk, directory)):
+        try:
+            states = ProducerStates.decode(disk.read_bytes(snapshot_path(directory, offset)))
+        except (OSError, ValueError):
+            continue
+        if point is not None and offset == point.snapshot_offset and offset < point.offset <= next_offset:
+            return states, point.offset, offset
+        return states, offset, offset
+    return ProducerStates(), None, NO_PRODUCERS
