@@ -83,6 +83,9 @@ REQUEST_ELEMENTS_MAX = 500_000
 RESPONSE_ELEMENTS_MAX = 4_000_000
 """The same for answers that our own client reads: the metadata of a large cluster must fit."""
 
+OPEN_SEGMENTS_MAX = 400
+"""Descriptors that all logs hold together: well below the usual process limit of 1024, which connections need too."""
+
 assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_BYTES_MAX
 assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
 assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
