@@ -20,6 +20,7 @@ from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.log.log import Log
 from penstock.log.manager import LogManager
+from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.ports import Clock, Entropy, Flusher, Report
 from penstock.types import Flush, NodeId, TopicName
@@ -72,8 +73,9 @@ class Broker:
         self.groups: Final = GroupCoordinator(
             settings.groups, OffsetsTopic(self, settings.groups.offsets_topic_partitions), self, clock, entropy, report
         )
-        self.on_trash: Callable[[UUID], None] = logs.delete
-        """Gets the id of a deleted topic whose files may go; the runtime does it off the event loop."""
+        self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
+        """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
+        self._report = report
         self._flusher = flusher
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, TopicName] = {}
@@ -83,6 +85,7 @@ class Broker:
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name
+        self._clear_leftovers()
         self.topics.on_created.append(self._created)
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
@@ -171,4 +174,20 @@ class Broker:
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
-        self.on_trash(topic.topic_id)
+        self._trash(topic.topic_id)
+
+    def _clear_leftovers(self) -> None:
+        """Finish the deletions that a crash interrupted: the agreed state says which topics there are."""
+        self.on_trash(self.logs.leftovers())
+        for topic_id in self.logs.topic_ids():
+            if self.topics.get_by_id(topic_id) is None:
+                self._report(f"topic {topic_id} is deleted: removing its files")
+                self._trash(topic_id)
+
+    def _trash(self, topic_id: UUID) -> None:
+        try:
+            self.on_trash(self.logs.forget(topic_id))
+        except OSError as error:
+            self._report(
+                f"the files of deleted topic {topic_id} could not be removed ({error}); the next start tries again"
+            )

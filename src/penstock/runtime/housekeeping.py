@@ -9,11 +9,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from uuid import UUID
 
 from penstock.core.broker import Broker
+from penstock.core.partition import Partition
 from penstock.errors import PenstockError
-from penstock.log.log import Log
+from penstock.log.retention import RemovalTask
 from penstock.runtime.group_commit import GroupCommit
 
 logger = logging.getLogger("penstock.housekeeping")
@@ -82,19 +82,21 @@ class Housekeeping:
             if partition.gone:
                 continue
             try:
-                await self._look_after(partition.log)
+                await self._look_after(partition)
             except (OSError, PenstockError) as error:
                 logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    async def _look_after(self, log: Log) -> None:
-        for removal in log.retire(self._broker.clock.now_ms()):
+    async def _look_after(self, partition: Partition) -> None:
+        log, clock = partition.log, self._broker.clock
+        for removal in log.retire(clock.now_ms(), partition.high_watermark):
             await self._off_loop(removal.run)
-        task = log.compaction_task(self._broker.clock.now_ms())
+        task = log.compaction_task(clock.now_ms(), partition.high_watermark)
         if task is not None:
             await self._off_loop(task.run)
-            log.install(task)
+            if not partition.gone:
+                log.install(task)
 
     async def _checkpoint(self) -> None:
         for log in self._broker.open_logs():
@@ -102,11 +104,11 @@ class Housekeeping:
         await self._commit.drain()
         await self._off_loop(self._broker.logs.prepare_checkpoint().run)
 
-    def _trash(self, topic_id: UUID) -> None:
-        self._thread.submit(self._remove, topic_id)
+    def _trash(self, removal: RemovalTask) -> None:
+        self._thread.submit(self._remove, removal)
 
-    def _remove(self, topic_id: UUID) -> None:
+    def _remove(self, removal: RemovalTask) -> None:
         try:
-            self._broker.logs.delete(topic_id)
+            removal.run()
         except OSError as error:
-            logger.warning("the files of deleted topic %s are still there: %s", topic_id, error)
+            logger.warning("some files of a deleted topic are still there (%s); the next start removes them", error)

@@ -12,7 +12,7 @@ from penstock.core.topic_config import TopicConfig, check_configs
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.log.files import FilePool
-from penstock.log.recovery import open_log
+from penstock.log.recovery import World, open_log
 from penstock.ports import Flushable
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
@@ -98,14 +98,8 @@ class Setup:
     def __init__(self, path: Path, flush: Flush, configs: dict[str, str]) -> None:
         self.flusher = ManualFlusher()
         self.disk = FullDisk()
-        log = open_log(
-            disk=self.disk,
-            directory=str(path / "0"),
-            config=topic(configs).config.log_config(),
-            files=FilePool(self.disk, 10),
-            clock=SystemClock(),
-            report=lambda text: None,
-        )
+        world = World(self.disk, FilePool(self.disk, 10), SystemClock(), lambda _: None)
+        log = open_log(world, str(path / "0"), topic(configs).config.log_config())
         self.partition = Partition(topic(configs), 0, log, self.flusher, flush, leader_epoch=0)
         self.done: list[Reason | None] = []
 

@@ -6,6 +6,5 @@
 - `headers.py`: request and response headers, and the length-prefixed frame around a body.
 - `primitives.py`: what the generated code calls, and the limits on what a peer may announce.
 - `consumer_protocol.py`: subscription and assignment, the bytes that classic consumers exchange through the broker.
-- `group_records.py`: the records of `__consumer_offsets`.
 - `fields.py`: the small readers and writers that the two hand-written codecs share.
 """

@@ -20,53 +20,21 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
-    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
-    ADD_PARTITIONS_TO_TXN = 24
-    ADD_OFFSETS_TO_TXN = 25
-    END_TXN = 26
-    WRITE_TXN_MARKERS = 27
-    TXN_OFFSET_COMMIT = 28
-    DESCRIBE_ACLS = 29
-    CREATE_ACLS = 30
-    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
-    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
-    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
-    DESCRIBE_CLIENT_QUOTAS = 48
-    ALTER_CLIENT_QUOTAS = 49
-    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
-    ALTER_USER_SCRAM_CREDENTIALS = 51
-    DESCRIBE_QUORUM = 55
-    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
-    DESCRIBE_PRODUCERS = 61
-    DESCRIBE_TRANSACTIONS = 65
-    LIST_TRANSACTIONS = 66
-    CONSUMER_GROUP_HEARTBEAT = 68
-    CONSUMER_GROUP_DESCRIBE = 69
-    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
-    SHARE_GROUP_HEARTBEAT = 76
-    SHARE_GROUP_DESCRIBE = 77
-    SHARE_FETCH = 78
-    SHARE_ACKNOWLEDGE = 79
-    DESCRIBE_SHARE_GROUP_OFFSETS = 90
-    ALTER_SHARE_GROUP_OFFSETS = 91
-    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
@@ -83,59 +51,20 @@ API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
     (ApiKey.SYNC_GROUP, "SyncGroup", "sync_group", 0, 5, 4),
     (ApiKey.DESCRIBE_GROUPS, "DescribeGroups", "describe_groups", 0, 6, 5),
     (ApiKey.LIST_GROUPS, "ListGroups", "list_groups", 0, 5, 3),
-    (ApiKey.SASL_HANDSHAKE, "SaslHandshake", "sasl_handshake", 0, 1, None),
     (ApiKey.API_VERSIONS, "ApiVersions", "api_versions", 0, 4, 3),
     (ApiKey.CREATE_TOPICS, "CreateTopics", "create_topics", 2, 7, 5),
     (ApiKey.DELETE_TOPICS, "DeleteTopics", "delete_topics", 1, 6, 4),
     (ApiKey.DELETE_RECORDS, "DeleteRecords", "delete_records", 0, 2, 2),
     (ApiKey.INIT_PRODUCER_ID, "InitProducerId", "init_producer_id", 0, 5, 2),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4, 4),
-    (ApiKey.ADD_PARTITIONS_TO_TXN, "AddPartitionsToTxn", "add_partitions_to_txn", 0, 5, 3),
-    (ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3),
-    (ApiKey.END_TXN, "EndTxn", "end_txn", 0, 5, 3),
-    (ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1),
-    (ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3),
-    (ApiKey.DESCRIBE_ACLS, "DescribeAcls", "describe_acls", 1, 3, 2),
-    (ApiKey.CREATE_ACLS, "CreateAcls", "create_acls", 1, 3, 2),
-    (ApiKey.DELETE_ACLS, "DeleteAcls", "delete_acls", 1, 3, 2),
     (ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", "describe_configs", 1, 4, 4),
     (ApiKey.ALTER_CONFIGS, "AlterConfigs", "alter_configs", 0, 2, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", "describe_log_dirs", 1, 5, 2),
-    (ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2),
     (ApiKey.CREATE_PARTITIONS, "CreatePartitions", "create_partitions", 0, 3, 2),
     (ApiKey.DELETE_GROUPS, "DeleteGroups", "delete_groups", 0, 2, 2),
-    (ApiKey.ELECT_LEADERS, "ElectLeaders", "elect_leaders", 0, 2, 2),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1),
-    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0),
-    (ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (ApiKey.OFFSET_DELETE, "OffsetDelete", "offset_delete", 0, 0, None),
-    (ApiKey.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", "describe_client_quotas", 0, 1, 1),
-    (ApiKey.ALTER_CLIENT_QUOTAS, "AlterClientQuotas", "alter_client_quotas", 0, 1, 1),
-    (
-        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-        "DescribeUserScramCredentials",
-        "describe_user_scram_credentials",
-        0,
-        0,
-        0,
-    ),
-    (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", "alter_user_scram_credentials", 0, 0, 0),
-    (ApiKey.DESCRIBE_QUORUM, "DescribeQuorum", "describe_quorum", 0, 2, 0),
-    (ApiKey.UPDATE_FEATURES, "UpdateFeatures", "update_features", 0, 2, 0),
     (ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", "describe_cluster", 0, 2, 0),
-    (ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", "describe_producers", 0, 0, 0),
-    (ApiKey.DESCRIBE_TRANSACTIONS, "DescribeTransactions", "describe_transactions", 0, 0, 0),
-    (ApiKey.LIST_TRANSACTIONS, "ListTransactions", "list_transactions", 0, 2, 0),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),
-    (ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", "consumer_group_describe", 0, 1, 0),
-    (ApiKey.LIST_CONFIG_RESOURCES, "ListConfigResources", "list_config_resources", 0, 1, 0),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
-    (ApiKey.SHARE_GROUP_HEARTBEAT, "ShareGroupHeartbeat", "share_group_heartbeat", 1, 1, 1),
-    (ApiKey.SHARE_GROUP_DESCRIBE, "ShareGroupDescribe", "share_group_describe", 1, 1, 1),
-    (ApiKey.SHARE_FETCH, "ShareFetch", "share_fetch", 1, 2, 1),
-    (ApiKey.SHARE_ACKNOWLEDGE, "ShareAcknowledge", "share_acknowledge", 1, 2, 1),
-    (ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0),
-    (ApiKey.ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0),
-    (ApiKey.DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0),
 )
 """Key, name, module, oldest version, newest version, first flexible version (None: it has none)."""

@@ -71,7 +71,7 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tupl
         return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
     if timestamp < EARLIEST_PENDING_UPLOAD:
         raise PenstockError(Reason.INVALID_REQUEST, f"{timestamp} is neither a timestamp nor -1 to -6")
-    found = log.offset_of_largest_time(end) if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
+    found = log.latest_by_time(end) if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
     if found is None:
         return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
     return found.offset, found.timestamp, found.leader_epoch
