@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from penstock.address import Address
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import Reason
@@ -37,6 +38,8 @@ class KafkaNode:
         self.clock = ManualClock()
         data_dir.mkdir(exist_ok=True)
         self._data_dir = str(data_dir)
+        # One partition for the groups: every start opens them all.
+        settings.setdefault("groups", GroupSettings(offsets_topic_partitions=1))
         self._settings = BrokerSettings(
             node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=Flush.OS, **settings
         )

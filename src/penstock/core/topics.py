@@ -266,7 +266,7 @@ class Topics(TopicImage):
         if count <= now:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
-                f"Topic {name} has {now} partitions, and {count} is not more. Ask for more than {now}.",
+                f"Topic {name} can only grow: its number of partitions is {now}, and {count} is not more.",
             )
         if count > PARTITIONS_PER_TOPIC_MAX:
             raise PenstockError(

@@ -89,7 +89,7 @@ async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
                 "auto.create.topics.enable": "false",
                 "num.partitions": "3",
                 "default.replication.factor": "1",
-                "offsets.topic.num.partitions": "16",
+                "offsets.topic.num.partitions": "1",
                 "message.max.bytes": "1048588",
                 "log.retention.ms": "7200000",
                 "log.retention.minutes": "120",
