@@ -15,7 +15,15 @@ import msgspec
 
 from penstock import __version__
 from penstock.address import Address
-from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout, UnsupportedByBroker, check
+from penstock.client.errors import (
+    UNSUPPORTED_VERSION,
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    RequestTimeout,
+    UnsupportedByBroker,
+    check,
+)
 from penstock.types import Buffer
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_table_generated import API_TABLE
@@ -24,6 +32,8 @@ from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, decode_response_header, frame_request
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
+VERSIONS_BYTES_MAX: Final = 1 << 20
+"""The first answer is small; a web server's "HTTP" read as a size is not."""
 SEND_BUFFERS_MAX: Final = 512
 """Below the kernel's limit on the buffers of one sendmsg (IOV_MAX is 1024)."""
 RECEIVE_BYTES: Final = 1 << 20
@@ -33,6 +43,7 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 
 _APIS_BY_MODULE: Final = {f"penstock.wire.kafka.{row[2]}_generated": API[row[0]] for row in API_TABLE}
 _SIZE: Final = struct.Struct(">i")
+_CODE: Final = struct.Struct(">h")
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -71,7 +82,11 @@ class Connection:
             ) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open = True
-        self._negotiate()
+        try:
+            self._negotiate()
+        except ClientError:
+            self.close()
+            raise
 
     @property
     def is_open(self) -> bool:
@@ -156,11 +171,11 @@ class Connection:
             self.close()
             raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
 
-    def _receive_frame(self, ticket: Ticket, timeout_ms: int) -> memoryview:
+    def _receive_frame(self, ticket: Ticket, timeout_ms: int, size_max: int = RESPONSE_BYTES_MAX) -> memoryview:
         deadline = monotonic() + timeout_ms / 1000
         try:
             (size,) = _SIZE.unpack(self._receive_exactly(4, deadline))
-            if not 4 <= size <= RESPONSE_BYTES_MAX:
+            if not 4 <= size <= size_max:
                 raise ProtocolViolation(f"an answer of {size} bytes")
             return memoryview(self._receive_exactly(size, deadline))
         except TimeoutError as error:
@@ -200,7 +215,7 @@ class Connection:
         for version in (3, 0):
             ticket = self._send(request, api, version, answered=True)
             self._waiting.popleft()
-            body = self._receive_frame(ticket, self.timeout_ms)
+            body = self._receive_frame(ticket, self.timeout_ms, VERSIONS_BYTES_MAX)
             try:
                 _, position = decode_response_header(body, 0, 0)
                 answer = self._decode_versions(api, body, position, version)
@@ -213,8 +228,10 @@ class Connection:
         raise UnsupportedByBroker(f"the broker at {self.address} has no version of ApiVersions that this client knows")
 
     def _decode_versions(self, api: Api, body: memoryview, position: int, version: int) -> ApiVersionsResponse | None:
-        (code,) = struct.unpack_from(">h", body, position)
-        if code == 35 and version:
+        if len(body) < position + _CODE.size:
+            raise ProtocolViolation("the answer ends before its error code")
+        (code,) = _CODE.unpack_from(body, position)
+        if code == UNSUPPORTED_VERSION and version:
             return None
         answer = api.decode_response(body, position, version)
         assert isinstance(answer, ApiVersionsResponse)

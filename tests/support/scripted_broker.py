@@ -1,0 +1,96 @@
+"""A broker that answers as a test says: for what a real one does only when something breaks.
+
+``ScriptedBroker({ApiKey.METADATA: lambda request: MetadataResponse(...)})`` listens on a free port. A handler returns the
+response, None for no answer, or CLOSE to close the connection. ApiVersions is answered by itself.
+"""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse, ApiVersionsResponseApiKey
+from penstock.wire.kafka.apis import API, ApiKey
+from penstock.wire.kafka.headers import decode_request_header, frame
+
+
+class Fate(Enum):
+    """What a handler may say in the room of a response."""
+
+    CLOSE = "close"
+
+
+CLOSE = Fate.CLOSE
+Handler = Callable[[Any], Any]
+
+
+class ScriptedBroker:
+    """Use it in a ``with``; ``bootstrap`` is where it listens, ``requests`` what came, by API and in order."""
+
+    def __init__(self, handlers: dict[ApiKey, Handler]) -> None:
+        self.handlers = handlers
+        self.requests: list[tuple[ApiKey, Any]] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self.port}"
+        self._connections: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    def __enter__(self) -> "ScriptedBroker":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._listener.fileno() < 0:
+            return
+        # Wakes the accepting thread; closing alone would not.
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+        for connection in self._connections:
+            connection.close()
+
+    def requests_of(self, key: ApiKey) -> list[Any]:
+        """The requests of one API, in order."""
+        return [request for came, request in self.requests if came is key]
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            while head := connection.recv(4, socket.MSG_WAITALL):
+                (size,) = struct.unpack(">i", head)
+                if not self._answer(connection, connection.recv(size, socket.MSG_WAITALL)):
+                    connection.shutdown(socket.SHUT_RDWR)
+                    return
+        except OSError:
+            return
+
+    def _answer(self, connection: socket.socket, data: bytes) -> bool:
+        header, position = decode_request_header(data)
+        api = API[header.api_key]
+        if api.key is ApiKey.API_VERSIONS:
+            keys = [ApiKey.API_VERSIONS, *self.handlers]
+            spans = [ApiVersionsResponseApiKey(int(key), API[key].min_version, API[key].max_version) for key in keys]
+            response: Any = ApiVersionsResponse(api_keys=spans)
+        else:
+            request = api.decode_request(data, position, header.api_version)
+            self.requests.append((api.key, request))
+            response = self.handlers[api.key](request)
+        if response is CLOSE:
+            return False
+        if response is not None:
+            parts = api.encode_response(response, header.api_version)
+            connection.sendall(
+                b"".join(frame(header.correlation_id, api.response_header_version(header.api_version), parts))
+            )
+        return True

@@ -1,0 +1,126 @@
+"""Finding brokers, and trying again."""
+
+import socket
+
+import pytest
+
+from penstock.address import Address
+from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, RequestTimeout
+from penstock.client.cluster import parse_bootstrap
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.create_topics_generated import CreateTopicsResponse, CreateTopicsResponseTopic
+from penstock.wire.kafka.metadata_generated import MetadataResponse, MetadataResponseTopic
+from tests.support.scripted_broker import CLOSE, ScriptedBroker
+
+
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def test_a_bootstrap_list_is_read():
+    assert parse_bootstrap("a:1, b, [::1]:3,") == [Address("a", 1), Address("b", 9092), Address("::1", 3)]
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a:0", "a:b"])
+def test_a_bootstrap_list_that_cannot_be_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_bootstrap(text)
+
+
+def test_the_next_bootstrap_server_is_tried(scripted):
+    broker = scripted({})
+    with Cluster(f"127.0.0.1:{closed_port()},{broker.bootstrap}") as cluster:
+        assert list(cluster.describe(["t"]).topics) == ["t"]
+
+
+def test_no_broker_at_all_is_told_at_once_with_the_first_address():
+    first = closed_port()
+    with (
+        Cluster(f"127.0.0.1:{first},127.0.0.1:{closed_port()}") as cluster,
+        pytest.raises(CannotConnect, match=f"cannot connect to 127.0.0.1:{first}"),
+    ):
+        cluster.describe()
+
+
+def test_an_unknown_topic_is_told_at_once(scripted):
+    asked = []
+
+    def metadata(request):
+        asked.append(request)
+        return MetadataResponse(topics=[MetadataResponseTopic(error_code=3, name="u")])
+
+    with (
+        Cluster(scripted({ApiKey.METADATA: metadata}).bootstrap) as cluster,
+        pytest.raises(BrokerRefused, match="topic 'u': there is no such topic"),
+    ):
+        cluster.topic("u")
+    assert len(asked) == 1
+
+
+def test_a_topic_that_is_being_made_is_waited_for(scripted):
+    codes = [3, 5, 0]
+
+    def metadata(_):
+        return MetadataResponse(topics=[MetadataResponseTopic(error_code=codes.pop(0), name="u")])
+
+    with Cluster(scripted({ApiKey.METADATA: metadata}).bootstrap, timeout_ms=10_000) as cluster:
+        assert cluster.topic("u", auto_create=True).name == "u"
+    assert codes == []
+
+
+def test_a_lost_connection_is_opened_again(scripted):
+    fates = [CLOSE, CLOSE, MetadataResponse(cluster_id="c")]
+    with Cluster(scripted({ApiKey.METADATA: lambda _: fates.pop(0)}).bootstrap) as cluster:
+        assert cluster.describe().cluster_id == "c"
+
+
+def test_a_connection_lost_again_and_again_ends_as_a_timeout(scripted):
+    with (
+        Cluster(scripted({ApiKey.METADATA: lambda _: CLOSE}).bootstrap, timeout_ms=200) as cluster,
+        pytest.raises(RequestTimeout, match="gave up: lost the connection"),
+    ):
+        cluster.describe()
+
+
+def test_what_must_not_happen_twice_is_not_sent_twice(scripted):
+    broker = scripted({ApiKey.CREATE_TOPICS: lambda _: CLOSE})
+    with Cluster(broker.bootstrap) as cluster, pytest.raises(Exception, match="lost the connection"):
+        Admin(cluster).create_topic("new")
+    assert len(broker.requests_of(ApiKey.CREATE_TOPICS)) == 1
+
+
+def test_a_controller_that_moved_is_asked_for_again(scripted):
+    codes = [41, 0]
+    broker = scripted(
+        {
+            ApiKey.CREATE_TOPICS: lambda _: CreateTopicsResponse(
+                topics=[CreateTopicsResponseTopic(name="new", error_code=codes.pop(0))]
+            )
+        }
+    )
+    with Cluster(broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("new")
+    assert codes == []
+
+
+def test_a_broker_that_comes_back_is_found_again(scripted):
+    broker = scripted({})
+    with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
+        cluster.describe(["t"])
+        broker.__exit__()
+        again = ScriptedBroker(broker.handlers)
+        # The same port, as after a restart.
+        again._listener.close()
+        again._listener = socket.create_server(("127.0.0.1", broker.port))
+        with again:
+            assert list(cluster.describe(["t"]).topics) == ["t"]
+
+
+def test_a_partition_without_a_leader_is_told(scripted):
+    with Cluster(scripted({}, partitions=2).bootstrap) as cluster:
+        assert cluster.by_leader([("t", 0), ("t", 1)]) == {
+            cluster.leader_address("t", 0): [("t", 0), ("t", 1)],
+        }
+        with pytest.raises(BrokerRefused, match="has partitions 0 to 1"):
+            cluster.leader_address("t", 2)
