@@ -395,7 +395,9 @@ async def test_what_is_made_while_the_image_loads_is_in_it_once(store: MetadataS
     maker = await loaded(store, clock)
     late = Topics(store, clock, CountingEntropy(), NODE)
     created: list[Topic] = []
+    changed: list[Topic] = []
     late.on_created.append(created.append)
+    late.on_changed.append(changed.append)
     names = [f"t{n}" for n in range(20)]
     await asyncio.gather(
         *(maker.create(NewTopic(name, 2)) for name in names[:10]),
@@ -404,4 +406,6 @@ async def test_what_is_made_while_the_image_loads_is_in_it_once(store: MetadataS
     )
     assert list(late) == list(maker)
     assert late.partition_count == 40
+    assert all(late.partitions(topic) == [alone(NODE)] * 2 for topic in late)
+    assert changed == []
     assert len({topic.name for topic in created}) == len(created)
