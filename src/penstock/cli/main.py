@@ -32,9 +32,12 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # Python would complain once more when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.BROKEN_PIPE
+        return _reader_gone()
+    except SystemExit as error:
+        # Click takes a broken pipe for itself: it exits with 1 and swaps stdout for a wrapper.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            return _reader_gone()
+        return error.code if isinstance(error.code, int) else Exit.FAILED
     except Exception as error:
         code: int | None = code_of(error)
         if code is None:
@@ -106,6 +109,12 @@ def _flushed(code: int) -> int:
     # Here, where a broken pipe is expected, and not when Python exits.
     sys.stdout.flush()
     return code
+
+
+def _reader_gone() -> int:
+    # Python would complain once more when it flushes stdout at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return Exit.BROKEN_PIPE
 
 
 def _code_of_typer(error: Exception) -> int | None:

@@ -38,8 +38,8 @@ def mount(root: typer.Typer) -> None:
 def create(
     topics: TopicNames,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="Partitions.  [default: the broker's]")
-    ] = -1,
+        int | None, typer.Option("--partitions", "-p", min=1, help="Partitions.  [default: the broker's]")
+    ] = None,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", "-r", min=1, help="Replicas.  [default: the broker's]")
     ] = None,

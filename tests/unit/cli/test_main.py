@@ -1,0 +1,152 @@
+"""The entry point: exit codes, sentences, and what is not imported."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+from penstock.cli import main
+from penstock.cli.failures import MEANINGS, Exit
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+def closed_port():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+def test_the_version(capsys):
+    assert main.run(["--version"]) == Exit.OK
+    assert capsys.readouterr().out == f"penstock {__version__}\n"
+
+
+def test_help_names_every_noun_and_every_exit_code(capsys):
+    assert main.run(["--help"]) == Exit.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert [noun for noun in main.NOUNS if f" {noun} " not in shown] == []
+    assert [code for code in Exit if f"{code.value} {MEANINGS[code]}" not in shown] == []
+
+
+@pytest.mark.parametrize("noun", main.NOUNS)
+def test_every_noun_has_help(noun, capsys):
+    assert main.run([noun, "--help"]) == Exit.OK
+    assert f"penstock {noun}" in capsys.readouterr().out
+
+
+def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
+    assert main.run([]) == Exit.USAGE
+    shown = capsys.readouterr().err
+    assert "Usage: penstock" in shown
+    assert "error:" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["topic", "nonsense"], "No such command 'nonsense'"),
+        (["topic", "create"], "Missing argument"),
+        (["topic", "ls", "--nonsense"], "No such option: --nonsense"),
+        (["topic", "ls", "-o", "xml"], "'xml' is not one of"),
+        (["topic", "ls", "--bootstrap", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
+        (["topic", "config", "t", "--set", "novalue"], "--set 'novalue': write NAME=VALUE"),
+        (["produce", "t", "--header", "novalue"], "--header 'novalue': write NAME=VALUE"),
+        (["produce", "t", "-K", ""], "--key-separator is empty"),
+        (["group", "reset", "g"], "say exactly one of --to-earliest"),
+        (["group", "reset", "g", "--to-latest", "--to-earliest"], "say exactly one of"),
+        (["consume", "t", "--group", "g", "--partition", "0"], "goes without --partition"),
+        (["serve", "--nonsense"], "does not know '--nonsense'"),
+        (["serve", "--kafka", "nowhere"], "listeners.kafka: 'nowhere' has no port"),
+        (["config", "show", "--http", "nowhere"], "listeners.http: 'nowhere' has no port"),
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys):
+    assert main.run(arguments) == Exit.USAGE
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.startswith("error: ")
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["topic", "ls"], ["topic", "create", "t"], ["produce", "t"], ["consume", "t"], ["tail", "t"], ["group", "ls"]],
+)
+def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
+    assert main.run([*arguments, "--bootstrap", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
+    error = capsys.readouterr().err
+    assert re.fullmatch(
+        r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? start one with .*\n", error
+    )
+
+
+def test_the_bootstrap_servers_may_be_in_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", f"127.0.0.1:{closed_port()}")
+    assert main.run(["topic", "ls"]) == Exit.UNREACHABLE
+    assert os.environ["PENSTOCK_BOOTSTRAP"] in capsys.readouterr().err
+
+
+def test_what_nobody_expected_is_a_sentence_too(capsys, monkeypatch):
+    def broken(_):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(main, "_dispatch", broken)
+    assert main.run([]) == Exit.FAILED
+    assert "error: unexpected: ZeroDivisionError: division by zero" in capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        main.run([])
+
+
+def test_ctrl_c_is_quiet(capsys, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "_dispatch", interrupted)
+    assert main.run([]) == Exit.INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_goes_away_is_quiet():
+    command = f"{sys.executable} -m penstock config example; echo rc=$? >&2"
+    done = subprocess.run(
+        ["bash", "-c", f"({command}) | true"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr in ("rc=141\n", "rc=0\n"), "0 when the pipe's buffer took all before the reader went"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (
+            ["--version"],
+            ["typer", "rich", "msgspec", "asyncio", "penstock.client", "penstock.config", "penstock.server"],
+        ),
+        (["serve", "--kafka", "nowhere"], ["typer", "rich", "penstock.client", "difflib"]),
+        (["topic", "ls", "--bootstrap", "127.0.0.1:1"], ["asyncio", "rich.table", "penstock.server", "penstock.core"]),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments, unwanted):
+    script = (
+        f"import sys; from penstock.cli.main import run; run({arguments!r});"
+        f"print([name for name in {unwanted!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_documentation_has_the_table_of_exit_codes():
+    text = (DOCS / "cli.md").read_text()
+    assert [code for code in Exit if f"| {code.value} | {MEANINGS[code]} |" not in text] == []
+
+
+@pytest.mark.parametrize("noun", main.NOUNS)
+def test_the_documentation_has_every_noun(noun):
+    assert re.search(rf"^### penstock {noun}", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)

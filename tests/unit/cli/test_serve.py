@@ -1,0 +1,108 @@
+"""The arguments of the broker, and moving its data aside."""
+
+import fcntl
+from datetime import UTC, datetime
+
+import pytest
+import typer
+
+from penstock.cli import serve
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.main import build
+from penstock.cli.serve import Arguments, move_aside, parse
+from penstock.cli.serve_command import flags_given
+from penstock.config import LogFormat, load
+
+NOW = datetime(2026, 1, 31, 12, 30, 0, tzinfo=UTC)
+
+
+def test_nothing_given_is_nothing_set():
+    assert parse([]) == Arguments(None, {}, False)
+
+
+def test_values_stand_behind_a_blank_or_an_equal_sign_and_the_last_one_wins():
+    given = parse(["--kafka", "h:1", "--kafka=h:2", "--config=c.toml", "--data-dir", "a=b", "--reset-wal"])
+    assert given == Arguments("c.toml", {"listeners.kafka": "h:2", "server.data_dir": "a=b"}, True)
+
+
+def test_every_flag_of_the_interface_reaches_its_setting():
+    given = parse(
+        [
+            *("--data-dir", "d", "--kafka", "h:1", "--http", "h:2", "--tcp", "off", "--grpc", "h:4"),
+            *("--log-format", "json", "--log-level", "debug"),
+        ]
+    )
+    settings = load(None, {}, given.flags)
+    assert settings.server.data_dir == "d"
+    assert [str(settings.listeners.kafka), str(settings.listeners.http), str(settings.listeners.grpc)] == [
+        "h:1",
+        "h:2",
+        "h:4",
+    ]
+    assert settings.listeners.tcp is None
+    assert (settings.server.log_format.value, settings.server.log_level.value) == ("json", "debug")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--kafak", "h:1"], "does not know '--kafak'; did you mean --kafka?"),
+        (["now"], "does not know 'now'; see penstock serve --help"),
+        (["--kafka"], "--kafka needs a value"),
+        (["--reset-wal=yes"], "does not know '--reset-wal'"),
+    ],
+)
+def test_a_wrong_argument_is_told(arguments, says):
+    with pytest.raises(Failure) as caught:
+        parse(arguments)
+    assert says in str(caught.value)
+    assert caught.value.code is Exit.USAGE
+
+
+def test_help_and_completion_know_the_same_flags():
+    command = typer.main.get_command(build("serve")).commands["serve"]
+    shown = {parameter.opts[0] for parameter in command.params}
+    assert shown == {*serve.FLAGS, serve.CONFIG, serve.RESET}
+
+
+def test_the_flags_that_help_knows_set_the_same_settings():
+    assert flags_given(kafka="h:1", log_format=LogFormat.JSON, tcp=None) == {
+        "listeners.kafka": "h:1",
+        "server.log_format": "json",
+    }
+
+
+def test_data_is_moved_aside_and_never_deleted(tmp_path):
+    data = tmp_path / "data"
+    (data / "topics").mkdir(parents=True)
+    (data / "node.json").write_text("{}")
+    moved = move_aside(data, NOW)
+    assert moved == tmp_path / "data.reset-20260131T123000Z"
+    assert (moved / "node.json").read_text() == "{}"
+    assert not data.exists()
+
+
+def test_two_resets_in_one_second_keep_both(tmp_path):
+    for _ in range(3):
+        (tmp_path / "data").mkdir()
+        move_aside(tmp_path / "data", NOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "data.reset-20260131T123000Z",
+        "data.reset-20260131T123000Z-2",
+        "data.reset-20260131T123000Z-3",
+    ]
+
+
+def test_nothing_to_move_is_fine(tmp_path):
+    assert move_aside(tmp_path / "data", NOW) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    with (data / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Failure, match="in use by a running broker"):
+            move_aside(data, NOW)
+    assert data.exists()
