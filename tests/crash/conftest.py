@@ -20,6 +20,15 @@ SETTINGS: Mapping[str, object] = {
     "log.housekeeping_interval_ms": 100,
 }
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python drops a socket without closing it when a connection is refused, which is what a killed broker does.
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+    )
+
+
 StartBroker = Callable[..., BrokerProcess]
 
 

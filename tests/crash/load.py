@@ -208,14 +208,14 @@ class Committing:
 
 
 def committed_offset(bootstrap: str, topic: str, group: str, partition: int) -> int:
-    """What the broker says the group has committed."""
+    """What the broker says the group has committed; -1 for nothing."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, partition)], timeout=30)
     finally:
         consumer.close()
     assert found.error is None
-    return found.offset
+    return max(found.offset, -1)
 
 
 def read_all(bootstrap: str, topic: str, partition: int) -> list[int]:

@@ -51,6 +51,8 @@ def test_a_stop_does_not_wait_for_readers_that_wait(start_broker):
     consumer.poll(0.5)
     # The reader would wait for a minute; the default bound on waiting for the process is half of that.
     assert broker.stop() == 0
+    # A member that closes says good-bye, and waits for an answer.
+    broker.start()
     consumer.close()
 
 

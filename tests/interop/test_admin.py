@@ -319,7 +319,7 @@ async def test_aiokafka_administers_topics_configs_and_records(bootstrap, unique
         (answer,) = await admin.describe_configs([resource])
         assert {entry[0]: entry[1] for entry in answer.resources[0][4]}["retention.ms"] == "6000"
 
-        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
             for _ in range(5):
                 await producer.send_and_wait(name, b"v", partition=0)
         where = aiokafka.TopicPartition(name, 0)
