@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from penstock.config import Settings, load
+from penstock.runtime.loop import new_event_loop
 
 TEST_SETTINGS: Final[Mapping[str, object]] = {
     "listeners.kafka": "127.0.0.1:0",
@@ -114,7 +115,7 @@ class BrokerThread:
 
     def _run(self, settings: Settings, ready: threading.Event) -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_loop) as runner:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(settings, ready))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
             self._failure = error
@@ -153,11 +154,3 @@ class BrokerFactory:
         """Stop every broker that still runs."""
         while self._started:
             self._started.pop().stop()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

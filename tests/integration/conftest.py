@@ -1,0 +1,20 @@
+"""A broker in a process of its own for the files of this suite that ask for one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.testing.process import BrokerProcess
+
+SETTINGS = {
+    "groups.initial_rebalance_delay_ms": 0,
+    "groups.offsets_topic_partitions": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """``penstock serve`` on free ports, HTTP included."""
+    folder = tmp_path_factory.mktemp("broker")
+    with BrokerProcess(folder / "data", SETTINGS, http="127.0.0.1:0") as broker:
+        yield broker

@@ -1,0 +1,71 @@
+"""The commands and programs in the documents do what they say: marked blocks are run against a real broker.
+
+A block is marked by a comment on the line before it: ``<!-- test: run -->``, with ``needs=PROGRAM`` when it needs one
+that may be absent. ``<!-- test: prints -->`` marks what the block before it prints: each of its lines, in this order.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ADDRESS = "127.0.0.1:9092"
+
+BLOCK = re.compile(r"<!-- test: (run|prints)(?: needs=(\S+))? -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass
+class Example:
+    document: str
+    language: str
+    text: str
+    needs: str | None
+    prints: list[str]
+
+
+def examples() -> list[Example]:
+    found: list[Example] = []
+    for path in DOCUMENTS:
+        for kind, needs, language, text in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if kind == "run":
+                found.append(Example(path.relative_to(ROOT).as_posix(), language, text, needs or None, []))
+            else:
+                found[-1].prints = text.splitlines()
+    return found
+
+
+EXAMPLES = examples()
+
+
+def run(example: Example, bootstrap: str) -> str:
+    text = example.text.replace(ADDRESS, bootstrap)
+    bin_dir = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "PENSTOCK_BOOTSTRAP": bootstrap}
+    command = [sys.executable, "-c", text] if example.language == "python" else ["bash", "-euo", "pipefail", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    assert done.returncode == 0, f"{example.document}:\n{text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.document}: {e.text.strip().splitlines()[0][:40]}")
+def test_an_example_does_what_it_says(broker_process, example):
+    if example.needs and shutil.which(example.needs) is None:
+        pytest.skip(f"{example.needs} is not installed")
+    printed = run(example, broker_process.bootstrap).splitlines()
+    position = 0
+    for line in example.prints:
+        assert line in printed[position:], f"{example.document} should print {line!r}, and printed {printed}"
+        position = printed.index(line, position) + 1
+
+
+def test_the_readme_has_examples_of_each_kind():
+    readme = [example for example in EXAMPLES if example.document == "README.md"]
+    assert {example.language for example in readme} == {"sh", "python"}
+    assert sum(bool(example.prints) for example in readme) >= 3
