@@ -41,7 +41,7 @@ class Partition:
         "_awaiting_write",
         "_batch_bytes_max",
         "_compacted",
-        "_flusher",
+        "_dirty",
         "_readers",
         "_sync",
         "_timestamp_after_max_ms",
@@ -61,7 +61,7 @@ class Partition:
         self.log: Final = log
         self.leader_epoch = leader_epoch
         self.gone = False
-        self._flusher = flusher
+        self._dirty = flusher.dirty
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
@@ -102,7 +102,7 @@ class Partition:
             )
         header = read_header(batch)
         check_produced(batch, header)
-        size = header.length + LENGTH_END
+        size = len(batch)
         if size > self._batch_bytes_max:
             raise PenstockError(
                 Reason.RECORDS_TOO_LARGE,
@@ -128,7 +128,7 @@ class Partition:
                 "clock or the topic's message.timestamp.*.max.ms",
             )
         base_offset = self.log.append(batch, header, self.leader_epoch)
-        self._flusher.dirty(self.log)
+        self._dirty(self.log)
         return base_offset
 
     def _check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:

@@ -41,6 +41,7 @@ CRC_AT: Final = 17
 CRC_COVERS_FROM: Final = 21
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_END
 
+MAGIC: Final = 2
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
@@ -156,28 +157,49 @@ def set_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
-def check_produced(batch: Buffer, header: BatchHeader) -> None:
-    """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch."""
-    if header.magic != 2:
-        raise PenstockError(
+def check_produced(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch at offset 0."""
+    base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, record_count = header
+    if (
+        magic == MAGIC
+        and length + LENGTH_END == len(batch)
+        and record_count > 0
+        and last_offset_delta == record_count - 1
+        and base_offset == 0
+        and attributes & COMPRESSION_MASK <= Compression.ZSTD
+        and not attributes & CONTROL_BIT
+        and crc32c(memoryview(batch)[CRC_COVERS_FROM:]) == crc
+    ):
+        return
+    raise _refusal(len(batch), header)
+
+
+def _refusal(size: int, header: BatchHeader) -> PenstockError:
+    """What is wrong with a batch that :func:`check_produced` does not take."""
+    if header.magic != MAGIC:
+        return PenstockError(
             Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             f"record format {header.magic} is not accepted; use a client that sends format 2 (Kafka 0.11 or newer)",
         )
-    if header.length + LENGTH_END != len(batch):
-        raise PenstockError(
+    if header.length + LENGTH_END != size:
+        return PenstockError(
             Reason.CORRUPT_RECORDS,
-            f"the batch says {header.length + LENGTH_END} bytes and {len(batch)} came; send one batch",
+            f"the batch says {header.length + LENGTH_END} bytes and {size} came; send one batch",
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        raise PenstockError(
+        return PenstockError(
             Reason.INVALID_RECORD,
             f"a batch of {header.record_count} records cannot end at delta {header.last_offset_delta}",
         )
-    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
-        raise PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
-    if header.attributes & CONTROL_BIT:
-        raise PenstockError(Reason.INVALID_RECORD, "control batches are written by the broker alone")
-    if not crc_matches(batch):
-        raise PenstockError(
-            Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again"
+    if header.base_offset != 0:
+        return PenstockError(
+            Reason.INVALID_RECORD,
+            f"a produced batch starts at offset 0, not {header.base_offset}; the leader places it",
         )
+    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
+        return PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
+    if header.attributes & CONTROL_BIT:
+        return PenstockError(Reason.INVALID_RECORD, "control batches are written by the broker alone")
+    return PenstockError(
+        Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again"
+    )

@@ -12,6 +12,7 @@ from penstock.records.batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
+    MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Compression,
@@ -22,7 +23,6 @@ from penstock.records.records import Record
 from penstock.types import NO_EPOCH, NO_PRODUCER_ID, Buffer
 
 NO_SEQUENCE: Final = -1
-_MAGIC: Final = 2
 
 
 def encode_varint(number: int) -> bytes:
@@ -106,7 +106,7 @@ class BatchBuilder:
             base_offset=0,
             length=0,
             leader_epoch=NO_EPOCH,
-            magic=_MAGIC,
+            magic=MAGIC,
             crc=0,
             attributes=(TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
             last_offset_delta=self.count - 1,

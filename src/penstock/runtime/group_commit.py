@@ -24,10 +24,8 @@ class GroupCommit:
         self._running: set[Flushable] = set()
         self._waiting: set[Flushable] = set()
         self._idle: list[asyncio.Future[None]] = []
-
-    def dirty(self, target: Flushable) -> None:
-        """``target`` has appended bytes."""
-        self.turn.write(target)
+        # Called on every append: no step in between.
+        self.dirty = self.turn.write
 
     def _written(self, target: Flushable) -> None:
         if self._sync:

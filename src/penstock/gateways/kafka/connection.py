@@ -111,7 +111,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 found = frames.next_frame()
                 if found is None:
                     break
-                self._request(frames.buffer, found[0], found[1])
+                self._request(frames, found[0], found[1])
         except ProtocolViolation as violation:
             self._abandon(str(violation))
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
@@ -119,11 +119,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         frames.settle()
         self._update_reading()
 
-    def _request(self, buffer: bytearray, start: int, end: int) -> None:
-        api_key, version, correlation_id = _HEAD.unpack_from(buffer, start)
-        if api_key == _PRODUCE and self._lane.take(buffer, start, end, version, correlation_id):
+    def _request(self, frames: FrameReader, start: int, end: int) -> None:
+        api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
+        if api_key == _PRODUCE and self._lane.take(frames, start, end, version, correlation_id):
             return
-        view = memoryview(buffer)[start:end]
+        view = frames.view[start:end]
         served = self.gateway.served.get(api_key)
         if served is None:
             raise ProtocolViolation(f"API key {api_key} is not served here")

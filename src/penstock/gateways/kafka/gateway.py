@@ -79,6 +79,8 @@ class KafkaGateway:
             for key, served in sorted(self.served.items())
         ]
         self._advertised_address = advertised
+        self.swept_ms = broker.clock.monotonic_ms()
+        """When the connections were last looked after: a clock for deadlines that need no better than that."""
         self._connections: set[KafkaConnection] = set()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -136,7 +138,7 @@ class KafkaGateway:
         return len(self._connections)
 
     def _look_after(self) -> None:
-        now_ms = self.broker.clock.monotonic_ms()
+        now_ms = self.swept_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._connections):
             connection.look_after(now_ms)
         self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)

@@ -17,7 +17,8 @@ from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers.k00_produce import ProducedTopics, place_of, refuse_all, start_produce
-from penstock.types import NO_TIMESTAMP
+from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
+from penstock.types import NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.headers import frame
 from penstock.wire.kafka.produce_generated import (
     ENCODE_RESPONSE,
@@ -37,8 +38,6 @@ _HEAD_BYTES: Final = 8
 """API key, version, correlation id."""
 _INDEX: Final = Struct(">i")
 _INDEX_AND_LENGTH: Final = Struct(">ii")
-_FRAME_V0: Final = Struct(">ii")
-_FRAME_V1: Final = Struct(">iib")
 _PLACE: Final = Struct(">qqq")
 """Base offset, log-append time, log start offset."""
 _TAGS: Final = b"\0\0\0"
@@ -50,6 +49,7 @@ class Shape:
 
     __slots__ = (
         "acks",
+        "is_flexible",
         "partitions",
         "prefix",
         "size",
@@ -66,34 +66,41 @@ class Shape:
         self.size = len(prefix)
         self.version = version
         self.acks = request.acks
-        self.timeout_ms = request.timeout_ms
+        self.timeout_ms = max(request.timeout_ms, 0)
         self.topic_name = topic.name
         self.topic_id = topic.topic_id
         self.topics_version = topics_version
+        self.is_flexible = version >= FLEXIBLE_FROM
         self.partitions: dict[int, Place] = {}
 
 
 class Place:
-    """A partition, and the bytes around the three numbers that its answer consists of."""
+    """A partition as a connection produces to it: what the requests have in common, and the answer ready to be filled in."""
 
-    __slots__ = ("after", "before", "flexible", "partition", "size")
+    __slots__ = ("_after", "_before", "_pack", "_size", "partition", "shape")
 
     def __init__(self, partition: Partition, shape: Shape) -> None:
         self.partition = partition
-        self.flexible = shape.version >= FLEXIBLE_FROM
+        self.shape = shape
         body = _response(shape, partition.index, _PLACEHOLDER)
         at = body.index(_PLACE.pack(*_PLACEHOLDER))
-        self.before = body[:at]
-        self.after = body[at + _PLACE.size :]
-        self.size = len(body) + (5 if self.flexible else 4)
+        # A flexible answer's header ends with its (no) tagged fields.
+        self._before = (b"\0" if shape.is_flexible else b"") + body[:at]
+        self._after = body[at + _PLACE.size :]
+        layout = Struct(f">ii{len(self._before)}sqqq{len(self._after)}s")
+        self._pack = layout.pack
+        self._size = layout.size - LENGTH_BYTES
 
-    def frame(self, correlation_id: int, base_offset: int, append_time: int) -> bytes:
+    def frame(self, correlation_id: int, base_offset: int) -> bytes:
         """The whole answer."""
-        head = (
-            _FRAME_V1.pack(self.size, correlation_id, 0) if self.flexible else _FRAME_V0.pack(self.size, correlation_id)
-        )
-        return b"".join(
-            (head, self.before, _PLACE.pack(base_offset, append_time, self.partition.log.start_offset), self.after)
+        return self._pack(
+            self._size,
+            correlation_id,
+            self._before,
+            base_offset,
+            NO_TIMESTAMP,
+            self.partition.log.start_offset,
+            self._after,
         )
 
 
@@ -116,43 +123,34 @@ def _response(shape: Shape, index: int, place: tuple[int, int, int], error: int 
 class LaneAnswer(Answer):
     """The answer to a produce of one batch; called when it is written or committed, or never will be."""
 
-    __slots__ = ("append_time", "base_offset", "correlation_id", "place", "shape")
+    __slots__ = ("base_offset", "correlation_id", "place")
 
     def __init__(
-        self,
-        connection: "KafkaConnection",
-        correlation_id: int,
-        base_offset: int,
-        append_time: int,
-        place: Place,
-        shape: Shape,
-        due_ms: int,
+        self, connection: "KafkaConnection", correlation_id: int, base_offset: int, place: Place, due_ms: int
     ) -> None:
+        # Not the base class's own: this is made for every request.
         self.connection = connection
         self.parts = None
         self.due_ms = due_ms
         self.correlation_id = correlation_id
         self.base_offset = base_offset
-        self.append_time = append_time
         self.place = place
-        self.shape = shape
 
     def __call__(self, reason: Reason | None) -> None:
         """What the answer waited for has happened, or failed."""
         if self.parts is not None:
             return
         if reason is None:
-            self.parts = [self.place.frame(self.correlation_id, self.base_offset, self.append_time)]
+            self.parts = [self.place.frame(self.correlation_id, self.base_offset)]
             self.connection.ready()
         else:
             self.refuse(PenstockError(reason))
 
     def refuse(self, error: PenstockError) -> None:
         """Answer with an error."""
-        body = _response(
-            self.shape, self.place.partition.index, (-1, NO_TIMESTAMP, -1), CODES[error.reason], error.text
-        )
-        self.complete(frame(self.correlation_id, 1 if self.place.flexible else 0, [body]))
+        place = self.place
+        body = _response(place.shape, place.partition.index, (-1, NO_TIMESTAMP, -1), CODES[error.reason], error.text)
+        self.complete(frame(self.correlation_id, 1 if place.shape.is_flexible else 0, [body]))
 
     def time_out(self) -> None:
         """The client's own time is up: the records may still become committed, as with every broker."""
@@ -168,61 +166,51 @@ class ProduceLane:
         self._connection = connection
         self._shape: Shape | None = None
 
-    def take(self, buffer: bytearray, start: int, end: int, version: int, correlation_id: int) -> bool:
+    def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Handle the request if it has the known shape; False leaves it untouched for the general way."""
         shape = self._shape
-        if shape is None or version != shape.version:
+        connection = self._connection
+        if shape is None or version != shape.version or shape.topics_version != connection.broker.topics_version:
             return False
+        buffer = frames.buffer
         at = start + _HEAD_BYTES
         stop = at + shape.size
-        if buffer[at:stop] != shape.prefix or shape.topics_version != self._connection.broker.topics_version:
+        if buffer[at:stop] != shape.prefix or stop + 8 > end:
             return False
-        if version >= FLEXIBLE_FROM:
-            if stop + 8 > end:
-                return False
+        if shape.is_flexible:
             (index,) = _INDEX.unpack_from(buffer, stop)
             length, records = _compact_length(buffer, stop + 4)
-            if records + length + 3 != end or buffer[end - 3 : end] != _TAGS:
+            if records + length + len(_TAGS) != end or buffer[end - len(_TAGS) : end] != _TAGS:
                 return False
         else:
-            if stop + 8 > end:
-                return False
             index, length = _INDEX_AND_LENGTH.unpack_from(buffer, stop)
             records = stop + 8
             if records + length != end:
                 return False
         place = shape.partitions.get(index)
-        if place is None or place.partition.wants_recompression:
+        if place is None:
             return False
-        self._append(memoryview(buffer)[records : records + length], correlation_id, place, shape)
+        self._append(frames.view[records : records + length], correlation_id, place)
         return True
 
-    def _append(self, batch: memoryview, correlation_id: int, place: Place, shape: Shape) -> None:
+    def _append(self, batch: memoryview, correlation_id: int, place: Place) -> None:
         connection = self._connection
-        clock = connection.broker.clock
         partition = place.partition
-        acks = shape.acks
-        now_ms = clock.now_ms()
+        acks = place.shape.acks
         try:
-            if acks == -1 and partition.topic.config.min_insync_replicas > 1:
-                raise PenstockError(
-                    Reason.NOT_ENOUGH_REPLICAS, "the topic's min.insync.replicas is over the one replica there is"
-                )
-            base_offset = partition.append(batch, now_ms)
+            base_offset = partition.append(batch, connection.broker.clock.now_ms())
         except PenstockError as error:
             if acks == 0:
                 connection.refuse_produce(error)
-                return
-            answer = LaneAnswer(connection, correlation_id, -1, -1, place, shape, 0)
-            connection.queue(answer)
-            answer.refuse(error)
+            else:
+                refusal = LaneAnswer(connection, correlation_id, NO_OFFSET, place, 0)
+                connection.queue(refusal)
+                refusal.refuse(error)
             return
         if acks == 0:
             return
-        append_time = now_ms if partition.stamps else NO_TIMESTAMP
-        answer = LaneAnswer(
-            connection, correlation_id, base_offset, append_time, place, shape, clock.monotonic_ms() + shape.timeout_ms
-        )
+        due_ms = connection.gateway.swept_ms + place.shape.timeout_ms
+        answer = LaneAnswer(connection, correlation_id, base_offset, place, due_ms)
         connection.queue(answer)
         if acks == 1:
             partition.when_written(partition.log.next_offset, answer)
@@ -247,7 +235,7 @@ class ProduceLane:
             done = refused
         else:
             answer = connection.reserve()
-            answer.due_ms = context.monotonic_ms + max(request.timeout_ms, 0)
+            answer.due_ms = context.monotonic_ms + request.timeout_ms
             answer.late = lambda: answered(refuse_all(request, PenstockError(Reason.REQUEST_TIMED_OUT)))
 
             def answered(response: ProduceResponse) -> None:
@@ -279,7 +267,7 @@ class ProduceLane:
             return
         topic = request.topic_data[0]
         known = place_of(context.broker, topic, topic.partition_data[0].index)
-        if known is None or known.topic.internal:
+        if known is None or not _is_plain(known, request.acks):
             return
         end = _index_position(request, version, position)
         prefix = bytes(view[_HEAD_BYTES:end])
@@ -292,6 +280,16 @@ class ProduceLane:
         ):
             shape = self._shape = Shape(prefix, version, request, context.broker.topics_version)
         shape.partitions[known.index] = Place(known, shape)
+
+
+def _is_plain(partition: Partition, acks: int) -> bool:
+    """Whether a produce to it needs nothing that only the general way does."""
+    return not (
+        partition.topic.internal
+        or partition.wants_recompression
+        or partition.stamps
+        or (acks == -1 and partition.topic.config.min_insync_replicas > 1)
+    )
 
 
 def _index_position(request: ProduceRequest, version: int, position: int) -> int:

@@ -47,19 +47,19 @@ class BufferPool:
 class FrameReader:
     """Hands out frames as (buffer, start, end). A frame is good until the next call of :meth:`settle`."""
 
-    __slots__ = ("_frame_bytes_max", "_pool", "_view", "buffer", "end", "start")
+    __slots__ = ("_frame_bytes_max", "_pool", "buffer", "end", "start", "view")
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
         self._pool = pool
         self._frame_bytes_max = frame_bytes_max
         self.buffer = pool.scratch
-        self._view = pool.scratch_view
+        self.view = pool.scratch_view
         self.start = 0
         self.end = 0
 
     def writable(self) -> memoryview:
         """Where the socket's next bytes go; never empty."""
-        return self._view if self.end == 0 else self._view[self.end :]
+        return self.view if self.end == 0 else self.view[self.end :]
 
     def received(self, count: int) -> None:
         """``count`` bytes were put into :meth:`writable`."""
@@ -107,7 +107,7 @@ class FrameReader:
         capacity = max(min(wanted, unread * RECEIVE_GROWTH), unread + RECEIVE_BUFFER_BYTES_INITIAL // 2)
         target = self._pool.take(capacity)
         view = memoryview(target)
-        view[:unread] = self._view[self.start : self.end]
+        view[:unread] = self.view[self.start : self.end]
         if self.buffer is not self._pool.scratch:
             self._pool.give(self.buffer)
         self._use(target, view)
@@ -116,7 +116,7 @@ class FrameReader:
 
     def _use(self, buffer: bytearray, view: memoryview) -> None:
         self.buffer = buffer
-        self._view = view
+        self.view = view
 
     def close(self) -> None:
         """The connection is gone."""
