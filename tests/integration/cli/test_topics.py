@@ -1,0 +1,49 @@
+"""penstock topic."""
+
+
+def test_the_life_of_a_topic(penstock):
+    assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "created topic life\n"
+    again = penstock("topic", "create", "life", code=1)
+    assert again.err.startswith("error: topic 'life': ")
+    assert "TOPIC_ALREADY_EXISTS" in again.err
+    penstock("topic", "create", "life", "--if-not-exists")
+    (row,) = [row for row in penstock("topic", "ls", "-o", "ndjson").lines if row["topic"] == "life"]
+    assert (row["partitions"], row["replicas"], row["internal"]) == (3, 1, False)
+    (described,) = penstock("topic", "describe", "life", "-o", "json").json
+    assert described["configs"] == {"retention.ms": "1000000"}
+    assert [part["partition"] for part in described["partition_list"]] == [0, 1, 2]
+    penstock(
+        "topic", "config", "life", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--partitions", "4"
+    )
+    configs = penstock("topic", "config", "life", "-o", "json").json
+    assert [(row["name"], row["value"], row["source"]) for row in configs] == [("cleanup.policy", "compact", "topic")]
+    everything = penstock("topic", "config", "life", "--all", "-o", "json").json
+    assert {"retention.ms", "segment.bytes", "min.insync.replicas"} <= {row["name"] for row in everything}
+    assert "partitions 4" in penstock("topic", "describe", "life").out
+    assert penstock("topic", "rm", "life").err == "removed topic life\n"
+    penstock("topic", "rm", "life", code=3)
+    penstock("topic", "rm", "life", "--if-exists")
+    penstock("topic", "describe", "life", code=3)
+
+
+def test_a_dry_run_makes_nothing(penstock):
+    penstock("topic", "create", "dry", "--dry-run")
+    penstock("topic", "describe", "dry", code=3)
+
+
+def test_a_refused_config_is_a_sentence(penstock, topic):
+    refused = penstock("topic", "config", topic, "--set", "retention.ms=soon", code=1)
+    assert "retention.ms" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_the_long_list_counts_records_and_bytes(penstock, topic):
+    penstock("produce", topic, stdin="a\nb\nc\n")
+    (row,) = [row for row in penstock("topic", "ls", "--long", "-o", "ndjson").lines if row["topic"] == topic]
+    assert row["records"] == 3
+    assert row["bytes"] > 100
+
+
+def test_the_brokers_own_topics_are_shown_when_asked_for(penstock):
+    assert "__consumer_offsets" not in penstock("topic", "ls").out
+    assert "__consumer_offsets" in penstock("topic", "ls", "--internal").out
