@@ -168,7 +168,10 @@ def _comparison(
 ) -> str:
     """A line for each row and metric: every system's number, and how many times Kafka's that is."""
     systems = [name for name in report.systems if any(key[0] == name and key[1] == flush for key in best)]
-    row_ids = list(dict.fromkeys(result.row.id for result in report.results if result.flush == flush))
+    order = list(_BY_NAME)
+    row_ids = sorted(
+        {key[2] for key in best if key[1] == flush}, key=lambda name: (order.index(name.partition("/")[0]), name)
+    )
     heads = ["row", "what"]
     for name in systems:
         heads.append(report.systems[name])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from penstock.bench import frames
@@ -22,6 +24,8 @@ _PAUSE_S_MAX = 1.0
 _TOPICS_PER_REQUEST_MAX = 20
 _NONE = 0
 _TOPIC_ALREADY_EXISTS = 36
+# Unknown topic or partition, leader not available, not leader or follower.
+_NOT_LED_YET = (3, 5, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,37 +157,51 @@ class Admin:
                 answer.i16()
 
     def topic(self, name: str, partitions: int) -> Topic:
-        """Create a topic and wait until each partition has a leader."""
+        """Create a topic and wait until each partition has a leader that serves it."""
         self.create_topics([(name, partitions)])
         self.wait_for_topics({name: partitions})
         brokers, leaders = self._describe([name])
-        return Topic(name, tuple(brokers[leaders[name][partition]] for partition in range(partitions)))
+        topic = Topic(name, tuple(brokers[leaders[name][partition]] for partition in range(partitions)))
+        # The metadata may name a leader a moment before that broker has taken it in.
+        _wait_until(lambda: self.end_offsets(topic) is not None, f"topic {name} is not served", _READY_S_MAX)
+        return topic
 
     def wait_for_topics(self, wanted: dict[str, int], seconds_max: float = _READY_S_MAX) -> None:
         """Wait until every partition of the topics has a leader that is known."""
-        deadline = time.monotonic() + seconds_max
-        pause_s = 0.01
-        while True:
+
+        def all_led() -> bool:
             brokers, leaders = self._describe(list(wanted))
-            if all(
+            return all(
                 sum(leader in brokers for leader in leaders.get(name, {}).values()) == partitions
                 for name, partitions in wanted.items()
-            ):
-                return
-            if time.monotonic() > deadline:
-                raise BenchError(f"topics have no leader after {seconds_max:.0f} s: see the broker's log")
-            # Answering for thousands of partitions costs a broker something: ask seldom while it is at work.
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, _PAUSE_S_MAX)
+            )
 
-    def end_offsets(self, topic: Topic) -> list[int]:
-        """The offset after the last record, by partition; the bootstrap broker must lead them all."""
-        answer = self._ask(frames.list_offsets_request(3, topic.name, topic.partitions))
+        _wait_until(all_led, "topics have no leader", seconds_max)
+
+    def end_offsets(self, topic: Topic) -> list[int] | None:
+        """The offset after the last record, by partition; None while a leader does not know yet that it leads."""
         ends = [0] * topic.partitions
+        for leader in set(topic.leaders):
+            led = [partition for partition, address in enumerate(topic.leaders) if address == leader]
+            with ExitStack() as stack:
+                admin = self if leader == self.bootstrap else stack.enter_context(Admin(leader))
+                found = admin.ends_of(topic.name, led)
+            if found is None:
+                return None
+            for partition, offset in found.items():
+                ends[partition] = offset
+        return ends
+
+    def ends_of(self, name: str, partitions: list[int]) -> dict[int, int] | None:
+        """The same for partitions that this broker leads."""
+        answer = self._ask(frames.list_offsets_request(3, name, partitions))
+        ends: dict[int, int] = {}
         for _ in range(answer.i32()):
             answer.text()
             for _ in range(answer.i32()):
                 partition, code, _timestamp, offset = answer.i32(), answer.i16(), answer.i64(), answer.i64()
+                if code in _NOT_LED_YET:
+                    return None
                 if code:
                     raise BenchError(f"the broker answered ListOffsets with error code {code}")
                 ends[partition] = offset
@@ -212,3 +230,14 @@ class Admin:
             if not code and name:
                 leaders[name] = found
         return brokers, leaders
+
+
+def _wait_until(holds: Callable[[], bool], failure: str, seconds_max: float) -> None:
+    deadline = time.monotonic() + seconds_max
+    pause_s = 0.01
+    while not holds():
+        if time.monotonic() > deadline:
+            raise BenchError(f"{failure} after {seconds_max:.0f} s: see the broker's log")
+        # Answering for thousands of partitions costs a broker something: ask seldom while it is at work.
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, _PAUSE_S_MAX)

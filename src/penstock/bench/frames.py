@@ -221,10 +221,10 @@ def api_versions_request(correlation_id: int) -> bytes:
     return request(Api.API_VERSIONS, 0, correlation_id, b"")
 
 
-def list_offsets_request(correlation_id: int, topic: str, partitions: int) -> bytes:
-    """ListOffsets 1 for the end of every partition of a topic."""
-    body = struct.pack(">ii", -1, 1) + string(topic) + _I32.pack(partitions)
-    body += b"".join(struct.pack(">iq", partition, -1) for partition in range(partitions))
+def list_offsets_request(correlation_id: int, topic: str, partitions: list[int]) -> bytes:
+    """ListOffsets 1 for the end of some partitions of a topic."""
+    body = struct.pack(">ii", -1, 1) + string(topic) + _I32.pack(len(partitions))
+    body += b"".join(struct.pack(">iq", partition, -1) for partition in partitions)
     return request(Api.LIST_OFFSETS, 1, correlation_id, body)
 
 

@@ -140,6 +140,6 @@ def test_the_other_requests_are_whole():
     assert body.topic_names == ("a", "b")
     _, body = parse_request(frames.metadata_request(1, ["a"]), Api.METADATA, 4)
     assert body.allow_auto_topic_creation is False
-    _, body = parse_request(frames.list_offsets_request(1, "a", 2), Api.LIST_OFFSETS, 1)
+    _, body = parse_request(frames.list_offsets_request(1, "a", [0, 1]), Api.LIST_OFFSETS, 1)
     assert [partition.partition_index for partition in body.topics[0].partitions] == [0, 1]
     parse_request(frames.api_versions_request(1), Api.API_VERSIONS, 0)
