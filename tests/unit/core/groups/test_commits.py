@@ -272,6 +272,14 @@ class TestExpiry:
         assert world.groups.list_groups() == []
         assert set(world.log.compacted(world.log.partition_for(GROUP)).values()) == {None}
 
+    def test_a_group_that_never_committed_is_forgotten_soon_after_its_last_member_left(self, world):
+        (only,) = world.stable(1)
+        world.leave(only.member_id)
+        world.advance(world.settings.expiry_check_interval_ms)
+        assert world.groups.list_groups() == []
+        world.restart()
+        assert world.groups.list_groups() == []
+
     def test_members_keep_the_offsets_of_their_topics_alive_however_old_they_are(self, world):
         (only,) = world.stable(1, session_timeout_ms=1_800_000)
         world.commit(1, member=only)

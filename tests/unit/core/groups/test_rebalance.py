@@ -263,6 +263,32 @@ class TestSyncing:
         world.log.settle()
         assert world.state() is GroupState.PREPARING_REBALANCE
 
+    def test_an_assignment_stored_too_late_is_not_given_to_the_next_generation(self, world):
+        joined = world.join().answer
+        world.log.hold = True
+        world.sync(joined, {joined.member_id: b"old"})
+        world.join()
+        again = world.join(joined.member_id).answer
+        assert again.generation == joined.generation + 1
+        box = world.sync(again, {joined.member_id: b"new"})
+        world.log.settle()
+        assert box.answer.assignment == b"new"
+
+    def test_a_member_that_waited_for_its_assignment_longer_than_its_session_is_watched_again(self, world):
+        first = world.join().answer
+        second = world.join()
+        first = world.join(first.member_id).answer
+        waiting = world.sync(second.answer)
+        for _ in range(3):
+            world.advance(6_000)
+            assert world.heartbeat(first) is None
+        world.sync(first)
+        assert waiting.answer.reason is None
+        for _ in range(2):
+            world.advance(5_000)
+            world.heartbeat(first)
+        assert world.heartbeat(second.answer) is Reason.UNKNOWN_MEMBER_ID
+
     def test_a_sync_that_is_sent_again_answers_the_first_one_too(self, world):
         first = world.join().answer
         second = world.join()
@@ -454,6 +480,13 @@ class TestLeaving:
         world.leave(first.member_id)
         assert box.answer.reason is Reason.UNKNOWN_MEMBER_ID
 
+    def test_a_group_left_before_its_first_assignment_stays_empty(self, world):
+        joined = world.join().answer
+        world.leave(joined.member_id)
+        world.advance(200_000)
+        assert world.state() is GroupState.EMPTY
+        assert world.join().answer.generation == joined.generation + 2
+
     def test_leaving_an_unknown_group_is_leaving_as_an_unknown_member(self, world):
         assert world.leave("m", group=GroupId("nobody")) == [Reason.UNKNOWN_MEMBER_ID]
         with pytest.raises(PenstockError) as refused:
@@ -548,9 +581,8 @@ class TestStaticMembers:
         assert world.state() is GroupState.PREPARING_REBALANCE
 
     def test_a_restart_that_would_change_the_chosen_protocol_makes_the_group_rebalance(self, world):
-        both = protocols("range", "sticky")
-        self.two_static(world, protocols=both)
-        assert world.join(instance_id="b", protocols=protocols("sticky")).waits
+        self.two_static(world, protocols=protocols("range", "sticky"))
+        assert world.join(instance_id="a", protocols=protocols("sticky", "range")).waits
         assert world.state() is GroupState.PREPARING_REBALANCE
 
     def test_the_new_id_is_stored_before_it_is_told(self, world):
@@ -563,6 +595,14 @@ class TestStaticMembers:
         world.restart()
         assert world.heartbeat(back.answer, instance_id="b") is None
         assert world.heartbeat(second, instance_id="b") is Reason.FENCED_INSTANCE_ID
+
+    def test_a_member_that_comes_back_twice_is_told_its_last_id(self, world):
+        self.two_static(world)
+        world.log.hold = True
+        once, twice = world.join(instance_id="b"), world.join(instance_id="b")
+        assert once.answer.reason is Reason.FENCED_INSTANCE_ID
+        world.log.settle()
+        assert world.heartbeat(twice.answer, instance_id="b") is None
 
     def test_when_the_new_id_cannot_be_stored_the_old_one_stays(self, world):
         _, second = self.two_static(world)
