@@ -104,7 +104,7 @@ class Server:
     async def _listen(self, broker: Broker, commit: GroupCommit) -> None:
         listeners = self.settings.listeners
         if listeners.kafka is not None:
-            kafka = KafkaGateway(broker, commit.turn, _kafka_limits(self.settings), listeners.advertised_kafka)
+            kafka = KafkaGateway(broker, commit.turn, _kafka_limits(self.settings))
             self.addresses["kafka"] = await _bind("kafka", listeners.kafka, kafka.start)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
         if listeners.http is not None:
@@ -143,6 +143,7 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
         node_id=NodeId(settings.server.node_id),
         cluster_id=cluster_id,
         data_dir=data_dir,
+        advertised=settings.listeners.advertised_kafka,
         flush=settings.log.flush,
         auto_create_topics=settings.topics.auto_create,
         topic_defaults=TopicDefaults(

@@ -65,8 +65,7 @@ class KafkaNode:
         await self.broker.start()
         self._stack.push_async_callback(commit.drain)
         self._stack.callback(self.broker.close)
-        self.broker.advertised = Address("127.0.0.1", 9092)
-        self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits(), None)
+        self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits())
         return self
 
     async def __aexit__(self, *_raised: object) -> None:
@@ -85,6 +84,7 @@ class KafkaNode:
             principal="User:ANONYMOUS",
             now_ms=self.clock.now_ms(),
             monotonic_ms=self.clock.monotonic_ms(),
+            local=Address("127.0.0.1", 9092),
         )
         handle: Callable[[Any, Any], Any] = HANDLERS[key]
         answer = handle(read, context)

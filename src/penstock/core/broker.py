@@ -12,10 +12,10 @@ from uuid import UUID
 from penstock.address import Address
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.groups.storage import OFFSETS_TOPIC
 from penstock.core.offsets_topic import OffsetsTopic
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
+from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.log.log import Log
@@ -39,6 +39,8 @@ class BrokerSettings:
     node_id: NodeId
     cluster_id: str = ""
     data_dir: str = ""
+    advertised: Address | None = None
+    """What clients are told to connect to; without it, where each of them did."""
     flush: Flush = Flush.SYNC
     auto_create_topics: bool = True
     topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
@@ -65,7 +67,7 @@ class Broker:
         self.logs: Final = logs
         self.node_id: Final = settings.node_id
         self.cluster_id: Final = settings.cluster_id
-        self.advertised = Address("127.0.0.1", 0)
+        self.advertised: Final = settings.advertised
         self.topics: Final = Topics(store, clock, entropy, settings.node_id, settings.topic_defaults)
         self.topics_version = 0
         """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
@@ -177,9 +179,20 @@ class Broker:
         self._trash(topic.topic_id)
 
     def _clear_leftovers(self) -> None:
-        """Finish the deletions that a crash interrupted: the agreed state says which topics there are."""
+        """Finish the deletions that a crash interrupted: the agreed state says which topics there are.
+
+        A node that was ever started has its offsets topic. Without it the agreed state is lost, and not the topics: then
+        nothing may be removed.
+        """
+        found = self.logs.topic_ids()
+        if found and OFFSETS_TOPIC not in self.topics:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"{self.settings.data_dir} holds the records of {len(found)} topics, but its metadata is empty. "
+                "Restore metadata.sqlite from a backup, or start on another --data-dir.",
+            )
         self.on_trash(self.logs.leftovers())
-        for topic_id in self.logs.topic_ids():
+        for topic_id in found:
             if self.topics.get_by_id(topic_id) is None:
                 self._report(f"topic {topic_id} is deleted: removing its files")
                 self._trash(topic_id)

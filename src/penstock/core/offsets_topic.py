@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.storage import OFFSETS_TOPIC, StoredDone, partition_of
+from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.groups.stored import Record
+from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, read_header
 from penstock.records.builder import BatchBuilder

@@ -16,7 +16,6 @@ from penstock.log.log import Log, Slice
 from penstock.ports import Flusher
 from penstock.records.batch import (
     HEADER_BYTES,
-    LENGTH_END,
     TRANSACTIONAL_BIT,
     BatchHeader,
     check_produced,

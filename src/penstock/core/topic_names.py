@@ -5,8 +5,9 @@ from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX
+from penstock.types import TopicName
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 """Groups and their committed offsets."""
 
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC})

@@ -232,11 +232,21 @@ def test_those_who_waited_are_refused_whatever_the_order_of_their_offsets(synced
         ({}, lambda: batch(control=True), Reason.INVALID_RECORD),
         ({"max.message.bytes": "100"}, lambda: batch(20), Reason.RECORDS_TOO_LARGE),
         ({"cleanup.policy": "compact"}, lambda: batch(key=None), Reason.INVALID_RECORD),
-        ({"message.timestamp.after.max.ms": "1000"}, lambda: batch(timestamp_ms=NOW_MS + 2000), Reason.INVALID_TIMESTAMP),
-        ({"message.timestamp.before.max.ms": "1000"}, lambda: batch(timestamp_ms=NOW_MS - 2000), Reason.INVALID_TIMESTAMP),
+        (
+            {"message.timestamp.after.max.ms": "1000"},
+            lambda: batch(timestamp_ms=NOW_MS + 2000),
+            Reason.INVALID_TIMESTAMP,
+        ),
+        (
+            {"message.timestamp.before.max.ms": "1000"},
+            lambda: batch(timestamp_ms=NOW_MS - 2000),
+            Reason.INVALID_TIMESTAMP,
+        ),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(tmp_path: Path, configs: dict[str, str], made: object, reason: Reason) -> None:
+def test_what_is_refused_leaves_nothing_behind(
+    tmp_path: Path, configs: dict[str, str], made: object, reason: Reason
+) -> None:
     setup = Setup(tmp_path, Flush.OS, configs)
     with pytest.raises(PenstockError) as refused:
         setup.partition.append(made(), NOW_MS)  # type: ignore[operator]

@@ -5,13 +5,11 @@ last record of a key is the state, so replaying a partition gives back everythin
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from penstock.core.groups.stored import Record
 from penstock.errors import Reason
 from penstock.types import Buffer, GroupId, TopicName
-
-OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 
 StoredDone = Callable[[Reason | None], None]
 """Told None once the records are committed, else why they are not."""

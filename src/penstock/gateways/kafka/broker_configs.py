@@ -22,7 +22,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     """Every config that is listed, by name."""
     settings = context.broker.settings
     values = [
-        *_node_configs(settings, f"PLAINTEXT://{context.broker.advertised}"),
+        *_node_configs(settings, f"PLAINTEXT://{context.advertised}"),
         *_new_topic_configs(settings),
         *_group_configs(settings.groups),
         *_connection_configs(context),

@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from penstock.address import Address
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
@@ -40,12 +41,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.client_host = ""
+        self._local = Address("127.0.0.1", 0)
         self._last_active_ms = gateway.broker.clock.monotonic_ms()
         self._active = False
         self._frames = FrameReader(gateway.buffers, gateway.bounds.request_bytes_max)
         self._pending_max = gateway.bounds.pending_requests_max
+        self._held_bytes_max = gateway.bounds.pending_output_bytes_max
         self._lane = ProduceLane(self)
         self._answers: deque[Answer] = deque()
+        # Bytes of answers that are complete and not sent; never too low, and right again once all are sent.
+        self._held_bytes = 0
         self._waiting: asyncio.Future[Any] | None = None
         self._transport: asyncio.Transport | None = None
         self._sending = False
@@ -61,6 +66,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
+        self._local = Address(*(transport.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         transport.set_write_buffer_limits(high=self.gateway.bounds.pending_output_bytes_max)
         if not self.gateway.admit(self):
             transport.abort()
@@ -107,7 +113,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _run(self) -> None:
         frames = self._frames
         try:
-            while self._waiting is None and not self._choked and len(self._answers) < self._pending_max:
+            while (
+                self._waiting is None
+                and not self._choked
+                and len(self._answers) < self._pending_max
+                and self._held_bytes < self._held_bytes_max
+            ):
                 found = frames.next_frame()
                 if found is None:
                     break
@@ -117,7 +128,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
         frames.settle()
-        self._update_reading()
+        if self._closing:
+            self._leave()
+        else:
+            self._update_reading()
 
     def _request(self, frames: FrameReader, start: int, end: int) -> None:
         api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
@@ -146,6 +160,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             principal="anonymous",
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
+            local=self._local,
         )
         if api_key == _PRODUCE:
             self._lane.take_general(served.decode[version](view, position), context, correlation_id, view, position)
@@ -192,6 +207,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             parts = served.encode[version](future.result())
+            self._held_bytes += sum(map(len, parts))
             answer.complete(frame(correlation_id, served.header_version(version), parts))
             self._run()
 
@@ -211,6 +227,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def answer(self, parts: list[Buffer]) -> None:
         """Answer at once, behind what is still due."""
+        self._held_bytes += sum(map(len, parts))
         self.reserve().complete(parts)
 
     def ready(self) -> None:
@@ -229,6 +246,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 break
             out += parts
             answers.popleft()
+        if not answers:
+            self._held_bytes = 0
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -239,24 +258,30 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 transport.write(b"".join(out))
             else:
                 transport.writelines(out)
-        if self._closing and not answers and self._waiting is None:
-            transport.close()
-        elif self._frames.unread or self._paused:
+        if self._frames.unread or self._paused:
             self._run()
+        elif self._closing:
+            self._leave()
 
     # Bounds.
 
     def _update_reading(self) -> None:
+        held_up = self._waiting is not None and self._frames.unread > RECEIVE_BACKLOG_BYTES_MAX
+        pause = (
+            self._choked
+            or held_up
+            or len(self._answers) >= self._pending_max
+            or self._held_bytes >= self._held_bytes_max
+        )
+        if pause is self._paused:
+            return
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        held_up = self._waiting is not None and self._frames.unread > RECEIVE_BACKLOG_BYTES_MAX
-        pause = self._choked or held_up or len(self._answers) >= self._pending_max
-        if pause and not self._paused:
-            self._paused = True
+        self._paused = pause
+        if pause:
             transport.pause_reading()
-        elif self._paused and not pause:
-            self._paused = False
+        else:
             transport.resume_reading()
 
     def look_after(self, monotonic_ms: int) -> None:
@@ -268,17 +293,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._active = False
             self._last_active_ms = monotonic_ms
         elif monotonic_ms - self._last_active_ms > self.gateway.bounds.connection_idle_ms_max:
-            self.close()
+            if self._choked:
+                # Closing would wait for a client that takes nothing.
+                self.abort()
+            else:
+                self.close()
 
     def close(self) -> None:
-        """Stop reading; go once everything due is answered."""
+        """Stop reading; go once everything begun is answered."""
         self._closing = True
+        self._frames.close()
         if self._transport is not None:
             if self._answers or self._waiting is not None:
                 self._transport.pause_reading()
                 self.ready()
             else:
                 self._transport.close()
+
+    def _leave(self) -> None:
+        """Go, unless something is still due: an answer, or a request that waits for the client to take the answers before it."""
+        due = self._answers or self._waiting is not None or (self._choked and self._frames.unread)
+        if not due and self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Go now."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.address import Address
 from penstock.core.broker import Broker
 
 if TYPE_CHECKING:
@@ -21,3 +22,10 @@ class RequestContext:
     principal: str
     now_ms: int
     monotonic_ms: int
+    local: Address
+    """Where this client connected to."""
+
+    @property
+    def advertised(self) -> Address:
+        """What clients are told to connect to: what is configured, else what worked for this one."""
+        return self.broker.advertised or self.local

@@ -13,14 +13,13 @@ from penstock.core.broker import Broker
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.fetch_session import FetchSessions
 from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.gateways.kafka.produce_lane import SWEEP_MS
 from penstock.gateways.kafka.receive import BufferPool
 from penstock.ports import EndOfTurn
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
 from penstock.wire.kafka.apis import API, Api, DecodeTable, EncodeTable
 
 logger = logging.getLogger("penstock.kafka")
-
-_SWEEP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Served:
 class KafkaGateway:
     """All Kafka connections of this node."""
 
-    def __init__(self, broker: Broker, turn: EndOfTurn, bounds: KafkaLimits, advertised: Address | None) -> None:
+    def __init__(self, broker: Broker, turn: EndOfTurn, bounds: KafkaLimits) -> None:
         self.broker: Final = broker
         self.turn: Final = turn
         self.bounds: Final = bounds
@@ -78,9 +77,8 @@ class KafkaGateway:
             ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
             for key, served in sorted(self.served.items())
         ]
-        self._advertised_address = advertised
         self.swept_ms = broker.clock.monotonic_ms()
-        """When the connections were last looked after: a clock for deadlines that need no better than that."""
+        """When the connections were last looked after, at most ``SWEEP_MS`` ago: a clock for deadlines, for free."""
         self._connections: set[KafkaConnection] = set()
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -92,10 +90,8 @@ class KafkaGateway:
             lambda: KafkaConnection(self), address.host, address.port, backlog=1024, reuse_address=True
         )
         host, port = self._server.sockets[0].getsockname()[:2]
-        bound = Address(host, port)
-        self.broker.advertised = self._advertised_address or bound
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
-        return bound
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+        return Address(host, port)
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""
@@ -141,7 +137,7 @@ class KafkaGateway:
         now_ms = self.swept_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._connections):
             connection.look_after(now_ms)
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
 
     def say(self, text: str) -> None:
         """Something about a connection that an operator may want to know."""

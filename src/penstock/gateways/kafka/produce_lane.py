@@ -31,6 +31,8 @@ from penstock.wire.kafka.produce_generated import (
 if TYPE_CHECKING:
     from penstock.gateways.kafka.connection import KafkaConnection
 
+SWEEP_MS: Final = 1000
+"""Answers that are overdue are looked for this often."""
 LANE_VERSION_MIN: Final = 5
 FLEXIBLE_FROM: Final = 9
 VERSION_SERVED_MIN: Final = 3
@@ -66,7 +68,7 @@ class Shape:
         self.size = len(prefix)
         self.version = version
         self.acks = request.acks
-        self.timeout_ms = max(request.timeout_ms, 0)
+        self.timeout_ms = max(request.timeout_ms, 0) + SWEEP_MS
         self.topic_name = topic.name
         self.topic_id = topic.topic_id
         self.topics_version = topics_version

@@ -44,7 +44,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         topics = list(await asyncio.gather(*(_topic(topic, request, context) for topic in wanted.values())))
     operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.node_id, broker.advertised.host, broker.advertised.port)],
+        brokers=[MetadataResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,

@@ -30,7 +30,7 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
     code = code_for(reason)
     node_id, host, port = _NO_NODE, "", _NO_NODE
     if reason is None:
-        node_id, host, port = context.broker.node_id, context.broker.advertised.host, context.broker.advertised.port
+        node_id, host, port = context.broker.node_id, context.advertised.host, context.advertised.port
     if context.version < 4:
         return FindCoordinatorResponse(error_code=code, error_message=text, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(

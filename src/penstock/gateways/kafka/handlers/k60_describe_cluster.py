@@ -28,7 +28,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        brokers=[DescribeClusterResponseBroker(broker.node_id, broker.advertised.host, broker.advertised.port)],
+        brokers=[DescribeClusterResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
