@@ -35,7 +35,18 @@ Row = tuple[int, int]
 class Index:
     """Rows of (key, value), both rising. See :class:`OffsetIndex` and :class:`TimeIndex` for what they mean."""
 
-    __slots__ = ("_block_at", "_block_keys", "_block_values", "_disk", "_first", "_flushed", "_keys", "_values", "path")
+    __slots__ = (
+        "_block_at",
+        "_block_keys",
+        "_block_values",
+        "_disk",
+        "_edge",
+        "_first",
+        "_flushed",
+        "_keys",
+        "_values",
+        "path",
+    )
 
     _row: Struct
     _key_type: str
@@ -47,6 +58,7 @@ class Index:
         self._flushed = row_count
         # Rows from number _first on are in memory.
         self._first = row_count
+        self._edge: Row | None = None
         self._keys = array(self._key_type)
         self._values = array("I")
         self._block_at = -1
@@ -72,10 +84,12 @@ class Index:
         self._values.append(value)
 
     def last(self) -> Row | None:
-        """The last row."""
+        """The last row; read from the file at most once, so that an append never waits for it."""
         if self._keys:
             return self._keys[-1], self._values[-1]
-        return self._read_row(self._first - 1) if self._first else None
+        if self._edge is None and self._first:
+            self._edge = self._read_row(self._first - 1)
+        return self._edge
 
     def row(self, number: int) -> Row:
         """The row with this number."""
@@ -118,6 +132,7 @@ class Index:
             self._keys = array(self._key_type)
             self._values = array("I")
             self._first = row_count
+            self._edge = None
         if row_count < self._flushed:
             self._flushed = row_count
             self.forget()
@@ -160,6 +175,7 @@ class Index:
         surplus = len(self._keys) - TAIL_ROWS_KEPT
         if surplus > 0:
             self._first += surplus
+            self._edge = (self._keys[surplus - 1], self._values[surplus - 1])
             del self._keys[:surplus]
             del self._values[:surplus]
 
@@ -172,6 +188,7 @@ class Index:
     def forget_tail(self) -> None:
         """The segment is closed and flushed: its rows are read from the file from now on."""
         if not self.unflushed_rows:
+            self._edge = self.last()
             self._first = self._flushed
             self._keys = array(self._key_type)
             self._values = array("I")

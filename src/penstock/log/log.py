@@ -78,6 +78,8 @@ class Log(LogWriter):
             return []
         if self.producers.expire(now_ms):
             self._producers_changed = True
+        # First of all: a segment must not be judged while records for it are on their way.
+        self._write()
         self._roll_by_age(now_ms)
         upto_offset = self.written_offset if upto_offset is None else min(upto_offset, self.written_offset)
         count = expired_count(
@@ -197,6 +199,7 @@ class Log(LogWriter):
         if offset >= self.next_offset:
             return
         self._refuse_when_failed()
+        offset = min(offset, self.written_offset)
         # What was not written was promised to nobody; the producers are made again below.
         self._gathered = bytearray()
         self._undo.clear()

@@ -12,7 +12,7 @@ What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleane
 synced, takes the place of the segments that it was made from.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
 from penstock.log.cleaning import load_clean_note
@@ -44,6 +44,8 @@ from penstock.ports import Clock, Disk, File, Report
 from penstock.types import NO_EPOCH
 
 OFFSET_LIMIT = 2**63 - 1
+FOLDER_DEPTH = 3
+"""data/topics/<topic>/<partition>: how many folders above a log may be new."""
 _HOLE_BYTES = 64
 
 
@@ -55,6 +57,8 @@ class World:
     files: FilePool
     clock: Clock
     report: Report
+    synced_dirs: set[str] = field(default_factory=set)
+    """Folders above the logs whose names recovery has made durable already."""
 
 
 def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
@@ -142,6 +146,7 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
             segment.next_offset = tail.next_offset
     _flush_index(world, segments[-1])
     disk.sync_dir(directory)
+    _sync_names_above(world, directory)
     active = segments[-1]
     next_offset = active.next_offset
     _bring_epochs_up(world, directory, epochs, next_offset)
@@ -149,6 +154,15 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
     for segment in segments:
         segment.close()
     return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
+
+
+def _sync_names_above(world: World, directory: str) -> None:
+    """A crash may have come before the first sync of the log, which makes the folder's own name durable."""
+    for _ in range(FOLDER_DEPTH):
+        directory = directory.rpartition("/")[0]
+        if directory and directory not in world.synced_dirs:
+            world.disk.sync_dir(directory)
+            world.synced_dirs.add(directory)
 
 
 def tidy(disk: Disk, directory: str) -> None:

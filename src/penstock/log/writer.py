@@ -140,6 +140,10 @@ class LogWriter:
         self._position = self._written_position = segment.size
         self._synced_point = (segment.base_offset, segment.next_offset, segment.size)
         self._max_timestamp = segment.max_timestamp if segment.size else -1
+        # Known now, these need no disk when an append asks for them.
+        if segment.size:
+            segment.offsets.last()
+            segment.times.last()
         self._reader.forget()
         self._reader.mark(self.next_offset, segment, segment.size)
         self._set_limits()
@@ -400,8 +404,14 @@ class LogWriter:
         return refusal
 
     def _cut_back(self) -> None:
-        """Remove from the file what a failed write left behind ``written_offset``."""
-        self._active.opened().truncate(self._written_position)
+        """Remove from the file what a failed write left behind ``written_offset``.
+
+        Synced, though the loop waits for it: what was refused must not come back when the power fails.
+        """
+        file = self._active.opened()
+        if file.size() > self._written_position:
+            file.truncate(self._written_position)
+            file.sync()
         self._cut_due = False
 
     # Syncing.

@@ -109,7 +109,7 @@ class SimulatedDisk:
         self._directories: dict[str, _Directory] = {"/": _Directory()}
         self._faults: dict[str, list[int]] = {}
         self.boots = 0
-        """Rises with each loss of power; files opened before are dead."""
+        """Rises whenever the process ends or the power fails; files opened before are dead."""
         self.open_files = 0
         self.capacity_bytes: int | None = None
         """Room for all files together; None for no limit."""
@@ -134,10 +134,14 @@ class SimulatedDisk:
         self._faults.clear()
         self.capacity_bytes = self.file_bytes_max = None
 
-    def lose_power(self, *, torn: bool = True) -> None:
-        """Go back to what survives. With ``torn`` a random part of what was not synced survives too."""
+    def end_process(self) -> None:
+        """The process that used the disk is killed: its files are closed, what it has written stays."""
         self.boots += 1
         self.open_files = 0
+
+    def lose_power(self, *, torn: bool = True) -> None:
+        """Go back to what survives. With ``torn`` a random part of what was not synced survives too."""
+        self.end_process()
         for directory in self._directories.values():
             steps = self._random.randint(0, len(directory.pending)) if torn else 0
             names = directory.pending[steps - 1] if steps else directory.synced
