@@ -105,6 +105,16 @@ class BrokerProcess:
         """Send a signal and do not wait."""
         os.kill(self.pid, number)
 
+    def pause(self) -> None:
+        """SIGSTOP, and return once no thread of it runs: as a machine that stands still. ``kill`` ends it."""
+        self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        tasks = Path(f"/proc/{self.pid}/task")
+        # The state is the first letter behind the name, which stands in parentheses. T: stopped.
+        while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the broker's threads did not stop")
+
     def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
         """The exit code, once the process has ended."""
         assert self._process is not None
