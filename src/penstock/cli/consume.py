@@ -259,24 +259,21 @@ class _Ndjson:
 
 
 class _Json(_Ndjson):
-    """One array, a record a line, closed whatever ends it."""
+    """One array, a record a line, closed whatever ends it. The comma stands before a record: its line is then whole at once."""
 
     def print(self, batches: Batches) -> None:
-        before = "["
+        sys.stdout.write("[\n")
+        before = ""
         try:
             for batch in batches:
                 for record in batch:
-                    sys.stdout.write(f"{before}\n{to_json(self._encode(record))}")
+                    sys.stdout.write(f"{before}{to_json(self._encode(record))}\n")
                     before = ","
                 sys.stdout.flush()
         except KeyboardInterrupt:
-            self._close(before)
+            sys.stdout.write("]\n")
             raise
-        self._close(before)
-
-    def _close(self, before: str) -> None:
-        sys.stdout.write("[]\n" if before == "[" else "\n]\n")
-        sys.stdout.flush()
+        sys.stdout.write("]\n")
 
 
 class _Table(_Ndjson):

@@ -1,4 +1,4 @@
-"""The command as a user runs it: a process of its own."""
+"""The command, in this process or in one of its own."""
 
 import itertools
 import json
@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+
+from penstock.cli import main
 
 numbers = itertools.count()
 SECONDS_MAX = 60
@@ -30,14 +32,43 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-@pytest.fixture
-def environment(penstock_broker):
-    return {**os.environ, "PENSTOCK_BOOTSTRAP": penstock_broker.bootstrap}
+@pytest.fixture(scope="session")
+def environment(penstock_broker, tmp_path_factory):
+    # A hundred processes start here; each compiling everything anew would be most of the time.
+    cache = {"PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode")), "PYTHONDONTWRITEBYTECODE": ""}
+    return {**os.environ, **cache, "PENSTOCK_BOOTSTRAP": penstock_broker.bootstrap}
 
 
 @pytest.fixture
-def penstock(environment):
-    """Run ``penstock WORDS`` with this stdin; it must succeed unless ``code`` says otherwise."""
+def penstock(penstock_broker, monkeypatch, tmp_path):
+    """Run ``penstock WORDS`` with this stdin; it must succeed unless ``code`` says otherwise.
+
+    It runs in this process, with real files as stdin, stdout and stderr: starting a process each time would be most of the
+    time. ``penstock_process`` starts one.
+    """
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", penstock_broker.bootstrap)
+
+    def run(*words, stdin=b"", code=0):
+        (tmp_path / "stdin").write_bytes(stdin if isinstance(stdin, bytes) else stdin.encode(errors="surrogateescape"))
+        with (
+            (tmp_path / "stdin").open() as standard_input,
+            (tmp_path / "stdout").open("w") as standard_output,
+            (tmp_path / "stderr").open("w") as standard_error,
+            monkeypatch.context() as patch,
+        ):
+            patch.setattr(sys, "stdin", standard_input)
+            patch.setattr(sys, "stdout", standard_output)
+            patch.setattr(sys, "stderr", standard_error)
+            ended = main.run(words)
+        out = (tmp_path / "stdout").read_bytes().decode(errors="surrogateescape")
+        return checked(Done(ended, out, (tmp_path / "stderr").read_text()), code)
+
+    return run
+
+
+@pytest.fixture
+def penstock_process(environment):
+    """The same, in a process of its own, as a user runs it."""
 
     def run(*words, stdin=b"", code=0):
         done = subprocess.run(
@@ -48,12 +79,16 @@ def penstock(environment):
             timeout=SECONDS_MAX,
             check=False,
         )
-        shown = Done(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
-        assert "Traceback" not in shown.err
-        assert shown.code == code, shown
-        return shown
+        out = done.stdout.decode(errors="surrogateescape")
+        return checked(Done(done.returncode, out, done.stderr.decode()), code)
 
     return run
+
+
+def checked(done, code):
+    assert "Traceback" not in done.err
+    assert done.code == code, done
+    return done
 
 
 @pytest.fixture

@@ -47,3 +47,15 @@ def test_the_long_list_counts_records_and_bytes(penstock, topic):
 def test_the_brokers_own_topics_are_shown_when_asked_for(penstock):
     assert "__consumer_offsets" not in penstock("topic", "ls").out
     assert "__consumer_offsets" in penstock("topic", "ls", "--internal").out
+
+
+def test_the_main_flow_in_processes_of_their_own(penstock_process):
+    penstock_process("topic", "create", "flow")
+    penstock_process("produce", "flow", "-K", ":", stdin="a:1\nb:2\n")
+    assert penstock_process("consume", "flow", "--group", "flow-readers").out == "1\n2\n"
+    assert [row["key"] for row in penstock_process("consume", "flow", "-o", "json").json] == ["a", "b"]
+    (described,) = penstock_process("group", "describe", "flow-readers", "-o", "ndjson").lines
+    assert [row["committed"] for row in described["partitions"]] == [2]
+    penstock_process("group", "rm", "flow-readers")
+    penstock_process("topic", "rm", "flow")
+    assert penstock_process("topic", "describe", "flow", code=3).out == ""
