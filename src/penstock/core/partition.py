@@ -167,9 +167,13 @@ class Partition:
 
     def end_offset_for(self, leader_epoch: int) -> tuple[int, int]:
         """The greatest epoch at or below ``leader_epoch`` and where its records end; (-1, -1) for one nobody led in yet."""
+        epochs, end = self.log.epochs, self.log.next_offset
         if leader_epoch == self.leader_epoch:
-            return leader_epoch, self.log.next_offset
-        return self.log.epochs.end_offset_for(leader_epoch, self.log.next_offset)
+            return leader_epoch, end
+        if epochs.latest < leader_epoch < self.leader_epoch:
+            # Nobody has written since that latest epoch: this leader will, from here on.
+            return (leader_epoch if epochs.latest < 0 else epochs.latest), end
+        return epochs.end_offset_for(leader_epoch, end)
 
     def watch(self, wake: Wake) -> None:
         """Call ``wake`` whenever there is more to read, until :meth:`unwatch`."""

@@ -66,11 +66,17 @@ class Turn:
         while self._lookers:
             lookers, self._lookers = self._lookers, []
             for look in lookers:
-                look()
+                try:
+                    look()
+                except Exception:
+                    logger.exception("a reader failed to look; the others are not to suffer from it")
         # Only now: what the steps above scheduled has been done in this very pass.
         self._scheduled = False
         senders, self._senders = self._senders, []
         for send in senders:
-            send()
+            try:
+                send()
+            except Exception:
+                logger.exception("a connection failed to send; the others are not to suffer from it")
         if self._targets or self._lookers:
             self._schedule()

@@ -78,3 +78,18 @@ async def test_what_an_answer_causes_is_done_in_the_following_turn() -> None:
     await one_turn()
     await one_turn()
     assert events == ["write"]
+
+
+async def test_a_step_that_fails_keeps_neither_the_others_nor_the_next_turn_from_theirs() -> None:
+    def fails() -> None:
+        raise RuntimeError("a bug")
+
+    events: list[str] = []
+    turn = Turn(asyncio.get_running_loop(), lambda _: None)
+    for _ in range(2):
+        turn.look(fails)
+        turn.look(lambda: events.append("look"))
+        turn.send(fails)
+        turn.send(lambda: events.append("send"))
+        await one_turn()
+    assert events == ["look", "send"] * 2

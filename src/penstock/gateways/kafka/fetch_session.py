@@ -95,7 +95,7 @@ def wanted_of(request: FetchRequest, *, by_id: bool) -> list[Wanted]:
             topic=topic.topic_id if by_id else topic.topic,
             index=partition.partition,
             offset=partition.fetch_offset,
-            bytes_max=partition.partition_max_bytes,
+            bytes_max=max(partition.partition_max_bytes, 0),
             leader_epoch=partition.current_leader_epoch,
             last_fetched_epoch=partition.last_fetched_epoch,
         )

@@ -79,7 +79,10 @@ class KafkaGateway:
         ]
         self.swept_ms = broker.clock.monotonic_ms()
         """When the connections were last looked after, at most ``SWEEP_MS`` ago: a clock for deadlines, for free."""
+        self.unhurried: Final[dict[Callable[[], None], None]] = {}
+        """What makes each request answer now that waits for something to happen: called when the gateway stops."""
         self._connections: set[KafkaConnection] = set()
+        self._stopping = False
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event = asyncio.Event()
@@ -95,12 +98,15 @@ class KafkaGateway:
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""
+        self._stopping = True
         if self._server is not None:
             self._server.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._connections):
             connection.close()
+        for answer_now in list(self.unhurried):
+            answer_now()
         if self._connections:
             try:
                 async with asyncio.timeout(grace_seconds):
@@ -111,6 +117,8 @@ class KafkaGateway:
 
     def admit(self, connection: KafkaConnection) -> bool:
         """Whether there is room for one more."""
+        if self._stopping:
+            return False
         if len(self._connections) >= self.bounds.connections_max:
             logger.warning(
                 "refusing %s: %d connections are open (limits.connections_max)",

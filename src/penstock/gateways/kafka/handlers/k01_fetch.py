@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
-from penstock.limits import FETCH_BYTES_MAX, FETCH_WAIT_MS_MAX
+from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
@@ -62,7 +62,7 @@ class _Fetch:
         self._gateway = context.gateway
         self._broker = context.broker
         self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
-        self._bytes_max = min(max(request.max_bytes, 0), FETCH_BYTES_MAX)
+        self._bytes_max = min(max(request.max_bytes, 0), context.gateway.bounds.fetch_bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -74,8 +74,11 @@ class _Fetch:
 
     def satisfied(self) -> bool:
         """Read, unless it is already known that there is too little; say whether the answer can go."""
-        if self._bytes_min > 1 and self._future is not None and self._available() < self._bytes_min:
-            return False
+        enough = False
+        if self._bytes_min > 1 and self._future is not None:
+            enough = self._available() >= self._bytes_min
+            if not enough:
+                return False
         found: list[tuple[Wanted, FetchResponsePartition]] = []
         left = self._bytes_max
         total = 0
@@ -89,7 +92,10 @@ class _Fetch:
                 left = max(left - len(answer.records), 0)
             found.append((wanted, answer))
         self._found = found
-        return urgent or total >= self._bytes_min
+        if urgent or enough or total >= self._bytes_min:
+            return True
+        # What was read ends with a whole batch, and with the segment: there may be enough although this is less.
+        return total > 0 and self._available() >= self._bytes_min
 
     def _read(self, wanted: Wanted, left: int, *, first: bool) -> FetchResponsePartition:
         try:
@@ -97,16 +103,17 @@ class _Fetch:
             partition.check_epoch(wanted.leader_epoch)
             diverging = _diverging(partition, wanted)
             records: bytes | bytearray | memoryview = b""
-            end = partition.stable_offset if self._committed_only else partition.high_watermark
-            if diverging is None and (wanted.offset < end or wanted.offset < partition.log.start_offset):
-                if left > 0 or first:
+            if diverging is None:
+                if not partition.log.start_offset <= wanted.offset <= partition.log.next_offset:
+                    raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
+                end = partition.stable_offset if self._committed_only else partition.high_watermark
+                if wanted.offset < end and (left > 0 or first):
                     records = partition.read(wanted.offset, min(wanted.bytes_max, left), at_least_one=first).data
-            elif wanted.offset > partition.log.next_offset:
-                raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
+            reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
             return FetchResponsePartition(
                 partition_index=wanted.index,
-                error_code=CODES[error.reason],
+                error_code=CODES[reason],
                 high_watermark=-1,
                 aborted_transactions=None,
                 records=b"",
@@ -127,9 +134,13 @@ class _Fetch:
         for wanted in self._wanted:
             try:
                 partition = _partition(self._broker, wanted)
-            except PenstockError:
+                if wanted.offset < partition.log.start_offset:
+                    return self._bytes_min
+                there = partition.log.bytes_between(wanted.offset, partition.high_watermark)
+            except (PenstockError, OSError):
+                # Reading will say what is wrong.
                 return self._bytes_min
-            total += min(partition.log.bytes_between(wanted.offset, partition.high_watermark), wanted.bytes_max)
+            total += min(there, wanted.bytes_max)
         return total
 
     def wait(self) -> Awaitable[FetchResponse]:
@@ -142,6 +153,7 @@ class _Fetch:
             partition.watch(self._wake)
             self._watched.append(partition)
         self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
+        self._gateway.unhurried[self._finish] = None
         future.add_done_callback(self._release)
         return future
 
@@ -164,6 +176,7 @@ class _Fetch:
             future.set_result(self.response())
 
     def _release(self, _: "asyncio.Future[FetchResponse]") -> None:
+        self._gateway.unhurried.pop(self._finish, None)
         for partition in self._watched:
             partition.unwatch(self._wake)
         if self._timer is not None:
@@ -209,6 +222,9 @@ def _diverging(partition: Partition, wanted: Wanted) -> FetchResponseDivergingEp
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for(wanted.last_fetched_epoch)
+    if epoch < 0 or wanted.offset < partition.log.start_offset:
+        # An epoch that is not known here, or history that is gone: there is no place to send the reader back to.
+        raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.offset:
         return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end_offset)
     return None

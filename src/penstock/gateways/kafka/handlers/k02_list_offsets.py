@@ -53,8 +53,9 @@ def _answer(
         partition = context.broker.partition(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=committed_only)
-    except PenstockError as error:
-        return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=CODES[error.reason])
+    except (PenstockError, OSError) as error:
+        reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
+        return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=CODES[reason])
     return ListOffsetsResponsePartition(
         partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
