@@ -1,6 +1,6 @@
 """A broker that answers as a test says: for what a real one does only when something breaks.
 
-``ScriptedBroker({ApiKey.METADATA: lambda request: MetadataResponse(...)})`` listens on a free port. A handler returns the
+``ScriptedBroker({ApiKey.METADATA: lambda request: MetadataResponse(...)})`` listens on a free port in a ``with``. A handler returns the
 response, None for no answer, or CLOSE to close the connection. ApiVersions is answered by itself.
 """
 
@@ -27,39 +27,60 @@ Handler = Callable[[Any], Any]
 
 
 class ScriptedBroker:
-    """Use it in a ``with``; ``bootstrap`` is where it listens, ``requests`` what came, by API and in order."""
+    """``bootstrap`` is where it listens, ``requests`` what came, by API and in order."""
 
     def __init__(self, handlers: dict[ApiKey, Handler]) -> None:
         self.handlers = handlers
         self.requests: list[tuple[ApiKey, Any]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.port = 0
+        self._listener: socket.socket | None = None
         self._connections: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> "ScriptedBroker":
+    @property
+    def bootstrap(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    def listen(self, port: int = 0) -> "ScriptedBroker":
+        """Start; port 0 is any free one."""
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port = self._listener.getsockname()[1]
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._listener.fileno() < 0:
+    def close(self) -> None:
+        """Stop listening and hang up on everyone."""
+        listener, self._listener = self._listener, None
+        if listener is None:
             return
         # Wakes the accepting thread; closing alone would not.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
         self._thread.join(5)
         for connection in self._connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             connection.close()
+
+    def __enter__(self) -> "ScriptedBroker":
+        return self.listen()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def requests_of(self, key: ApiKey) -> list[Any]:
         """The requests of one API, in order."""
         return [request for came, request in self.requests if came is key]
 
     def _accept(self) -> None:
+        listener = self._listener
+        assert listener is not None
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError:
                 return
             self._connections.append(connection)

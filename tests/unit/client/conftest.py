@@ -32,11 +32,10 @@ def scripted():
             ApiKey.INIT_PRODUCER_ID: lambda _: InitProducerIdResponse(producer_id=7, producer_epoch=0),
             **handlers,
         }
-        broker = ScriptedBroker(given)
-        broker.__enter__()
+        broker = ScriptedBroker(given).listen()
         brokers.append(broker)
         return broker
 
     yield start
     for broker in brokers:
-        broker.__exit__()
+        broker.close()

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, RequestTimeout
+from penstock.client import cluster as cluster_module
 from penstock.client.cluster import parse_bootstrap
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsResponse, CreateTopicsResponseTopic
@@ -104,17 +105,36 @@ def test_a_controller_that_moved_is_asked_for_again(scripted):
     assert codes == []
 
 
-def test_a_broker_that_comes_back_is_found_again(scripted):
+def test_a_broker_that_comes_back_is_found_again(scripted, monkeypatch):
     broker = scripted({})
+    again = ScriptedBroker(broker.handlers)
+
+    pauses = []
+
+    def come_back(pause_s):
+        # Called where the client would pause: first when the connection is lost, then when it is refused.
+        pauses.append(pause_s)
+        if len(pauses) == 3:
+            again.listen(broker.port)
+
+    monkeypatch.setattr(cluster_module, "sleep", come_back)
     with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
         cluster.describe(["t"])
-        broker.__exit__()
-        again = ScriptedBroker(broker.handlers)
-        # The same port, as after a restart.
-        again._listener.close()
-        again._listener = socket.create_server(("127.0.0.1", broker.port))
-        with again:
+        broker.close()
+        try:
             assert list(cluster.describe(["t"]).topics) == ["t"]
+        finally:
+            again.close()
+    assert len(pauses) == 3
+
+
+def test_a_broker_that_stays_away_is_told_when_the_time_is_over(scripted):
+    broker = scripted({})
+    with Cluster(broker.bootstrap, timeout_ms=200) as cluster:
+        cluster.describe(["t"])
+        broker.close()
+        with pytest.raises(CannotConnect):
+            cluster.describe(["t"])
 
 
 def test_a_partition_without_a_leader_is_told(scripted):
