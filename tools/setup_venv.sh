@@ -44,4 +44,4 @@ say "installing penstock${extra:+[$extra]} into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
 
 # An editable install is not compiled by pip, and where Python may not write bytecode every start would compile it anew.
-"$VENV/bin/python" -m compileall -q src
+"$venv/bin/python" -m compileall -q src
