@@ -40,6 +40,8 @@ _HEAD_BYTES: Final = 8
 """API key, version, correlation id."""
 _INDEX: Final = Struct(">i")
 _INDEX_AND_LENGTH: Final = Struct(">ii")
+_REST_BYTES_MIN: Final = 9
+"""The index and the longest possible length, so that neither is read from behind the request."""
 _PLACE: Final = Struct(">qqq")
 """Base offset, log-append time, log start offset."""
 _TAGS: Final = b"\0\0\0"
@@ -177,7 +179,7 @@ class ProduceLane:
         buffer = frames.buffer
         at = start + _HEAD_BYTES
         stop = at + shape.size
-        if buffer[at:stop] != shape.prefix or stop + 8 > end:
+        if buffer[at:stop] != shape.prefix or stop + _REST_BYTES_MIN > end:
             return False
         if shape.is_flexible:
             (index,) = _INDEX.unpack_from(buffer, stop)
