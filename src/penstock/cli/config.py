@@ -40,7 +40,10 @@ def show(
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show each value and where it comes from. Takes the flags of serve, and reads the same environment."""
+    """Show each value and where it comes from.
+
+    Takes the flags of serve, and reads the same environment.
+    """
     from penstock.config import SourceKind, load
     from penstock.config.describe import describe
 
@@ -64,7 +67,10 @@ def show(
 
 @app.command("example")
 def example() -> None:
-    """Print a configuration file with every setting, its default and what it is for."""
+    """Print a file with every setting.
+
+    Each with its default and what it is for, commented out.
+    """
     from penstock.config.describe import example_toml
 
     print(example_toml(), end="")

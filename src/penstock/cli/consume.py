@@ -19,6 +19,7 @@ from penstock.cli.failures import Exit, Failure
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
 from penstock.cli.output import Format, Row, emit, to_json
 from penstock.cli.places import parse_place, resolve
+from penstock.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, ConsumerRecord, TopicPartition
@@ -137,8 +138,16 @@ def _run(wanted: _Wanted, output: RecordFormat, key_separator: str | None, boots
     printer = PRINTERS[output](key_separator)
     with connected(bootstrap, timeout_s) as cluster:
         batches = _partition_batches(cluster, wanted) if wanted.group is None else _group_batches(cluster, wanted)
-        with closing(batches):
-            printer.print(batches)
+        # On a terminal the records themselves show how far it is.
+        shown = sys.stderr.isatty() and not sys.stdout.isatty()
+        with closing(batches), progress(f"from {wanted.topic}", "records", shown=shown) as bar:
+            printer.print(_counted(batches, bar))
+
+
+def _counted(batches: Batches, bar: Progress) -> Batches:
+    for batch in batches:
+        yield batch
+        bar.advance(len(batch))
 
 
 def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:

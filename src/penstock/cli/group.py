@@ -52,7 +52,10 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say all about groups: state, members, committed offsets, lag."""
+    """Say all about groups.
+
+    State, members, committed offsets, lag.
+    """
     with connected(bootstrap, timeout) as cluster:
         described = [_describe(cluster, name) for name in groups]
     if output is Format.JSON:
@@ -92,7 +95,10 @@ def reset(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Set what a group reads next. Shows what it would do; --execute does it. The group must have no members."""
+    """Set what a group reads next.
+
+    Shows what it would do; --execute does it. The group must have no members.
+    """
     from penstock.client import BrokerRefused, GroupAdmin
 
     chosen = [to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None]
@@ -150,7 +156,10 @@ def rm(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Remove groups that have no members, with their offsets."""
+    """Remove groups, with their offsets.
+
+    A group that has members is left alone.
+    """
     from penstock.client import BrokerRefused, GroupAdmin
     from penstock.client.errors import NOT_FOUND_CODES
 

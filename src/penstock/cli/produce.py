@@ -89,9 +89,9 @@ def produce(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Send lines as records: each line of the files, or of stdin, is a value.
+    """Send lines as records.
 
-    With --key-separator the text before the first separator is the key; a line without one has no key.
+    Each line of the files, or of stdin, is a value. With --key-separator the text before the first separator is the key; a line without one has no key.
     """
     from penstock.client import Acks, Producer
     from penstock.records.batch import Compression

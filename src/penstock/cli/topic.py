@@ -103,7 +103,10 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say all about topics: partitions, leaders, offsets, sizes, configs that are not defaults."""
+    """Say all about topics.
+
+    Partitions, leaders, offsets, sizes, and the configs that are not defaults.
+    """
     from penstock.client import Admin
 
     described: list[Row] = []
@@ -140,7 +143,10 @@ def config(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show the configs of a topic, after changing what is to be changed."""
+    """Show or change the configs of a topic.
+
+    Shows those that are not defaults (all with --all), after changing what is to be changed.
+    """
     from penstock.client import Admin
 
     changes: dict[str, str | None] = {**parse_pairs(change, "--set"), **dict.fromkeys(unset or [])}
@@ -167,7 +173,7 @@ def rm(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Remove topics with all their records and offsets."""
+    """Remove topics with all their records."""
     from penstock.client import Admin, BrokerRefused
     from penstock.client.errors import NOT_FOUND_CODES
 
