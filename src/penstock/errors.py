@@ -4,6 +4,7 @@ The core raises :class:`PenstockError` with a :class:`Reason`; a gateway maps th
 (``gateways/kafka/errors.py`` and its siblings). The text is for a person and says what to do next.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
 
@@ -80,9 +81,13 @@ class Reason(Enum):
 
 
 class PenstockError(Exception):
-    """A refusal: nothing was changed, and ``text`` tells the caller what to do."""
+    """A refusal: nothing was changed, and ``text`` tells the caller what to do.
 
-    def __init__(self, reason: Reason, text: str = "") -> None:
+    ``records`` names the records of a batch that are to blame, by their place in it, each with a text of its own.
+    """
+
+    def __init__(self, reason: Reason, text: str = "", records: Sequence[tuple[int, str]] = ()) -> None:
         super().__init__(text or reason.value)
         self.reason = reason
         self.text = text or reason.value
+        self.records = records

@@ -136,6 +136,7 @@ class Partition:
             raise PenstockError(
                 Reason.INVALID_RECORD,
                 f"record {bad[0][0]} of the batch has no key, and topic {self.topic.name} is compacted: give every record a key",
+                bad,
             )
 
     def when_written(self, next_offset: int, done: Done) -> None:

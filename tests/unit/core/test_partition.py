@@ -284,3 +284,13 @@ def test_leader_epochs_that_differ_are_refused(unsynced: Setup) -> None:
         with pytest.raises(PenstockError) as refused:
             unsynced.partition.check_epoch(epoch)
         assert refused.value.reason is reason
+
+
+def test_records_without_a_key_are_named_one_by_one(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, Flush.OS, {"cleanup.policy": "compact"})
+    builder = BatchBuilder()
+    for key in (b"a", None, b"c", None):
+        builder.add(NOW_MS, key, b"v")
+    with pytest.raises(PenstockError) as refused:
+        setup.partition.append(builder.build(), NOW_MS)
+    assert [index for index, _ in refused.value.records] == [1, 3]

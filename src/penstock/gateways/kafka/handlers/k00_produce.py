@@ -19,6 +19,7 @@ from penstock.wire.kafka.produce_generated import (
     ProduceRequestTopic,
     ProduceResponse,
     ProduceResponsePartition,
+    ProduceResponseRecordError,
     ProduceResponseTopic,
 )
 
@@ -203,6 +204,7 @@ def _through(answer: ProduceResponsePartition, pending: _Pending, reason: Reason
 def _fill(answer: ProduceResponsePartition, error: PenstockError) -> None:
     answer.error_code = CODES[error.reason]
     answer.error_message = error.text
+    answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset = -1
     answer.log_append_time_ms = NO_TIMESTAMP
     answer.log_start_offset = -1
