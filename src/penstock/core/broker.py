@@ -18,6 +18,7 @@ from penstock.core.producer_ids import ProducerIds
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB, REQUEST_BYTES_MAX
 from penstock.log.log import Log
 from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
@@ -28,7 +29,9 @@ from penstock.types import Flush, NodeId, TopicName
 _OFFSETS_CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
-    "segment.bytes": str(100 * 1024 * 1024),
+    "segment.bytes": str(100 * MIB),
+    # All subscriptions and assignments of a large group are one record.
+    "max.message.bytes": str(REQUEST_BYTES_MAX),
 }
 
 
@@ -72,9 +75,8 @@ class Broker:
         self.topics_version = 0
         """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        self.groups: Final = GroupCoordinator(
-            settings.groups, OffsetsTopic(self, settings.groups.offsets_topic_partitions), self, clock, entropy, report
-        )
+        offsets_topic = OffsetsTopic(self, settings.groups.offsets_topic_partitions, report)
+        self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
         self._report = report

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.groups.stored import Record
 from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
-from penstock.records.batch import HEADER_BYTES, LENGTH_END, read_header
+from penstock.ports import Report
+from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
 from penstock.types import Buffer, GroupId
@@ -21,9 +23,10 @@ _READ_BYTES: Final = 4 * MIB
 class OffsetsTopic:
     """The real :class:`penstock.core.groups.storage.OffsetsLog`."""
 
-    def __init__(self, broker: "Broker", partitions: int) -> None:
+    def __init__(self, broker: "Broker", partitions: int, report: Report) -> None:
         self._broker = broker
         self._partitions = partitions
+        self._report = report
 
     def partition_for(self, group_id: GroupId) -> int:
         """By the hash of the id."""
@@ -43,19 +46,34 @@ class OffsetsTopic:
         self._broker.partition(OFFSETS_TOPIC, partition).when_committed(next_offset, done)
 
     def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record, oldest first."""
+        """Every committed record, oldest first. Damaged ones are passed over: the other groups must not suffer for them."""
         source = self._broker.partition(OFFSETS_TOPIC, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         offset, end = source.log.start_offset, source.high_watermark
+        damaged = False
         while offset < end:
-            data = memoryview(source.read(offset, _READ_BYTES).data)
-            position = 0
-            while position + HEADER_BYTES <= len(data):
-                header = read_header(data, position)
-                if position + header.length + LENGTH_END > len(data):
-                    break
-                for record in read_records(data[position : position + header.length + LENGTH_END], bytes_max):
-                    if record.offset >= offset and record.key is not None:
-                        yield record.key, record.value
-                position += header.length + LENGTH_END
-                offset = header.next_offset
+            try:
+                data, next_offset = source.read(offset, _READ_BYTES)
+            except PenstockError as error:
+                if error.reason is not Reason.CORRUPT_RECORDS:
+                    raise
+                if not damaged:
+                    self._report(f"{OFFSETS_TOPIC}/{partition}, replayed without the damaged records: {error.text}")
+                damaged = True
+                offset += 1
+                continue
+            damaged = False
+            yield from _records(data, offset, bytes_max)
+            # Compaction leaves gaps, so the end of what was read is not always the end of a batch.
+            offset = next_offset
+
+
+def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        end = position + read_header(view, position).size_bytes
+        for record in read_records(view[position:end], bytes_max):
+            if record.offset >= offset and record.key is not None:
+                yield record.key, record.value
+        position = end
