@@ -38,8 +38,8 @@ class KafkaNode:
         self.clock = ManualClock()
         data_dir.mkdir(exist_ok=True)
         self._data_dir = str(data_dir)
-        # One partition for the groups: every start opens them all.
-        settings.setdefault("groups", GroupSettings(offsets_topic_partitions=1))
+        # One partition for the groups, since every start opens them all; and nobody moves the clock for a first generation.
+        settings.setdefault("groups", GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1))
         self._settings = BrokerSettings(
             node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=Flush.OS, **settings
         )
