@@ -270,8 +270,11 @@ class ProduceLane:
         if request.acks not in (-1, 0, 1):
             return
         topic = request.topic_data[0]
-        known = place_of(context.broker, topic, topic.partition_data[0].index)
-        if known is None or not _is_plain(known, request.acks):
+        try:
+            known = place_of(context.broker, topic, topic.partition_data[0].index, version)
+        except PenstockError:
+            return
+        if not _is_plain(known, request.acks):
             return
         end = _index_position(request, version, position)
         prefix = bytes(view[_HEAD_BYTES:end])

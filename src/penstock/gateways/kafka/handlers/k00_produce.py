@@ -31,6 +31,8 @@ class ProducedTopics:
 
 
 Done = Callable[[ProduceResponse], None]
+Later = Callable[[], Awaitable[None]]
+"""Work that is begun when its turn comes."""
 
 
 def refuse_all(request: ProduceRequest, error: PenstockError) -> ProduceResponse:
@@ -54,14 +56,11 @@ def refusal(index: int, error: PenstockError) -> ProduceResponsePartition:
     )
 
 
-def place_of(broker: Broker, topic: ProduceRequestTopic, index: int) -> Partition | None:
-    """The partition a request names, or None."""
-    try:
-        if topic.name:
-            return broker.partition(topic.name, index)
+def place_of(broker: Broker, topic: ProduceRequestTopic, index: int, version: int) -> Partition:
+    """The partition that a request of this version names."""
+    if version >= ProducedTopics.BY_ID_FROM:
         return broker.partition_by_id(topic.topic_id, index)
-    except PenstockError:
-        return None
+    return broker.partition(topic.name, index)
 
 
 class _Pending:
@@ -91,7 +90,7 @@ def start_produce(request: ProduceRequest, context: RequestContext, done: Done) 
         return None
     response = ProduceResponse()
     pending = _Pending(response, done)
-    recompressing: list[Awaitable[None]] = []
+    recompressing: list[Later] = []
     responses: list[ProduceResponseTopic] = []
     for topic in request.topic_data:
         answers: list[ProduceResponsePartition] = []
@@ -109,7 +108,7 @@ def start_produce(request: ProduceRequest, context: RequestContext, done: Done) 
 
     async def finish() -> None:
         for later in recompressing:
-            await later
+            await later()
         pending.through()
 
     return finish()
@@ -123,12 +122,9 @@ def _produce_one(
     context: RequestContext,
     answer: ProduceResponsePartition,
     pending: _Pending,
-) -> Awaitable[None] | None:
+) -> Later | None:
     try:
-        if topic.name:
-            partition = context.broker.partition(topic.name, index)
-        else:
-            partition = context.broker.partition_by_id(topic.topic_id, index)
+        partition = place_of(context.broker, topic, index, context.version)
         if partition.topic.internal:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
@@ -141,7 +137,7 @@ def _produce_one(
             )
         assert not isinstance(records, bytes)
         if partition.wants_recompression:
-            return _recompress_then_append(partition, bytearray(records), acks, context, answer, pending)
+            return partial(_recompress_then_append, partition, bytearray(records), acks, context, answer, pending)
         _append(partition, records, acks, context.now_ms, answer, pending)
     except PenstockError as error:
         _fill(answer, error)
