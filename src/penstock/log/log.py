@@ -22,7 +22,14 @@ from penstock.log.notes import read_note, write_note
 from penstock.log.reader import Slice
 from penstock.log.retention import RemovalTask, expired_count
 from penstock.log.segment import Segment
-from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
+from penstock.log.snapshots import (
+    drop_snapshots_above,
+    drop_snapshots_below,
+    load_producers,
+    snapshot_path,
+    sync_snapshot,
+    write_snapshot,
+)
 from penstock.log.tail import walk_tail
 from penstock.log.writer import LogWriter
 
@@ -91,14 +98,27 @@ class Log(LogWriter):
             self.roll()
         expired, kept = self._segments.items[:count], self._segments.items[count:]
         try:
+            self._keep_producers_of(kept[0].base_offset)
             paths = self._put_aside(expired)
         except OSError as error:
             raise self._storage_error(error) from error
         self._segments.replace(kept)
         self._reader.forget()
+        drop_snapshots_below(self._disk, self.directory, kept[0].base_offset)
         self.start_offset = max(self.start_offset, kept[0].base_offset)
         self.epochs.truncate_from_start(self.start_offset)
         return [RemovalTask(self._disk, tuple(paths))]
+
+    def _keep_producers_of(self, offset: int) -> None:
+        """Before the batches below ``offset`` go, their producers must stand in a snapshot that survives a loss of power."""
+        if not len(self.producers) or self.durable_snapshot_offset >= offset:
+            return
+        if sync_snapshot(self._disk, self.directory, offset):
+            self.durable_snapshot_offset = offset
+        else:
+            self._disk.write_atomic(snapshot_path(self.directory, self.written_offset), self.producers.encode())
+            self.durable_snapshot_offset = self.snapshot_offset = self.written_offset
+            self._producers_changed = False
 
     def _roll_by_age(self, now_ms: int) -> None:
         active = self._active
@@ -239,7 +259,10 @@ class Log(LogWriter):
         segment.size = segment.synced_size = position
         drop_snapshots_above(self._disk, self.directory, offset)
         self._lower_start(offset)
-        self._disk.sync_dir(self.directory)
+        for directory in sorted({*self._names_dirs, self.directory}, key=len):
+            self._disk.sync_dir(directory)
+        self._names_dirs.clear()
+        self._names_synced = self._names_changed
         walk_tail(segment, self._config.index_interval_bytes, position)
         segment.next_offset = offset
         segment.verified_to = 2**63
@@ -287,6 +310,11 @@ class Log(LogWriter):
             return None
         self.snapshot_offset = self.written_offset
         return snapshot_path(self.directory, self.written_offset), self.producers.encode()
+
+    def snapshots_needed(self) -> frozenset[int]:
+        """The offsets whose snapshots must stay."""
+        bases = [segment.base_offset for segment in self._segments.items]
+        return frozenset((*bases, self.durable_snapshot_offset))
 
     def forget_cut(self) -> None:
         """A checkpoint made after the cut is durable: recovery need not be warned any more."""

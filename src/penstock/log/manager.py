@@ -32,6 +32,8 @@ class _Snapshot:
     generation: int
     path: str
     data: bytes
+    needed: frozenset[int]
+    """Offsets whose snapshots must stay."""
 
 
 @dataclass(slots=True)
@@ -49,7 +51,7 @@ class CheckpointTask:
         """Write the snapshots of the producers, then the checkpoint that counts on them. OSError leaves the old one."""
         for snapshot in self.snapshots:
             write_snapshot(self.disk, snapshot.path, snapshot.data)
-            drop_old_snapshots(self.disk, snapshot.log.directory)
+            drop_old_snapshots(self.disk, snapshot.log.directory, snapshot.needed)
         save_checkpoint(self.disk, self.path, Checkpoint(self.points, clean=False))
         self.done = True
 
@@ -164,7 +166,7 @@ class LogManager:
         for key, log in self._logs.items():
             snapshot = log.take_snapshot()
             if snapshot is not None:
-                snapshots.append(_Snapshot(log, log.generation, *snapshot))
+                snapshots.append(_Snapshot(log, log.generation, *snapshot, log.snapshots_needed()))
             if log.cut_noted:
                 cuts.append((log, log.generation))
             if log.next_offset or key in self._points:

@@ -76,6 +76,7 @@ def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoi
     drop_snapshots_above(disk, directory, next_offset)
     listed = Segments(segments)
     producers, snapshot_offset = load_producers(disk, directory, listed, point, next_offset, world.clock.now_ms())
+    start_offset = _start_offset(disk, directory, segments)
     log = Log(
         disk=disk,
         directory=directory,
@@ -84,8 +85,9 @@ def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoi
         clock=world.clock,
         report=world.report,
         segments=listed,
-        start_offset=_start_offset(disk, directory, segments),
-        epochs=_load_epochs(world, directory, listed, last_epoch),
+        start_offset=start_offset,
+        # Below the start epochs are forgotten, though a batch may still lie there.
+        epochs=_load_epochs(world, directory, listed, last_epoch if start_offset < next_offset else NO_EPOCH),
         producers=producers,
         snapshot_offset=snapshot_offset,
     )

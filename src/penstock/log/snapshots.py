@@ -2,7 +2,9 @@
 
 On disk: ``<offset>.snapshot``, the state of everything before that offset (:mod:`penstock.log.producer_state`). The state is a
 function of the log, so a snapshot is written without a sync, checked when it is read, and replaced by a replay of the batch
-headers when it is missing or damaged. The last few are kept, because a log that is cut back needs an older one.
+headers when it is missing or damaged. There is one for the start of each segment, because a log that is cut back needs an
+older one, and a few that checkpoints made. Only when old segments are dropped a snapshot is synced first: what it remembers of
+them cannot be replayed any more.
 
 Invariant: no snapshot has an offset above the end of the log. One that had would later vouch for other records.
 """
@@ -15,7 +17,7 @@ from penstock.log.producer_state import ProducerStates
 from penstock.log.segment import Segments
 from penstock.ports import Disk
 
-SNAPSHOTS_KEPT: Final = 4
+SNAPSHOTS_KEPT: Final = 2
 
 
 def snapshot_path(directory: str, offset: int) -> str:
@@ -33,10 +35,34 @@ def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     return [offset for name in disk.listdir(directory) if (offset := offset_of(name, SNAPSHOT)) is not None]
 
 
-def drop_old_snapshots(disk: Disk, directory: str) -> None:
-    """Keep the newest few."""
-    for offset in snapshot_offsets(disk, directory)[:-SNAPSHOTS_KEPT]:
+def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
+    """Make the snapshot for ``offset`` durable; False when there is no sound one."""
+    path = snapshot_path(directory, offset)
+    try:
+        ProducerStates.decode(disk.read_bytes(path))
+    except (FileNotFoundError, ValueError):
+        return False
+    file = disk.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    disk.sync_dir(directory)
+    return True
+
+
+def drop_old_snapshots(disk: Disk, directory: str, needed: frozenset[int]) -> None:
+    """Keep those at ``needed`` offsets, and of the others the newest few."""
+    others = [offset for offset in snapshot_offsets(disk, directory) if offset not in needed]
+    for offset in others[:-SNAPSHOTS_KEPT]:
         disk.remove(snapshot_path(directory, offset))
+
+
+def drop_snapshots_below(disk: Disk, directory: str, offset: int) -> None:
+    """The log starts at ``offset`` or later: older snapshots are of no use."""
+    for found in snapshot_offsets(disk, directory):
+        if found < offset:
+            disk.remove(snapshot_path(directory, found))
 
 
 def drop_snapshots_above(disk: Disk, directory: str, offset: int) -> None:

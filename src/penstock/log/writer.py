@@ -24,6 +24,7 @@ from penstock.log.names import LEADER_EPOCHS
 from penstock.log.producer_state import ProducerEntry, ProducerStates
 from penstock.log.reader import Reader
 from penstock.log.segment import Segment, Segments
+from penstock.log.snapshots import snapshot_path, write_snapshot
 from penstock.log.sync import LogSyncTask
 from penstock.ports import Clock, Disk, File, Report, SyncTask
 from penstock.records.batch import LENGTH_END, BatchHeader
@@ -72,6 +73,7 @@ class LogWriter:
         "_written_position",
         "cut_noted",
         "directory",
+        "durable_snapshot_offset",
         "epochs",
         "failed",
         "next_offset",
@@ -121,6 +123,7 @@ class LogWriter:
         self.cut_noted = False
         self._generation = 0
         self.snapshot_offset = snapshot_offset
+        self.durable_snapshot_offset = -1
         self._producers_changed = snapshot_offset == SNAPSHOT_UNKNOWN
         self._epoch = epochs.latest
         self._epochs_changed = 0
@@ -298,6 +301,7 @@ class LogWriter:
         except OSError as error:
             raise self._storage_error(error) from error
         self._finish_segment(old)
+        self._snapshot_at_roll()
         if old.is_dirty:
             self._unsynced_closed.append(old)
         self._segments.push(new)
@@ -306,6 +310,17 @@ class LogWriter:
         self._max_timestamp = -1
         self._reader.mark(self.next_offset, new, 0)
         self._set_limits()
+
+    def _snapshot_at_roll(self) -> None:
+        """The producers at the start of each segment: where a replay begins when the log is cut, or the older ones are gone."""
+        if len(self.producers):
+            try:
+                write_snapshot(self._disk, snapshot_path(self.directory, self.next_offset), self.producers.encode())
+            except OSError:
+                # Without it a replay begins earlier.
+                return
+            self.snapshot_offset = self.next_offset
+            self._producers_changed = False
 
     def _finish_segment(self, segment: Segment) -> None:
         """Bring the indexes of a segment that grows no more to disk; without room for them they are rebuilt when needed."""

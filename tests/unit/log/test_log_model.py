@@ -279,7 +279,7 @@ class LogMachine(RuleBasedStateMachine):
         self.start_node()
         self.after_start(at_least=self.placed[-1].next if self.placed else 0)
         assert len(self.placed) == placed
-        assert self.reports[reports:] == []
+        assert self.reports[reports:] == [], self.reports[reports:]
 
     def after_start(self, at_least: int) -> None:
         assert self.log.next_offset >= at_least
