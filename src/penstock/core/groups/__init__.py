@@ -8,8 +8,9 @@ directory.py       which groups exist, whether their partition of the offsets to
 group.py           one group: members, votes, generation, offsets; no rules of time
 rebalance.py       the life of a membership: join, sync, heartbeat, leave, time-outs
 commits.py         committed offsets: commit, fetch, delete, expiry
+offsets.py         the committed offsets of one group
 stored.py          the records that lie in the offsets topic
-storage.py         where they lie: the port, and the one on top of partitions
+storage.py         where they lie: the port to the offsets topic
 loading.py         from records back to groups
 deadlines.py       timers that are cheap to reset
 subscription.py    the little these rules read of a member's own bytes

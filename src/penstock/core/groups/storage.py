@@ -1,4 +1,4 @@
-"""Where group records lie: the port the rules write through, and the one on top of the partitions of ``__consumer_offsets``.
+"""Where group records lie: the ports that the rules write through (``core/offsets_topic.py`` has the real one).
 
 A group belongs to one partition of the topic, by its id, so all its records are in one order. The topic is compacted: the
 last record of a key is the state, so replaying a partition gives back everything that was acknowledged.

@@ -19,8 +19,12 @@ def answer_later(
     future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
     def done(outcome: Outcome) -> None:
-        if not future.done():
+        if future.done():
+            return
+        try:
             future.set_result(translate(outcome))
+        except Exception as error:  # noqa: BLE001 - the core is in the middle of answering others; the mistake is this request's alone
+            future.set_exception(error)
 
     start(done)
     return future
