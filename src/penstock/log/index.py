@@ -16,6 +16,7 @@ kept in memory, so memory does not grow with the data.
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
@@ -96,6 +97,19 @@ class Index:
         if number >= self._first:
             return self._keys[number - self._first], self._values[number - self._first]
         return self._read_row(number)
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, read a block at a time."""
+        if self._first:
+            file = self._disk.open(self.path)
+            try:
+                for at in range(0, self._first, BLOCK_ROWS):
+                    count = min(BLOCK_ROWS, self._first - at)
+                    for key, value in self._row.iter_unpack(file.pread(count * self._row.size, at * self._row.size)):
+                        yield key, value
+            finally:
+                file.close()
+        yield from zip(self._keys, self._values, strict=True)
 
     def floor(self, key: int) -> Row | None:
         """The last row whose key is not above ``key``."""

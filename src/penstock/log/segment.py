@@ -162,7 +162,7 @@ class Segment:
 
         Returns position and offset of a batch from which on a walk must index anew.
         """
-        offsets, times = self._indexes_on_disk()
+        offsets, times = self.indexes_on_disk()
         offsets.cut_from_value(position)
         last = offsets.last()
         if last is not None and self.row_is_true(*last):
@@ -175,7 +175,8 @@ class Segment:
         self.set_indexes(offsets, times)
         return 0, self.base_offset
 
-    def _indexes_on_disk(self) -> tuple[OffsetIndex, TimeIndex]:
+    def indexes_on_disk(self) -> tuple[OffsetIndex, TimeIndex]:
+        """The indexes as the files have them, unchecked."""
         offset_path, time_path = self.stem + INDEX, self.stem + TIME_INDEX
         return (
             OffsetIndex(self._disk, offset_path, OffsetIndex.rows_in(self._disk, offset_path)),
@@ -183,7 +184,7 @@ class Segment:
         )
 
     def _load_indexes(self) -> None:
-        offsets, times = self._indexes_on_disk()
+        offsets, times = self.indexes_on_disk()
         self.set_indexes(offsets, times)
         if self.size and not self._indexes_are_sound(offsets, times):
             self.rebuild_indexes()

@@ -1,0 +1,344 @@
+"""Looking at a data folder from outside: every batch (:func:`dump`), and whether all is sound (:func:`verify`).
+
+Offline and read-only. Nothing is repaired here: a start of the node cuts torn ends and makes indexes again, and damage in the
+middle is for a person to decide on.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from uuid import UUID
+
+from penstock.log.checkpoint import load_checkpoint
+from penstock.log.cleaning import load_clean_note
+from penstock.log.epochs import EpochHistory
+from penstock.log.files import FilePool
+from penstock.log.manager import CHECKPOINT, TOPICS
+from penstock.log.names import LEADER_EPOCHS, LOG, SNAPSHOT, offset_of, segment_stem
+from penstock.log.producer_state import ProducerStates
+from penstock.log.scan import DamageError, walk
+from penstock.log.segment import Segment
+from penstock.ports import Disk
+from penstock.records.batch import BatchHeader, Compression
+from penstock.types import NO_TIMESTAMP
+
+Progress = Callable[[int, int], None]
+"""Told the bytes looked at and the bytes there are."""
+
+_OFFSET_LIMIT: Final = 2**63 - 1
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    """Nothing is lost, and the next start puts it right."""
+    ERROR = "error"
+    """Records are damaged or missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be."""
+
+    severity: Severity
+    text: str
+    position: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """One batch, or a stretch of damage (``fault`` says what, the header's fields are then what stands there, or nothing)."""
+
+    segment: str
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    leader_epoch: int
+    base_timestamp: int
+    max_timestamp: int
+    is_log_append_time: bool
+    compression: Compression | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+    is_control: bool
+    crc_ok: bool
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One file that was verified."""
+
+    path: str
+    size_bytes: int
+    base_offset: int | None = None
+    next_offset: int | None = None
+    batches: int = 0
+    records: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether no record is damaged or missing."""
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+
+
+def partitions(disk: Disk, data_dir: str) -> Iterator[tuple[UUID, int, str]]:
+    """Topic id, partition and folder of every log."""
+    for topic in disk.listdir(f"{data_dir}/{TOPICS}"):
+        try:
+            topic_id = UUID(hex=topic)
+        except ValueError:
+            continue
+        numbers = [name for name in disk.listdir(f"{data_dir}/{TOPICS}/{topic}") if name.isascii() and name.isdigit()]
+        for number in sorted(map(int, numbers)):
+            yield topic_id, number, f"{data_dir}/{TOPICS}/{topic}/{number}"
+
+
+# Dumping.
+
+
+def dump(disk: Disk, directory: str, first_offset: int = 0) -> Iterator[BatchRow]:
+    """A row for every batch of one log from the one that holds ``first_offset`` on, and one for every stretch of damage."""
+    for segment in _segments(disk, directory):
+        if segment.next_offset <= first_offset:
+            continue
+        try:
+            for row in _dump_segment(segment):
+                if row.last_offset >= first_offset or row.fault is not None:
+                    yield row
+        finally:
+            segment.close()
+
+
+def _dump_segment(segment: Segment) -> Iterator[BatchRow]:
+    position, offset = 0, segment.base_offset
+    while position < segment.size:
+        try:
+            for at, header in walk(
+                segment.opened(),
+                position,
+                segment.size,
+                offset_min=offset,
+                offset_limit=segment.next_offset,
+                check_crc=True,
+            ):
+                yield _row(segment, at, header)
+                position, offset = at + header.size_bytes, header.next_offset
+        except DamageError as damage:
+            sound = segment.next_sound(damage.position, offset)
+            end, next_offset = (segment.size, None) if sound is None else sound
+            yield BatchRow(
+                segment=segment.log_path,
+                position=damage.position,
+                size_bytes=end - damage.position,
+                base_offset=offset,
+                last_offset=offset if next_offset is None else next_offset - 1,
+                record_count=0,
+                leader_epoch=-1,
+                base_timestamp=NO_TIMESTAMP,
+                max_timestamp=NO_TIMESTAMP,
+                is_log_append_time=False,
+                compression=None,
+                producer_id=-1,
+                producer_epoch=-1,
+                base_sequence=-1,
+                is_transactional=False,
+                is_control=False,
+                crc_ok=False,
+                fault=damage.why,
+            )
+            if sound is None:
+                return
+            position, offset = sound
+
+
+def _row(segment: Segment, position: int, header: BatchHeader) -> BatchRow:
+    codec = header.attributes & 0x07
+    return BatchRow(
+        segment=segment.log_path,
+        position=position,
+        size_bytes=header.size_bytes,
+        base_offset=header.base_offset,
+        last_offset=header.next_offset - 1,
+        record_count=header.record_count,
+        leader_epoch=header.leader_epoch,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        is_log_append_time=header.is_log_append_time,
+        compression=Compression(codec) if codec <= Compression.ZSTD else None,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control=header.is_control,
+        crc_ok=True,
+    )
+
+
+# Verifying.
+
+
+def verify(disk: Disk, data_dir: str, progress: Progress | None = None) -> Iterator[Checked]:
+    """A row for every file that matters in a data folder, with what is wrong with it."""
+    folders = [directory for _, _, directory in partitions(disk, data_dir)]
+    total = sum(segment.size for directory in folders for segment in _segments(disk, directory))
+    done = 0
+    yield from _verify_checkpoint(disk, f"{data_dir}/{CHECKPOINT}")
+    for directory in folders:
+        for checked in verify_log(disk, directory):
+            if checked.path.endswith(LOG):
+                done += checked.size_bytes
+                if progress is not None:
+                    progress(done, total)
+            yield checked
+
+
+def verify_log(disk: Disk, directory: str) -> Iterator[Checked]:
+    """The same for one log."""
+    segments = _segments(disk, directory)
+    gaps_to = load_clean_note(disk, directory).touched_to
+    for segment in segments:
+        try:
+            yield _verify_segment(segment, gaps_to, is_active=segment is segments[-1])
+        finally:
+            segment.close()
+    yield from _verify_epochs(disk, f"{directory}/{LEADER_EPOCHS}")
+    for name in disk.listdir(directory):
+        if offset_of(name, SNAPSHOT) is not None:
+            yield _verify_snapshot(disk, f"{directory}/{name}")
+
+
+class _IndexCheck:
+    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._base_offset = segment.base_offset
+        self._places = segment.offsets.rows()
+        self._times = segment.times.rows()
+        self._place = next(self._places, None)
+        self._time = next(self._times, None)
+        self._max_timestamp = NO_TIMESTAMP
+        self.has_times = self._time is not None
+        self.wrong_places = 0
+        self.wrong_times = 0
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        while self._place is not None and self._place[1] <= position:
+            self.wrong_places += self._place != (header.base_offset - self._base_offset, position)
+            self._place = next(self._places, None)
+        while self._time is not None and self._base_offset + self._time[1] < header.next_offset:
+            self.wrong_times += self._time[0] < self._max_timestamp
+            self._time = next(self._times, None)
+
+    def finish(self) -> None:
+        self.wrong_places += (self._place is not None) + sum(1 for _ in self._places)
+        self.wrong_times += (self._time is not None) + sum(1 for _ in self._times)
+
+
+def _verify_segment(segment: Segment, gaps_to: int, *, is_active: bool) -> Checked:
+    findings: list[Finding] = []
+    index = _IndexCheck(segment)
+    batches = records = 0
+    position, offset = 0, segment.base_offset
+    while True:
+        try:
+            for at, header in walk(
+                segment.opened(),
+                position,
+                segment.size,
+                offset_min=offset,
+                offset_limit=segment.next_offset,
+                check_crc=True,
+            ):
+                batches += 1
+                records += header.record_count
+                index.add(at, header)
+                position, offset = at + header.size_bytes, header.next_offset
+        except DamageError as damage:
+            sound = segment.next_sound(damage.position, offset)
+            findings.append(_damage(segment, damage, offset, sound, is_active=is_active))
+            if sound is not None:
+                position, offset = sound
+                continue
+        else:
+            if not is_active and offset < segment.next_offset and segment.next_offset > gaps_to:
+                text = f"offsets {offset} to {segment.next_offset - 1} are missing"
+                findings.append(Finding(Severity.ERROR, text, position, offset, segment.next_offset - 1))
+        break
+    index.finish()
+    if index.wrong_places and not findings:
+        text = f"the offset index has {index.wrong_places} wrong rows; it is made again when it is used"
+        findings.append(Finding(Severity.NOTE, text))
+    if index.wrong_times and not findings:
+        findings.append(Finding(Severity.NOTE, "the time index is wrong; it is made again when it is used"))
+    if batches and not is_active and not index.has_times:
+        findings.append(Finding(Severity.NOTE, "the index is missing; it is made again when it is used"))
+    return Checked(segment.log_path, segment.size, segment.base_offset, offset, batches, records, tuple(findings))
+
+
+def _damage(
+    segment: Segment, damage: DamageError, offset: int, sound: tuple[int, int] | None, *, is_active: bool
+) -> Finding:
+    if sound is not None:
+        text = f"{damage.why}: offsets {offset} to {sound[1] - 1} cannot be read"
+        return Finding(Severity.ERROR, text, damage.position, offset, sound[1] - 1)
+    left = segment.size - damage.position
+    if is_active:
+        text = f"{damage.why}: the last {left} bytes, from offset {offset} on; the next start cuts them"
+        return Finding(Severity.ERROR, text, damage.position, offset)
+    text = f"{damage.why}: offsets {offset} to {segment.next_offset - 1} cannot be read"
+    return Finding(Severity.ERROR, text, damage.position, offset, segment.next_offset - 1)
+
+
+def _verify_checkpoint(disk: Disk, path: str) -> Iterator[Checked]:
+    if not disk.exists(path):
+        return
+    findings: tuple[Finding, ...] = ()
+    try:
+        load_checkpoint(disk, path)
+    except ValueError as error:
+        findings = (Finding(Severity.NOTE, f"{error}; the next start scans every log"),)
+    yield Checked(path, disk.size(path), findings=findings)
+
+
+def _verify_epochs(disk: Disk, path: str) -> Iterator[Checked]:
+    if not disk.exists(path):
+        return
+    findings: tuple[Finding, ...] = ()
+    try:
+        EpochHistory.load(disk, path)
+    except ValueError as error:
+        findings = (Finding(Severity.NOTE, f"{error}; it is made again from the batches"),)
+    yield Checked(path, disk.size(path), findings=findings)
+
+
+def _verify_snapshot(disk: Disk, path: str) -> Checked:
+    data = disk.read_bytes(path)
+    findings: tuple[Finding, ...] = ()
+    try:
+        ProducerStates.decode(data)
+    except ValueError as error:
+        findings = (Finding(Severity.NOTE, f"{error}; the log is replayed instead"),)
+    return Checked(path, len(data), findings=findings)
+
+
+def _segments(disk: Disk, directory: str) -> list[Segment]:
+    """The segments of a log, with their indexes as they are on disk: nothing is made again."""
+    bases = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
+    segments: list[Segment] = []
+    for base, next_offset in zip(bases, [*bases[1:], _OFFSET_LIMIT], strict=False):
+        size = disk.size(segment_stem(directory, base) + LOG)
+        segment = Segment(disk, FilePool(disk, 1), directory, base, size=size, next_offset=next_offset)
+        segment.set_indexes(*segment.indexes_on_disk())
+        segments.append(segment)
+    return segments
