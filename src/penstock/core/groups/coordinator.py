@@ -40,7 +40,7 @@ from penstock.ports import Clock, Entropy, Report
 from penstock.types import GroupId, MemberId, TopicName
 
 _LOAD_RECORDS_MAX: Final = 2_000
-"""Records replayed in one tick: some ten milliseconds."""
+"""Records replayed in one tick: a few milliseconds."""
 
 DeleteGroupsDone = Callable[[dict[GroupId, Reason | None]], None]
 

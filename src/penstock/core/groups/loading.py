@@ -5,6 +5,7 @@ with a fresh session: a restart of the broker is no reason for its consumers to 
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from penstock.core.groups.deadlines import Timer
 from penstock.core.groups.directory import Directory
@@ -28,53 +29,49 @@ class Load:
         self.partition = partition
         self._directory = directory
         self._records = records
-        self._groups: dict[GroupId, StoredGroup] = {}
-        self._offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]] = {}
-        self._unreadable = 0
+        self._latest: dict[bytes, Buffer | None] = {}
 
     def step(self, records_max: int) -> bool:
         """Replay at most so many records; True when there are no more."""
-        for _ in range(records_max):
-            record = next(self._records, None)
-            if record is None:
-                return True
-            try:
-                self._take(*record)
-            except UnreadableRecord as error:
-                self._unreadable += 1
-                if self._unreadable == 1:
-                    self._directory.report(
-                        f"a record in partition {self.partition} of the offsets topic cannot be read and is passed over: {error}"
-                    )
-        return False
-
-    def _take(self, key_data: Buffer, value: Buffer | None) -> None:
-        key = read_key(key_data)
-        if isinstance(key, GroupRecordKey):
-            if value is None:
-                self._groups.pop(key.group_id, None)
-            else:
-                self._groups[key.group_id] = read_group(value)
-        elif value is None:
-            self._offsets.get(key.group_id, {}).pop(key.key, None)
-        else:
-            self._offsets.setdefault(key.group_id, {})[key.key] = read_offset(value)
+        latest = self._latest
+        for key, value in islice(self._records, records_max):
+            latest[bytes(key)] = value
+            records_max -= 1
+        return records_max > 0
 
     def groups(self) -> list[Group]:
         """The groups as they stood when the last record was written."""
-        found: list[Group] = []
-        for group_id in self._groups | self._offsets:
-            stored = self._groups.get(group_id)
-            offsets = self._offsets.get(group_id, {})
-            if stored is None and not offsets:
+        groups: dict[GroupId, StoredGroup] = {}
+        offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]] = {}
+        unreadable: list[UnreadableRecord] = []
+        # Only what is left of a key is opened: most records are offsets that a later commit has replaced.
+        for key_data, value in self._latest.items():
+            if value is None:
                 continue
-            group = self._directory.new_group(group_id, self.partition)
-            if stored is not None:
-                _restore(group, stored)
-            for key, committed in offsets.items():
-                group.offsets.set(key, committed)
-            found.append(group)
-        return found
+            try:
+                key = read_key(key_data)
+                if isinstance(key, GroupRecordKey):
+                    groups[key.group_id] = read_group(value)
+                else:
+                    offsets.setdefault(key.group_id, {})[key.key] = read_offset(value)
+            except UnreadableRecord as error:
+                unreadable.append(error)
+        if unreadable:
+            self._directory.report(
+                f"{len(unreadable)} records in partition {self.partition} of the offsets topic cannot be read and are passed "
+                f"over, the first because {unreadable[0]}"
+            )
+        return [self._group(group_id, groups.get(group_id), offsets.get(group_id, {})) for group_id in groups | offsets]
+
+    def _group(
+        self, group_id: GroupId, stored: StoredGroup | None, offsets: dict[PartitionKey, CommittedOffset]
+    ) -> Group:
+        group = self._directory.new_group(group_id, self.partition)
+        if stored is not None:
+            _restore(group, stored)
+        for key, committed in offsets.items():
+            group.offsets.set(key, committed)
+        return group
 
 
 def _restore(group: Group, stored: StoredGroup) -> None:
