@@ -105,8 +105,7 @@ class Index:
             try:
                 for at in range(0, self._first, BLOCK_ROWS):
                     count = min(BLOCK_ROWS, self._first - at)
-                    for key, value in self._row.iter_unpack(file.pread(count * self._row.size, at * self._row.size)):
-                        yield key, value
+                    yield from self._row.iter_unpack(file.pread(count * self._row.size, at * self._row.size))
             finally:
                 file.close()
         yield from zip(self._keys, self._values, strict=True)

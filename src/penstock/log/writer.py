@@ -274,7 +274,10 @@ class LogWriter:
 
     def _create_file(self, segment: Segment) -> None:
         """Make the file of a new active segment; its name is synced with the next sync."""
-        changed = self._disk.make_dirs(self.directory, sync=False)
+        # Noted at once: should the next step fail, the folders are there already when this is tried again.
+        self._names_dirs.update(self._disk.make_dirs(self.directory, sync=False))
+        self._names_dirs.add(self.directory)
+        self._names_changed += 1
         file = segment.file or self._files.open(segment, create=True)
         if file.size():
             file.truncate(0)
@@ -285,9 +288,6 @@ class LogWriter:
         segment.new_indexes()
         segment.created_ms = self._clock.now_ms()
         segment.verified_to = 2**63
-        self._names_dirs.update(changed)
-        self._names_dirs.add(self.directory)
-        self._names_changed += 1
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at ``next_offset``. STORAGE_ERROR leaves everything as it was."""
