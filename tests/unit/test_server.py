@@ -1,0 +1,145 @@
+"""The whole node: what it says when it is ready, why it may not start, and that a start that fails leaves nothing running."""
+
+import asyncio
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.config import Settings, load
+from penstock.server import EXIT_FAILED, Server, StartError, run
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.metadata_generated import MetadataRequest
+from tests.support.kafka_wire import METADATA, PRODUCE, RawClient, batch, create, produce, produced
+
+
+def settings(data_dir: Path, **others: object) -> Settings:
+    flags = {
+        "server.data_dir": str(data_dir),
+        "listeners.kafka": "127.0.0.1:0",
+        "listeners.http": "off",
+        "listeners.tcp": "off",
+        "listeners.grpc": "off",
+        "groups.offsets_topic_partitions": 1,
+    }
+    return load(flags={**flags, **{key.replace("__", "."): value for key, value in others.items()}})
+
+
+@asynccontextmanager
+async def serving(data_dir: Path, **others: object) -> AsyncIterator[Server]:
+    server = Server(settings(data_dir, **others))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@contextmanager
+def taken_port() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def new_threads(before: set[threading.Thread]) -> set[str]:
+    """The threads begun since then, without those that asyncio keeps for itself."""
+    names = {thread.name for thread in threading.enumerate() if thread not in before}
+    return {name for name in names if not name.startswith("asyncio_")}
+
+
+def ask(address: str, key: int, request: object, version: int) -> object:
+    with RawClient(address) as client:
+        return client.ask(key, request, version)
+
+
+async def test_the_ready_line_has_every_listener_with_its_real_port(tmp_path: Path) -> None:
+    async with serving(tmp_path, listeners__http="127.0.0.1:0") as server:
+        line = server.ready_line()
+        assert re.fullmatch(
+            r"penstock ready kafka=127\.0\.0\.1:[1-9]\d* http=127\.0\.0\.1:[1-9]\d* tcp=off grpc=off", line
+        )
+        told = await asyncio.to_thread(ask, str(server.addresses["kafka"]), METADATA, MetadataRequest(), 1)
+        assert f"kafka={told.brokers[0].host}:{told.brokers[0].port} " in line
+
+
+async def test_listeners_can_be_off(tmp_path: Path) -> None:
+    async with serving(tmp_path, listeners__kafka="off") as server:
+        assert server.ready_line() == "penstock ready kafka=off http=off tcp=off grpc=off"
+
+
+async def test_an_address_that_is_advertised_is_what_clients_are_told(tmp_path: Path) -> None:
+    async with serving(tmp_path, listeners__advertised_kafka="broker.example:1234") as server:
+        told = await asyncio.to_thread(ask, str(server.addresses["kafka"]), METADATA, MetadataRequest(), 1)
+        assert [(broker.host, broker.port) for broker in told.brokers] == [("broker.example", 1234)]
+
+
+@pytest.mark.parametrize("flush", ["sync", "os"])
+async def test_records_are_there_after_a_stop_whatever_the_flush(tmp_path: Path, flush: str) -> None:
+    for start in range(2):
+        async with serving(tmp_path, log__flush=flush) as server:
+            address = str(server.addresses["kafka"])
+            if not start:
+                await asyncio.to_thread(ask, address, ApiKey.CREATE_TOPICS, create("t"), 7)
+            for number in range(2):
+                answer = await asyncio.to_thread(
+                    ask, address, PRODUCE, produce("t", batch(b"v", timestamp_ms=-1), acks=-1), 9
+                )
+                assert produced(answer).base_offset == 2 * start + number
+
+
+@pytest.mark.parametrize("listener", ["kafka", "http"])
+async def test_a_port_in_use_is_refused_with_a_sentence_and_leaves_nothing_running(
+    tmp_path: Path, listener: str
+) -> None:
+    before = set(threading.enumerate())
+    with taken_port() as address, pytest.raises(StartError, match=f"{address} for {listener}.*--{listener} HOST:PORT"):
+        async with serving(tmp_path, **{f"listeners__{listener}": address}):
+            pass
+    assert new_threads(before) == set()
+    assert len(asyncio.all_tasks()) == 1
+    async with serving(tmp_path):
+        pass
+
+
+async def test_a_data_directory_in_use_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path) as first:
+        with pytest.raises(StartError, match=f"{tmp_path} is in use by process"):
+            async with serving(tmp_path):
+                pass
+        assert await asyncio.to_thread(ask, str(first.addresses["kafka"]), METADATA, MetadataRequest(), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("metadata.sqlite", b"this is no database" * 100, "metadata.sqlite"),
+        ("node.json", b"{", "node.json"),
+        ("node.json", b'{"format_version": 99, "node_id": 1, "cluster_id": "x"}', "format 99"),
+        ("topics", b"a file", "topics"),
+    ],
+    ids=["metadata", "node", "format", "topics"],
+)
+async def test_damaged_files_are_named_and_nothing_is_left_running(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    before = set(threading.enumerate())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(StartError, match=said):
+        async with serving(tmp_path):
+            pass
+    assert new_threads(before) == set()
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_run_says_why_it_cannot_start_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert run(settings(tmp_path / "file" / "data")) == EXIT_FAILED == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("penstock: cannot use ")
+    assert "--data-dir" in said.err
+    assert "Traceback" not in said.err
