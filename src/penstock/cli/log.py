@@ -1,7 +1,289 @@
-"""``penstock log``."""
+"""``penstock log``: what lies in a data directory, without a broker."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.locks import LOCK, is_locked
+from penstock.cli.options import Output
+from penstock.cli.output import Format, Row, emit, print_table, to_json
+from penstock.cli.progress import progress
+
+if TYPE_CHECKING:
+    from penstock.cli.data_folder import PartitionFolder
+    from penstock.log.inspect import BatchRow, Checked
+    from penstock.ports import Disk
+
+app = typer.Typer(help="Look at the files of a data directory, without a broker.", no_args_is_help=True)
+
+ROWS_PER_TABLE: Final = 1000
+"""A table is gathered before it is printed; a log has no end."""
+OPENED_BYTES_MAX: Final = 1 << 30
+
+DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="The data directory.")]
+Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only these topics (names or ids); repeat it.")]
+Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat it.")]
+Live = Annotated[
+    bool, typer.Option("--live", help="Although a broker runs on it: what it writes meanwhile may look damaged.")
+]
+
 
 def mount(root: typer.Typer) -> None:
-    """Add."""
+    """Add the noun."""
+    root.add_typer(app, name="log")
+
+
+@app.command("verify")
+def verify(
+    data_dir: DataDir = Path("data"),
+    topic: Topics = None,
+    partition: Partitions = None,
+    live: Live = False,
+    show_progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="On a terminal when not given.", show_default=False)
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check every batch and every index.
+
+    Prints what is wrong (all files with -o json or ndjson). Exit code 1 when records are damaged or missing; a note is
+    about something that the next start puts right.
+    """
+    from penstock.log import inspect
+    from penstock.runtime.disk import RealDisk
+
+    disk = RealDisk()
+    folders = _chosen(disk, data_dir, topic, partition, live=live)
+    chosen = (checked for folder in folders for checked in inspect.verify_log(disk, folder.path))
+    files: Iterator[Checked] = chosen if topic or partition else inspect.verify(disk, str(data_dir))
+    totals = _Totals()
+    rows: list[Row] = []
+    with progress("verifying", "bytes", _log_bytes(folders), shown=show_progress) as bar:
+        for checked in files:
+            row = totals.add(checked, folders)
+            bar.advance(checked.size_bytes if checked.path.endswith(".log") else 0)
+            if output is Format.NDJSON:
+                sys.stdout.write(to_json(row) + "\n")
+            elif output is Format.JSON or checked.findings:
+                rows.append(row)
+    if output is Format.JSON:
+        emit(rows, [], output)
+    elif output is Format.TABLE:
+        found = [{**row, **finding} for row in rows for finding in _findings_of(row)]
+        emit(
+            found, ["severity", "topic", "partition", "file", "position", "first_offset", "last_offset", "text"], output
+        )
+    note(totals.sentence())
+    if totals.errors:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("dump")
+def dump(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic (name or id).")],
+    data_dir: DataDir = Path("data"),
+    partition: Partitions = None,
+    start: Annotated[
+        int, typer.Option("--from", "-f", min=0, metavar="OFFSET", help="From the batch that holds it on.")
+    ] = 0,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="So many batches at most.")
+    ] = None,
+    records: Annotated[bool, typer.Option("--records", "-r", help="The records in each batch too.")] = False,
+    live: Live = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Print what lies in the segments, batch by batch.
+
+    A stretch of damage is a row of its own, with its fault; what follows it is still shown.
+    """
+    from penstock.runtime.disk import RealDisk
+
+    disk = RealDisk()
+    folders = _chosen(disk, data_dir, [topic], partition, live=live)
+    rows = _dumped(disk, folders, start, count, with_records=records)
+    if output is not Format.TABLE:
+        _stream(rows, output)
+        return
+    columns = ["partition", "segment", "position", "size_bytes", "base_offset", "last_offset", "record_count"]
+    columns += ["leader_epoch", "time", "compression", "producer_id", "base_sequence", "crc_ok", "fault"]
+    gathered: list[Row] = []
+    for row in rows:
+        gathered.append({**row, "time": _time(row["max_timestamp"])})
+        if len(gathered) == ROWS_PER_TABLE or records:
+            print_table(gathered, columns)
+            if records and row["records"]:
+                print_table(row["records"], ["offset", "key", "value"])  # type: ignore[arg-type]
+            gathered = []
+    if gathered:
+        print_table(gathered, columns)
+
+
+@dataclass(slots=True)
+class _Totals:
+    files: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    errors: int = 0
+    notes: int = 0
+
+    def add(self, checked: "Checked", folders: list["PartitionFolder"]) -> Row:
+        """Count a file in; the row that tells of it."""
+        self.files += 1
+        self.records += checked.records
+        self.size_bytes += checked.size_bytes
+        findings: list[Row] = [
+            {
+                "severity": finding.severity.value,
+                "text": finding.text,
+                "position": finding.position,
+                "first_offset": finding.first_offset,
+                "last_offset": finding.last_offset,
+            }
+            for finding in checked.findings
+        ]
+        errors = sum(finding["severity"] == "error" for finding in findings)
+        self.errors += errors
+        self.notes += len(findings) - errors
+        path = Path(checked.path)
+        folder = next((folder for folder in folders if folder.path == str(path.parent)), None)
+        return {
+            "file": path.name,
+            "path": checked.path,
+            "topic": folder.topic if folder else None,
+            "partition": folder.partition if folder else None,
+            "size_bytes": checked.size_bytes,
+            "base_offset": checked.base_offset,
+            "next_offset": checked.next_offset,
+            "batches": checked.batches,
+            "records": checked.records,
+            "ok": checked.ok,
+            "findings": findings,
+        }
+
+    def sentence(self) -> str:
+        """What came of it."""
+        looked = f"{self.files:,} files with {self.records:,} records in {self.size_bytes:,} bytes"
+        if self.errors:
+            return f"{looked}: {self.errors:,} damaged; what lies around the damage stays readable"
+        return f"{looked}: sound" + (f", {self.notes:,} notes" if self.notes else "")
+
+
+def _chosen(
+    disk: "Disk", data_dir: Path, topics: list[str] | None, numbers: list[int] | None, *, live: bool
+) -> list["PartitionFolder"]:
+    from penstock.cli.data_folder import partition_folders
+
+    if not data_dir.is_dir():
+        raise Failure(f"there is no data directory {data_dir}; name it with --data-dir", Exit.NOT_FOUND)
+    if not live and is_locked(data_dir / LOCK):
+        raise Failure(f"a broker runs on {data_dir}; stop it, look at a copy, or say --live")
+    folders = partition_folders(disk, data_dir)
+    known = {folder.topic for folder in folders}
+    for name in topics or []:
+        if name not in known:
+            raise Failure(f"{data_dir} has no records of a topic {name!r}", Exit.NOT_FOUND)
+    return [
+        folder
+        for folder in folders
+        if (not topics or folder.topic in topics) and (not numbers or folder.partition in numbers)
+    ]
+
+
+def _log_bytes(folders: list["PartitionFolder"]) -> int:
+    return sum(file.stat().st_size for folder in folders for file in Path(folder.path).glob("*.log"))
+
+
+def _findings_of(row: Row) -> list[Row]:
+    findings = row["findings"]
+    assert isinstance(findings, list)
+    return findings
+
+
+def _dumped(
+    disk: "Disk", folders: list["PartitionFolder"], start: int, count: int | None, *, with_records: bool
+) -> Iterator[Row]:
+    from penstock.log import inspect
+
+    left = count
+    for folder in folders:
+        for batch in inspect.dump(disk, folder.path, start):
+            if left == 0:
+                return
+            left = None if left is None else left - 1
+            row = _batch_row(batch, folder)
+            yield {**row, "records": _records(disk, batch, folder)} if with_records else row
+
+
+def _batch_row(batch: "BatchRow", folder: "PartitionFolder") -> Row:
+    damaged = batch.fault is not None
+    return {
+        "topic": folder.topic,
+        "partition": folder.partition,
+        "segment": Path(batch.segment).name,
+        "position": batch.position,
+        "size_bytes": batch.size_bytes,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "record_count": batch.record_count,
+        "leader_epoch": None if damaged else batch.leader_epoch,
+        "base_timestamp": None if damaged else batch.base_timestamp,
+        "max_timestamp": None if damaged else batch.max_timestamp,
+        "timestamp_type": None if damaged else "LogAppendTime" if batch.is_log_append_time else "CreateTime",
+        "compression": None if batch.compression is None else batch.compression.name.lower(),
+        "producer_id": None if batch.producer_id < 0 else batch.producer_id,
+        "producer_epoch": None if batch.producer_id < 0 else batch.producer_epoch,
+        "base_sequence": None if batch.producer_id < 0 else batch.base_sequence,
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+        "crc_ok": batch.crc_ok,
+        "fault": batch.fault,
+    }
+
+
+def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list[Row]:
+    from penstock.cli.record_json import encode_record
+    from penstock.client import ConsumerRecord
+    from penstock.errors import PenstockError
+    from penstock.records.records import read_records
+    from penstock.types import TimestampType
+
+    if batch.fault is not None:
+        return []
+    file = disk.open(batch.segment)
+    try:
+        data = file.pread(batch.size_bytes, batch.position)
+    finally:
+        file.close()
+    kind = TimestampType.LOG_APPEND_TIME if batch.is_log_append_time else TimestampType.CREATE_TIME
+    try:
+        return [
+            encode_record(
+                ConsumerRecord(folder.topic, folder.partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers)
+            )
+            for r in read_records(data, OPENED_BYTES_MAX)
+        ]
+    except PenstockError as error:
+        raise Failure(f"{batch.segment} at {batch.position}: {error.text}") from error
+
+
+def _time(timestamp_ms: object) -> str | None:
+    if not isinstance(timestamp_ms, int) or timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _stream(rows: Iterator[Row], output: Format) -> None:
+    if output is Format.NDJSON:
+        sys.stdout.writelines(to_json(row) + "\n" for row in rows)
+        return
+    sys.stdout.write("[\n")
+    for index, row in enumerate(rows):
+        sys.stdout.write(f"{',' if index else ''}{to_json(row)}\n")
+    sys.stdout.write("]\n")

@@ -5,7 +5,6 @@ spend a tenth of a second on building the other commands. The Typer command of t
 completion; a test holds the two to the same flags.
 """
 
-import fcntl
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.locks import LOCK, is_locked
 
 if TYPE_CHECKING:
     import typer
@@ -31,7 +31,6 @@ FLAGS: Final[Mapping[str, str]] = {
 """Each flag and the setting it is."""
 CONFIG: Final = "--config"
 RESET: Final = "--reset-wal"
-LOCK: Final = "lock"
 
 
 class Arguments(NamedTuple):
@@ -87,7 +86,8 @@ def move_aside(data_dir: Path, now: datetime) -> Path | None:
     """Rename the data directory to DIR.reset-TIME; None when there is nothing to move. Never deletes."""
     if not data_dir.exists():
         return None
-    _refuse_if_in_use(data_dir)
+    if is_locked(data_dir / LOCK):
+        raise Failure(f"{data_dir} is in use by a running broker; stop it before {RESET}")
     resolved = data_dir.resolve()
     base = f"{resolved.name}.reset-{now:%Y%m%dT%H%M%SZ}"
     target = resolved.with_name(base)
@@ -97,17 +97,6 @@ def move_aside(data_dir: Path, now: datetime) -> Path | None:
         target = resolved.with_name(f"{base}-{count}")
     resolved.rename(target)
     return target
-
-
-def _refuse_if_in_use(data_dir: Path) -> None:
-    lock = data_dir / LOCK
-    if not lock.exists():
-        return
-    with lock.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Failure(f"{data_dir} is in use by a running broker; stop it before {RESET}") from error
 
 
 def _run(settings: "Settings") -> int:
