@@ -32,6 +32,18 @@ CLEAN_OFFSET: Final = "clean-offset"
 CLEAN_OFFSET_TITLE: Final = "penstock-clean-offset"
 
 OFFSET_DIGITS: Final = 20
+FOLDER_DEPTH: Final = 3
+"""data/topics/<topic>/<partition>: how many folders above a log may have been made with it."""
+
+
+def folders_above(directory: str) -> list[str]:
+    """The folders whose names must be durable before anything in ``directory`` is, highest first."""
+    above: list[str] = []
+    for _ in range(FOLDER_DEPTH):
+        directory = directory.rpartition("/")[0]
+        if directory:
+            above.insert(0, directory)
+    return above
 
 
 def segment_stem(directory: str, base_offset: int) -> str:

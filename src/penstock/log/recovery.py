@@ -31,6 +31,7 @@ from penstock.log.names import (
     START_OFFSET,
     START_OFFSET_TITLE,
     TEMPORARY,
+    folders_above,
     offset_of,
     segment_stem,
     swap_range,
@@ -44,8 +45,6 @@ from penstock.ports import Clock, Disk, File, Report
 from penstock.types import NO_EPOCH
 
 OFFSET_LIMIT = 2**63 - 1
-FOLDER_DEPTH = 3
-"""data/topics/<topic>/<partition>: how many folders above a log may be new."""
 _HOLE_BYTES = 64
 
 
@@ -160,11 +159,10 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
 
 def _sync_names_above(world: World, directory: str) -> None:
     """A crash may have come before the first sync of the log, which makes the folder's own name durable."""
-    for _ in range(FOLDER_DEPTH):
-        directory = directory.rpartition("/")[0]
-        if directory and directory not in world.synced_dirs:
-            world.disk.sync_dir(directory)
-            world.synced_dirs.add(directory)
+    for folder in folders_above(directory):
+        if folder not in world.synced_dirs:
+            world.disk.sync_dir(folder)
+            world.synced_dirs.add(folder)
 
 
 def tidy(disk: Disk, directory: str) -> None:

@@ -94,14 +94,18 @@ def _start_of_replay(
     disk: Disk, directory: str, point: RecoveryPoint | None, next_offset: int
 ) -> tuple[ProducerStates, int | None, int]:
     """A state to start from, the first offset to replay (None: the first there is), the snapshot it is from."""
-    if point is not None and point.offset <= next_offset and point.snapshot_offset == NO_PRODUCERS:
-        return ProducerStates(), point.offset, NO_PRODUCERS
+    known_to = -1 if point is None or point.offset > next_offset else point.offset
     for offset in reversed(snapshot_offsets(disk, directory)):
+        if point is not None and offset <= known_to and point.snapshot_offset == NO_PRODUCERS:
+            # Older than the moment at which all of them had been forgotten.
+            break
         try:
             states = ProducerStates.decode(disk.read_bytes(snapshot_path(directory, offset)))
         except (OSError, ValueError):
             continue
-        if point is not None and offset == point.snapshot_offset and offset < point.offset <= next_offset:
-            return states, point.offset, offset
+        if point is not None and offset == point.snapshot_offset:
+            return states, max(offset, known_to), offset
         return states, offset, offset
+    if point is not None and known_to >= 0 and point.snapshot_offset == NO_PRODUCERS:
+        return ProducerStates(), known_to, NO_PRODUCERS
     return ProducerStates(), None, NO_PRODUCERS

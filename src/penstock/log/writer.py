@@ -20,7 +20,7 @@ from penstock.log.config import LogConfig
 from penstock.log.epochs import EpochHistory
 from penstock.log.files import FilePool
 from penstock.log.index import RELATIVE_OFFSET_MAX
-from penstock.log.names import LEADER_EPOCHS
+from penstock.log.names import LEADER_EPOCHS, folders_above
 from penstock.log.producer_state import ProducerEntry, ProducerStates
 from penstock.log.reader import Reader
 from penstock.log.segment import Segment, Segments
@@ -274,10 +274,12 @@ class LogWriter:
 
     def _create_file(self, segment: Segment) -> None:
         """Make the file of a new active segment; its name is synced with the next sync."""
-        # Noted at once: should the next step fail, the folders are there already when this is tried again.
-        self._names_dirs.update(self._disk.make_dirs(self.directory, sync=False))
         self._names_dirs.add(self.directory)
         self._names_changed += 1
+        if segment.base_offset == self.start_offset:
+            # The first one: the folders may be new, made just now or by someone who crashed before their names were synced.
+            self._names_dirs.update(folders_above(self.directory))
+            self._disk.make_dirs(self.directory, sync=False)
         file = segment.file or self._files.open(segment, create=True)
         if file.size():
             file.truncate(0)
