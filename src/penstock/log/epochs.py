@@ -82,7 +82,7 @@ class EpochHistory:
         """The greatest known epoch up to ``epoch``, and the offset behind its last record; (-1, -1) when ``epoch`` is newer
         than any known one. Of an epoch before all known ones the records are gone: it ends where the first known one begins.
         """
-        if epoch == NO_EPOCH or epoch > self.latest:
+        if epoch < 0 or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest:
             return epoch, log_end

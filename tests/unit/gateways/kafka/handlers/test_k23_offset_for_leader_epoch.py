@@ -46,6 +46,7 @@ async def test_each_epoch_ends_where_the_next_begins(node: KafkaNode, version: i
         (9, (9, 6)),
         (10, (-1, -1)),
         (-1, (-1, -1)),
+        (-2, (-1, -1)),
     ):
         assert await ask(node, epoch, version=version) == (None, *found), epoch
 
@@ -55,7 +56,8 @@ async def test_a_log_without_records_ends_where_it_begins(node: KafkaNode) -> No
     node.broker.partition("t", 0).leader_epoch = 3
     assert await ask(node, 3) == (None, 3, 0)
     assert await ask(node, 1) == (None, 1, 0)
-    assert await ask(node, 4) == (None, -1, -1)
+    for unknown in (4, -1, -2, -(2**31)):
+        assert await ask(node, unknown) == (None, -1, -1)
 
 
 async def test_followers_of_another_leader_and_unknown_places_are_refused(node: KafkaNode) -> None:
