@@ -18,6 +18,8 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 SESSION_MS = 10_000
 HEARTBEAT_MS = 200
 COMMIT_MS = 100
+KAFKA_PYTHON_POLL_MS = 1500
+"""Longer than a rebalance: a poll of kafka-python 3.0 that times out within one may never finish it."""
 FINAL_ERRORS = {confluent_kafka.KafkaError._FATAL, confluent_kafka.KafkaError.FENCED_INSTANCE_ID}
 POLL_SECONDS = 0.1
 
@@ -119,7 +121,7 @@ class KafkaPythonMember(Member):
         )
         try:
             while not self._stopping.is_set():
-                polled = consumer.poll(timeout_ms=int(POLL_SECONDS * 1000))
+                polled = consumer.poll(timeout_ms=KAFKA_PYTHON_POLL_MS)
                 self._holds(frozenset(where.partition for where in consumer.assignment()))
                 for where, messages in polled.items():
                     self.read.update((where.partition, message.offset) for message in messages)
