@@ -11,11 +11,14 @@ from collections.abc import Awaitable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from penstock.address import Address
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.gateways.kafka.receive import FrameReader
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = Struct(">hhi")
 _PRODUCE: Final = int(ApiKey.PRODUCE)
+_FETCH: Final = int(ApiKey.FETCH)
 _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
 
@@ -48,6 +52,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._pending_max = gateway.bounds.pending_requests_max
         self._held_bytes_max = gateway.bounds.pending_output_bytes_max
         self._lane = ProduceLane(self)
+        self._fetch_lane = FetchLane(self)
         self._answers: deque[Answer] = deque()
         # Bytes of answers that are complete and not sent; never too low, and right again once all are sent.
         self._held_bytes = 0
@@ -135,7 +140,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _request(self, frames: FrameReader, start: int, end: int) -> None:
         api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
-        if api_key == _PRODUCE and self._lane.take(frames, start, end, version, correlation_id):
+        if api_key == _PRODUCE:
+            if self._lane.take(frames, start, end, version, correlation_id):
+                return
+        elif api_key == _FETCH and self._fetch_lane.take(frames, start, end, version, correlation_id):
             return
         view = frames.view[start:end]
         served = self.gateway.served.get(api_key)
@@ -167,10 +175,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         request = served.decode[version](view, position)
         result = served.handle(request, context)
-        if isinstance(result, Awaitable):
-            self._wait(result, served, version, correlation_id)
-        else:
+        if api_key == _FETCH:
+            self._fetch_lane.learn(request, context, view, position)
+        if isinstance(result, msgspec.Struct):
             self.answer(frame(correlation_id, served.header_version(version), served.encode[version](result)))
+        else:
+            self._wait(result, served, version, correlation_id)
 
     def hold_up(self, work: Awaitable[None]) -> None:
         """Take no further request until this is done."""
