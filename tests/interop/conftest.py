@@ -23,6 +23,14 @@ SETTINGS = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python leaves sockets to the garbage collector here and there.
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+    config.addinivalue_line(
+        "filterwarnings", "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+    )
+
+
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if EXTERNAL:

@@ -18,7 +18,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 SESSION_MS = 10_000
 HEARTBEAT_MS = 200
 COMMIT_MS = 100
-KAFKA_PYTHON_POLL_MS = 1500
+KAFKA_PYTHON_POLL_MS = 500
 """Longer than a rebalance: a poll of kafka-python 3.0 that times out within one may never finish it."""
 FINAL_ERRORS = {confluent_kafka.KafkaError._FATAL, confluent_kafka.KafkaError.FENCED_INSTANCE_ID}
 POLL_SECONDS = 0.1
