@@ -88,6 +88,7 @@ class CompactionTask:
             builder.add(position, header.base_offset, header.max_timestamp)
         if target.size_bytes:
             builder.finish()
+            segment.end_times()
         segment.offsets.flush()
         segment.times.flush()
         segment.release()

@@ -18,7 +18,7 @@ from penstock.log.manager import CHECKPOINT, TOPICS
 from penstock.log.names import LEADER_EPOCHS, LOG, SNAPSHOT, offset_of, segment_stem
 from penstock.log.producer_state import ProducerStates
 from penstock.log.scan import DamageError, walk
-from penstock.log.segment import Segment
+from penstock.log.segment import IndexCheck, Segment
 from penstock.ports import Disk
 from penstock.records.batch import BatchHeader, Compression
 from penstock.types import NO_TIMESTAMP
@@ -217,37 +217,9 @@ def verify_log(disk: Disk, directory: str) -> Iterator[Checked]:
             yield _verify_snapshot(disk, f"{directory}/{name}")
 
 
-class _IndexCheck:
-    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow."""
-
-    def __init__(self, segment: Segment) -> None:
-        self._base_offset = segment.base_offset
-        self._places = segment.offsets.rows()
-        self._times = segment.times.rows()
-        self._place = next(self._places, None)
-        self._time = next(self._times, None)
-        self._max_timestamp = NO_TIMESTAMP
-        self.has_times = self._time is not None
-        self.wrong_places = 0
-        self.wrong_times = 0
-
-    def add(self, position: int, header: BatchHeader) -> None:
-        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
-        while self._place is not None and self._place[1] <= position:
-            self.wrong_places += self._place != (header.base_offset - self._base_offset, position)
-            self._place = next(self._places, None)
-        while self._time is not None and self._base_offset + self._time[1] < header.next_offset:
-            self.wrong_times += self._time[0] < self._max_timestamp
-            self._time = next(self._times, None)
-
-    def finish(self) -> None:
-        self.wrong_places += (self._place is not None) + sum(1 for _ in self._places)
-        self.wrong_times += (self._time is not None) + sum(1 for _ in self._times)
-
-
 def _verify_segment(segment: Segment, gaps_to: int, *, is_active: bool) -> Checked:
     findings: list[Finding] = []
-    index = _IndexCheck(segment)
+    index = IndexCheck(segment)
     batches = records = 0
     position, offset = 0, segment.base_offset
     while True:

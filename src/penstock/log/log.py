@@ -21,7 +21,7 @@ from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFS
 from penstock.log.notes import read_note, write_note
 from penstock.log.reader import Slice
 from penstock.log.retention import RemovalTask, expired_count
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, Segments
 from penstock.log.snapshots import (
     drop_snapshots_above,
     drop_snapshots_below,
@@ -98,7 +98,7 @@ class Log(LogWriter):
             self.roll()
         expired, kept = self._segments.items[:count], self._segments.items[count:]
         try:
-            self._keep_producers_of(kept[0].base_offset)
+            self._keep_producers_of(expired, kept[0].base_offset)
             paths = self._put_aside(expired)
         except OSError as error:
             raise self._storage_error(error) from error
@@ -109,16 +109,13 @@ class Log(LogWriter):
         self.epochs.truncate_from_start(self.start_offset)
         return [RemovalTask(self._disk, tuple(paths))]
 
-    def _keep_producers_of(self, offset: int) -> None:
-        """Before the batches below ``offset`` go, their producers must stand in a snapshot that survives a loss of power."""
-        if not len(self.producers) or self.durable_snapshot_offset >= offset:
+    def _keep_producers_of(self, expired: list[Segment], offset: int) -> None:
+        """Before the segments below ``offset`` go, their producers must stand in a snapshot that survives a loss of power."""
+        if not len(self.producers) or sync_snapshot(self._disk, self.directory, offset):
             return
-        if sync_snapshot(self._disk, self.directory, offset):
-            self.durable_snapshot_offset = offset
-        else:
-            self._disk.write_atomic(snapshot_path(self.directory, self.written_offset), self.producers.encode())
-            self.durable_snapshot_offset = self.snapshot_offset = self.written_offset
-            self._producers_changed = False
+        # A loss of power has taken the one that was made when the segment was closed.
+        states, _ = load_producers(self._disk, self.directory, Segments(expired), None, offset, self._clock.now_ms())
+        self._disk.write_atomic(snapshot_path(self.directory, offset), states.encode())
 
     def _roll_by_age(self, now_ms: int) -> None:
         active = self._active
@@ -313,8 +310,7 @@ class Log(LogWriter):
 
     def snapshots_needed(self) -> frozenset[int]:
         """The offsets whose snapshots must stay."""
-        bases = [segment.base_offset for segment in self._segments.items]
-        return frozenset((*bases, self.durable_snapshot_offset))
+        return frozenset(segment.base_offset for segment in self._segments.items)
 
     def forget_cut(self) -> None:
         """A checkpoint made after the cut is durable: recovery need not be warned any more."""
@@ -358,7 +354,6 @@ class Log(LogWriter):
                 raise
             self.end_sync(task, None)
         if self._active.size:
-            self._close_time_index(self._active)
             self._active.offsets.flush()
             self._active.times.flush()
         snapshot = self.take_snapshot()

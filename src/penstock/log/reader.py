@@ -124,7 +124,7 @@ class Reader:
     def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
         """Check what was not checked before, and end the slice with a whole batch."""
         if not segment.is_verified(position, position + len(data)):
-            sound, fault = sound_length(data, segment.base_offset, segment.next_offset)
+            sound, fault = sound_length(data, offset, segment.next_offset)
             segment.note_verified(position, position + sound)
             if fault is not None and sound == 0:
                 raise self._corrupt(segment, position, offset, fault)

@@ -213,6 +213,8 @@ def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tup
 
 def _scan_closed(world: World, segment: Segment, believed: int, epochs: dict[int, int]) -> Tail:
     """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
+    # Its index was not synced when the node stopped: zeros in it could make the segment look old.
+    segment.check_indexes()
     row = segment.offsets.floor_by_value(believed)
     position, offset = 0, segment.base_offset
     if row is not None and segment.row_is_true(*row):

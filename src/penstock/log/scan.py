@@ -14,6 +14,7 @@ from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, BatchHe
 SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
 """Headers alone are wanted: of large batches little more than the header is read."""
+OUT_OF_ORDER: Final = "out of order"
 
 
 class DamageError(Exception):
@@ -39,7 +40,7 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
     if header.last_offset_delta < 0 or header.record_count < 0:
         return "a batch with impossible counts"
     if header.base_offset < offset_min or header.base_offset + header.last_offset_delta >= offset_limit:
-        return f"offset {header.base_offset} out of order"
+        return f"offset {header.base_offset} {OUT_OF_ORDER}"
     return None
 
 
@@ -75,21 +76,33 @@ def walk(
         offset_min = header.base_offset + header.last_offset_delta + 1
 
 
-def sound_length(data: bytes | memoryview, offset_min: int, offset_limit: int) -> tuple[int, str | None]:
-    """How many bytes of ``data`` are whole batches with a good CRC, and what is wrong with the next whole one (None: nothing)."""
+def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tuple[int, str | None]:
+    """How many bytes of ``data`` are whole batches with a good CRC, and what is wrong with the next whole one (None: nothing).
+
+    The first batch must hold ``offset`` or stand behind it. The CRC does not cover offsets: when one batch leaves a gap and the
+    next goes back, it is the former that lies.
+    """
     view = memoryview(data)
     total = len(view)
     position = 0
+    # A batch may begin before the offset asked for, but must not end before it.
+    expected = offset
+    jumped_at = -1
     while total - position >= HEADER_BYTES:
         header = read_header(view, position)
         size = header.length + LENGTH_END
-        fault = fault_of(header, size, offset_min, offset_limit)
+        fault = fault_of(header, size, 0 if position == 0 else expected, offset_limit)
+        if fault is None and header.next_offset <= offset:
+            fault = f"offset {header.base_offset} {OUT_OF_ORDER}"
         if fault is not None:
+            if jumped_at >= 0 and OUT_OF_ORDER in fault:
+                return jumped_at, f"a batch {OUT_OF_ORDER}"
             return position, fault
         if position + size > total:
             break
         if not crc_matches(view[position : position + size]):
             return position, "a batch whose checksum does not match"
+        jumped_at = position if header.base_offset > expected else -1
         position += size
-        offset_min = header.base_offset + header.last_offset_delta + 1
+        expected = header.next_offset
     return position, None

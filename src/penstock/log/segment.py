@@ -147,6 +147,12 @@ class Segment:
     def max_timestamp(self, value: int) -> None:
         self._max_timestamp = value
 
+    def end_times(self) -> None:
+        """The segment is closed: the last row of its time index has its greatest timestamp and its last offset."""
+        row = self.max_timestamp, self.next_offset - 1 - self.base_offset
+        if self.size and self.times.last() != row:
+            self.times.add(*row)
+
     def set_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         """Adopt indexes that someone has checked or made."""
         self._offsets = offsets
@@ -190,12 +196,21 @@ class Segment:
             self.rebuild_indexes()
 
     def _indexes_are_sound(self, offsets: OffsetIndex, times: TimeIndex) -> bool:
-        """Whether they may belong to this closed segment: a greatest timestamp, and a last row that is true."""
+        """Whether they may belong to this closed segment: its last offset ends the time index, and the last row is true."""
         last_time = times.last()
-        if last_time is None or self.base_offset + last_time[1] >= self.next_offset:
+        if last_time is None or self.base_offset + last_time[1] != self.next_offset - 1:
             return False
         last = offsets.last()
         return last is None or self.row_is_true(*last)
+
+    def check_indexes(self) -> None:
+        """Compare every row with the batches, and make the indexes again when one is wrong. Walks over the whole segment."""
+        check = IndexCheck(self)
+        for position, header in self.batches_at(0):
+            check.add(position, header)
+        check.finish()
+        if check.wrong_places or check.wrong_times:
+            self.rebuild_indexes()
 
     def row_is_true(self, relative_offset: int, position: int) -> bool:
         """Whether a batch with this offset starts at this position."""
@@ -221,6 +236,7 @@ class Segment:
         except DamageError:
             pass
         builder.finish()
+        self.end_times()
         self.offsets.flush()
         self.times.flush()
 
@@ -299,10 +315,15 @@ class Segment:
 
     def headers_at(self, position: int) -> Iterator[BatchHeader]:
         """The headers from ``position`` on; damage is stepped over where that can be done."""
+        for _, header in self.batches_at(position):
+            yield header
+
+    def batches_at(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The same, with their positions."""
         offset_min = self.base_offset
         while position < self.size:
             try:
-                for _, header in walk(
+                for at, header in walk(
                     self.opened(),
                     position,
                     self.size,
@@ -310,7 +331,7 @@ class Segment:
                     offset_limit=self.next_offset,
                     check_crc=False,
                 ):
-                    yield header
+                    yield at, header
                     offset_min = header.next_offset
             except DamageError as damage:
                 sound = self.next_sound(damage.position, offset_min)
@@ -365,6 +386,53 @@ class IndexBuilder:
         last = self._segment.times.last()
         if last is None or self.max_timestamp > last[0]:
             self._segment.times.add(self.max_timestamp, self._last_offset)
+
+
+class IndexCheck:
+    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow."""
+
+    __slots__ = (
+        "_base_offset",
+        "_max_timestamp",
+        "_place",
+        "_places",
+        "_time",
+        "_times",
+        "has_times",
+        "wrong_places",
+        "wrong_times",
+    )
+
+    def __init__(self, segment: Segment) -> None:
+        self._base_offset = segment.base_offset
+        self._places = segment.offsets.rows()
+        self._times = segment.times.rows()
+        self._place = next(self._places, None)
+        self._time = next(self._times, None)
+        self._max_timestamp = NO_TIMESTAMP
+        self.has_times = self._time is not None
+        self.wrong_places = 0
+        self.wrong_times = 0
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        """The next batch."""
+        while self._time is not None and self._base_offset + self._time[1] < header.base_offset:
+            self._check_time()
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        while self._place is not None and self._place[1] <= position:
+            self.wrong_places += self._place != (header.base_offset - self._base_offset, position)
+            self._place = next(self._places, None)
+
+    def finish(self) -> None:
+        """The segment ends here."""
+        while self._time is not None:
+            self._check_time()
+        self.wrong_places += (self._place is not None) + sum(1 for _ in self._places)
+
+    def _check_time(self) -> None:
+        assert self._time is not None
+        self.wrong_times += self._time[0] != self._max_timestamp
+        self._time = next(self._times, None)
 
 
 class Segments:

@@ -96,6 +96,8 @@ def _start_of_replay(
     """A state to start from, the first offset to replay (None: the first there is), the snapshot it is from."""
     known_to = -1 if point is None or point.offset > next_offset else point.offset
     for offset in reversed(snapshot_offsets(disk, directory)):
+        if offset > next_offset:
+            continue
         if point is not None and offset <= known_to and point.snapshot_offset == NO_PRODUCERS:
             # Older than the moment at which all of them had been forgotten.
             break

@@ -17,8 +17,8 @@ class LogSyncTask:
     disk: Disk
     pinned: list[tuple[Segment, File]]
     sizes: list[int]
-    epochs_path: str | None
-    """The file of leader epochs, when it changed."""
+    paths: tuple[str, ...]
+    """Small files to sync too: the indexes of closed segments, the leader epochs when they changed."""
     epochs_changed: int
     directories: tuple[str, ...]
     names_changed: int
@@ -30,11 +30,18 @@ class LogSyncTask:
         """Block until synced, older files first; OSError when the disk refuses."""
         for _, file in self.pinned:
             file.sync()
-        if self.epochs_path is not None:
-            epochs = self.disk.open(self.epochs_path)
-            try:
-                epochs.sync()
-            finally:
-                epochs.close()
+        for path in self.paths:
+            self._sync_path(path)
         for directory in self.directories:
             self.disk.sync_dir(directory)
+
+    def _sync_path(self, path: str) -> None:
+        try:
+            file = self.disk.open(path)
+        except FileNotFoundError:
+            # The log has dropped the segment meanwhile, or never had room for its index.
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -9,7 +9,7 @@ file itself go back to ``written_offset``. A sync that the disk refuses is final
 the log takes no more appends until the node starts again and looks at what is really there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final
 
@@ -73,7 +73,6 @@ class LogWriter:
         "_written_position",
         "cut_noted",
         "directory",
-        "durable_snapshot_offset",
         "epochs",
         "failed",
         "next_offset",
@@ -123,7 +122,6 @@ class LogWriter:
         self.cut_noted = False
         self._generation = 0
         self.snapshot_offset = snapshot_offset
-        self.durable_snapshot_offset = -1
         self._producers_changed = snapshot_offset == SNAPSHOT_UNKNOWN
         self._epoch = epochs.latest
         self._epochs_changed = 0
@@ -327,7 +325,7 @@ class LogWriter:
     def _finish_segment(self, segment: Segment) -> None:
         """Bring the indexes of a segment that grows no more to disk; without room for them they are rebuilt when needed."""
         segment.max_timestamp = self._max_timestamp
-        self._close_time_index(segment)
+        segment.end_times()
         try:
             segment.offsets.flush()
             segment.times.flush()
@@ -337,11 +335,6 @@ class LogWriter:
         segment.times.forget_tail()
         # Closed files are not trusted unread: damage on disk must be found.
         segment.verified_from = segment.verified_to = 0
-
-    def _close_time_index(self, segment: Segment) -> None:
-        last = segment.times.last()
-        if segment.size and (last is None or segment.max_timestamp > last[0]):
-            segment.times.add(segment.max_timestamp, segment.next_offset - 1 - segment.base_offset)
 
     # Writing.
 
@@ -456,13 +449,20 @@ class LogWriter:
             disk=self._disk,
             pinned=pinned,
             sizes=[segment.size for segment in segments],
-            epochs_path=None if epochs == self._epochs_synced else f"{self.directory}/{LEADER_EPOCHS}",
+            paths=tuple(self._paths_to_sync()),
             epochs_changed=epochs,
             directories=() if names == self._names_synced else tuple(sorted(self._names_dirs, key=len)),
             names_changed=names,
             point=(active.base_offset, self.written_offset, active.size),
             generation=self._generation,
         )
+
+    def _paths_to_sync(self) -> Iterator[str]:
+        if self._epochs_changed != self._epochs_synced:
+            yield f"{self.directory}/{LEADER_EPOCHS}"
+        for segment in self._unsynced_closed:
+            # Retention believes the time index of a closed segment, so it must be as durable as the segment.
+            yield from (path for path in segment.paths() if path != segment.log_path)
 
     def end_sync(self, task: SyncTask, error: OSError | None) -> None:
         """The task ran."""
