@@ -28,6 +28,7 @@ from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
+from penstock.runtime.memory import keep_freed_memory
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.server")
@@ -181,6 +182,7 @@ def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     log_lines.set_up(as_json=settings.server.log_format is LogFormat.JSON, level=settings.server.log_level.value)
     _raise_descriptor_limit()
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(settings))

@@ -1,0 +1,31 @@
+"""How the process takes and gives back memory.
+
+A fetch answers with a buffer of up to some megabytes that lives for a moment. By default glibc maps such a buffer from the
+kernel and gives it back at once, so every page of it is touched for the first time again and again, and that costs more than
+reading the file: 1.0 ms of processor time for a 1 MB answer, against 0.4 ms when the memory is kept.
+"""
+
+import ctypes
+from typing import Final
+
+from penstock.limits import MIB
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_TOP_PAD: Final = -2
+_M_MMAP_THRESHOLD: Final = -3
+
+MAP_BYTES_MIN: Final = 32 * MIB
+"""Smaller buffers come from the heap; the most that glibc allows."""
+KEPT_BYTES_MAX: Final = 64 * MIB
+"""Free memory at the end of the heap that is kept for the next buffers."""
+TOP_PAD_BYTES: Final = 1 * MIB
+
+
+def keep_freed_memory() -> bool:
+    """Let the allocator keep large freed buffers; False where the C library cannot be told so."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    settings = ((_M_MMAP_THRESHOLD, MAP_BYTES_MIN), (_M_TRIM_THRESHOLD, KEPT_BYTES_MAX), (_M_TOP_PAD, TOP_PAD_BYTES))
+    return all([mallopt(name, value) == 1 for name, value in settings])
