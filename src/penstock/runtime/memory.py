@@ -28,4 +28,5 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     settings = ((_M_MMAP_THRESHOLD, MAP_BYTES_MIN), (_M_TRIM_THRESHOLD, KEPT_BYTES_MAX), (_M_TOP_PAD, TOP_PAD_BYTES))
-    return all([mallopt(name, value) == 1 for name, value in settings])
+    taken = [mallopt(name, value) == 1 for name, value in settings]
+    return all(taken)
