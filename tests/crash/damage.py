@@ -75,6 +75,13 @@ def cut_derived_files(data_dir: Path, rng: random.Random) -> None:
             path.write_bytes(data[: rng.randrange(len(data) + 1)])
 
 
+def zero_derived_files(data_dir: Path, rng: random.Random) -> None:
+    """Zeros of the right length: what a file system leaves of bytes that were written and never synced."""
+    for path in _files(data_dir, "*.index", "*.timeindex", "*.snapshot"):
+        if rng.random() < 0.8:
+            path.write_bytes(bytes(path.stat().st_size))
+
+
 def break_checkpoint(data_dir: Path, rng: random.Random) -> None:
     """A recovery checkpoint that is gone, empty, or noise."""
     path = data_dir / "recovery.checkpoint"
@@ -96,6 +103,7 @@ DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
         flip_in_derived_files,
         remove_derived_files,
         cut_derived_files,
+        zero_derived_files,
         break_checkpoint,
     )
 }

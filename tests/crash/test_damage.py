@@ -5,10 +5,12 @@ import sys
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.crash.damage import flip_bit, partition_dirs, segments
 from tests.crash.load import read_all
 from tests.support.clients import CONSUMERS, PRODUCERS, Record
+from tests.support.waiting import eventually
 
 TOPIC = "damaged"
 BATCHES = 20
@@ -105,13 +107,37 @@ def test_a_flipped_bit_in_a_closed_segment_is_an_error_for_that_range_alone(with
     assert broker.running
 
 
+def test_zeros_in_the_time_index_do_not_make_records_old(with_closed_segments):
+    """Retention goes by the time index; zeros in it, as a loss of power leaves them, would be the year 1970."""
+    broker = with_closed_segments
+    for path in the_partition(broker).glob("*index"):
+        path.write_bytes(bytes(max(12, path.stat().st_size)))
+    (broker.data_dir / "recovery.checkpoint").unlink(missing_ok=True)
+    broker.start()
+
+    # When retention has emptied this topic, it has looked at the other one too.
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("old", 1, 1, config={"retention.ms": "1"})])["old"].result(20)
+    PRODUCERS["confluent"](broker.bootstrap, "old", [Record(b"old")])
+    where = confluent_kafka.TopicPartition("old", 0)
+    eventually(
+        lambda: admin.list_offsets({where: OffsetSpec.earliest()})[where].result(20).offset > 0, what="retention"
+    )
+
+    assert read_all(broker.bootstrap, TOPIC, 0) == list(range(60))
+
+
 def test_verify_finds_what_is_damaged_and_nothing_else(with_closed_segments):
     broker = with_closed_segments
     command = [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main())"]
 
     def verify() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*command, "log", "verify", str(broker.data_dir)], capture_output=True, text=True, timeout=60, check=False
+            [*command, "log", "verify", "--data-dir", str(broker.data_dir)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     whole = verify()
