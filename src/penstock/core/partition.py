@@ -15,7 +15,9 @@ from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.log.log import Log, Slice
 from penstock.ports import Flusher
 from penstock.records.batch import (
+    DELETE_HORIZON_BIT,
     HEADER_BYTES,
+    LOG_APPEND_TIME_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
     check_produced,
@@ -23,13 +25,16 @@ from penstock.records.batch import (
     set_log_append_time,
 )
 from penstock.records.validate import check_keys
-from penstock.types import Flush, TimestampType
+from penstock.types import NO_TIMESTAMP, Flush, TimestampType
 
 Done = Callable[[Reason | None], None]
 """Told None when what was waited for came true, else why it never will."""
 
 Wake = Callable[[], None]
 """Told that the high watermark moved, or that the partition is gone."""
+
+
+_NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 
 class Partition:
@@ -108,10 +113,8 @@ class Partition:
                 f"a batch of {size} bytes is over the topic's max.message.bytes of {self._batch_bytes_max}; "
                 "send smaller batches or raise the topic's setting",
             )
-        if header.attributes & TRANSACTIONAL_BIT:
-            raise PenstockError(
-                Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
-            )
+        if header.attributes & _NOT_A_PRODUCERS_BITS:
+            raise _attributes_refused(header)
         if self._compacted:
             self._check_keys(batch, header)
         if self.stamps:
@@ -120,7 +123,7 @@ class Partition:
         elif (
             header.max_timestamp - now_ms > self._timestamp_after_max_ms
             or now_ms - header.base_timestamp > self._timestamp_before_max_ms
-        ):
+        ) and header.max_timestamp != NO_TIMESTAMP:
             raise PenstockError(
                 Reason.INVALID_TIMESTAMP,
                 f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
@@ -228,3 +231,15 @@ class Partition:
             waiting.extend(kept)
             for done in refused:
                 done(reason)
+
+
+def _attributes_refused(header: BatchHeader) -> PenstockError:
+    if header.attributes & TRANSACTIONAL_BIT:
+        return PenstockError(
+            Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
+        )
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        return PenstockError(
+            Reason.INVALID_TIMESTAMP, "the time of append is set by the broker; send the time of creation"
+        )
+    return PenstockError(Reason.INVALID_RECORD, "when deleted records may go is decided by the broker")

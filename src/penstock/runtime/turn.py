@@ -61,6 +61,8 @@ class Turn:
                 except PenstockError as error:
                     # Whoever waited for these appends has been told by the log itself.
                     logger.warning("%s", error.text)
+                except Exception:
+                    logger.exception("a log failed to write; the others are not to suffer from it")
                 else:
                     self._written(target)
         while self._lookers:

@@ -294,3 +294,9 @@ def test_records_without_a_key_are_named_one_by_one(tmp_path: Path) -> None:
     with pytest.raises(PenstockError) as refused:
         setup.partition.append(builder.build(), NOW_MS)
     assert [index for index, _ in refused.value.records] == [1, 3]
+
+
+def test_records_without_a_time_are_neither_too_old_nor_too_new(tmp_path: Path) -> None:
+    limits = {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000"}
+    setup = Setup(tmp_path, Flush.OS, limits)
+    assert setup.append(timestamp_ms=-1) == 0

@@ -93,3 +93,17 @@ async def test_a_step_that_fails_keeps_neither_the_others_nor_the_next_turn_from
         turn.send(lambda: events.append("send"))
         await one_turn()
     assert events == ["look", "send"] * 2
+
+
+async def test_a_log_that_fails_in_an_unknown_way_does_not_stop_the_turns() -> None:
+    class Broken(Target):
+        def write_pending(self) -> None:
+            raise RuntimeError("a bug")
+
+    events: list[str] = []
+    turn = Turn(asyncio.get_running_loop(), lambda _: None)
+    for _ in range(2):
+        turn.write(Broken(events))
+        turn.write(Target(events))
+        await one_turn()
+    assert events == ["write", "write"]

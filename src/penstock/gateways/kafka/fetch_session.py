@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.errors import PenstockError, Reason
-from penstock.limits import FETCH_SESSION_IDLE_MS_MIN, FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
+from penstock.limits import (
+    FETCH_SESSION_IDLE_MS_MIN,
+    FETCH_SESSION_PARTITIONS_MAX,
+    FETCH_SESSIONS_MAX,
+    FETCH_SESSIONS_PARTITIONS_MAX,
+    TOPIC_NAME_CHARS_MAX,
+)
 from penstock.ports import Entropy
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchResponsePartition
 
@@ -63,13 +69,20 @@ class FetchSession:
     used_ms: int = 0
     wanted: dict[PartitionKey, Wanted] = field(default_factory=dict)
 
+    def count_new(self, request: FetchRequest) -> int:
+        """How many of the partitions that a request names are not in the session."""
+        wanted = self.wanted
+        return sum(
+            (topic.topic_id if self.by_id else topic.topic, partition.partition) not in wanted
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+
     def update(self, request: FetchRequest) -> None:
         """Take over what an incremental request adds, changes and forgets."""
         for new in wanted_of(request, by_id=self.by_id):
             known = self.wanted.get((new.topic, new.index))
             if known is None:
-                if len(self.wanted) >= FETCH_SESSION_PARTITIONS_MAX:
-                    raise PenstockError(Reason.INVALID_REQUEST, "the fetch session has too many partitions")
                 self.wanted[new.topic, new.index] = new
             else:
                 known.offset = new.offset
@@ -107,9 +120,16 @@ def wanted_of(request: FetchRequest, *, by_id: bool) -> list[Wanted]:
 class FetchSessions:
     """All sessions of a gateway, the longest unused first."""
 
-    def __init__(self, entropy: Entropy, sessions_max: int = FETCH_SESSIONS_MAX) -> None:
+    def __init__(
+        self,
+        entropy: Entropy,
+        sessions_max: int = FETCH_SESSIONS_MAX,
+        partitions_max: int = FETCH_SESSIONS_PARTITIONS_MAX,
+    ) -> None:
         self._entropy = entropy
         self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
+        self._partition_count = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
@@ -118,14 +138,16 @@ class FetchSessions:
     def open(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchSession:
         """The session a request belongs to; one with id 0 is forgotten after its answer."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
-            wanted = wanted_of(request, by_id=by_id)
-            create = request.session_epoch == INITIAL_EPOCH and wanted and len(wanted) <= FETCH_SESSION_PARTITIONS_MAX
-            session = FetchSession(self._new_id(now_ms) if create else NO_SESSION, by_id, used_ms=now_ms)
-            session.wanted = {(each.topic, each.index): each for each in wanted}
+            self._forget(request.session_id)
+            session = FetchSession(NO_SESSION, by_id, used_ms=now_ms)
+            session.wanted = {(each.topic, each.index): each for each in wanted_of(request, by_id=by_id)}
+            count = len(session.wanted)
+            if request.session_epoch == INITIAL_EPOCH and count and self._has_room(request, count, count):
+                session.session_id = self._new_id(now_ms)
             if session.session_id != NO_SESSION:
                 session.epoch = 1
                 self._sessions[session.session_id] = session
+                self._partition_count += count
             return session
         known = self._sessions.get(request.session_id)
         if known is None:
@@ -134,18 +156,36 @@ class FetchSessions:
             raise PenstockError(Reason.INVALID_FETCH_SESSION_EPOCH)
         if known.by_id != by_id:
             raise PenstockError(Reason.FETCH_SESSION_TOPIC_ID_ERROR)
+        before = len(known.wanted)
+        more = known.count_new(request)
+        if more and not self._has_room(request, before + more, more):
+            raise PenstockError(Reason.INVALID_REQUEST, "too many partitions in fetch sessions; fetch without one")
         known.update(request)
+        self._partition_count += len(known.wanted) - before
         known.epoch = 1 if known.epoch == 0x7FFFFFFF else known.epoch + 1
         known.used_ms = now_ms
         self._sessions.move_to_end(known.session_id)
         return known
+
+    def _has_room(self, request: FetchRequest, count: int, more: int) -> bool:
+        """Whether a session may have ``count`` partitions, ``more`` than now, and what it names is no burden by itself."""
+        return (
+            count <= FETCH_SESSION_PARTITIONS_MAX
+            and self._partition_count + more <= self._partitions_max
+            and all(len(topic.topic) <= TOPIC_NAME_CHARS_MAX for topic in request.topics)
+        )
+
+    def _forget(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.wanted)
 
     def _new_id(self, now_ms: int) -> int:
         if len(self._sessions) >= self._sessions_max:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_ms < FETCH_SESSION_IDLE_MS_MIN:
                 return NO_SESSION
-            del self._sessions[oldest.session_id]
+            self._forget(oldest.session_id)
         while True:
             session_id = self._entropy.uuid().int & 0x7FFFFFFF
             if session_id != NO_SESSION and session_id not in self._sessions:

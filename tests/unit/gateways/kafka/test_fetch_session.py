@@ -27,8 +27,12 @@ class Counting:
         return UUID(int=self.last)
 
 
-def request(session_id: int, epoch: int, offsets: dict[int, int] | None = None, forget: list[int] | None = None) -> FetchRequest:
-    partitions = [FetchRequestPartition(partition=index, fetch_offset=offset) for index, offset in (offsets or {}).items()]
+def request(
+    session_id: int, epoch: int, offsets: dict[int, int] | None = None, forget: list[int] | None = None
+) -> FetchRequest:
+    partitions = [
+        FetchRequestPartition(partition=index, fetch_offset=offset) for index, offset in (offsets or {}).items()
+    ]
     return FetchRequest(
         session_id=session_id,
         session_epoch=epoch,
@@ -133,3 +137,33 @@ def test_partitions_that_were_served_go_to_the_back(sessions: FetchSessions) -> 
     session = sessions.open(request(0, 0, {0: 5, 1: 5, 2: 5}), by_id=False, now_ms=0)
     session.move_back([session.wanted["t", 0]])
     assert [key[1] for key in session.wanted] == [1, 2, 0]
+
+
+def test_the_partitions_of_all_sessions_together_are_bounded() -> None:
+    sessions = FetchSessions(Counting(), partitions_max=5)
+    first = sessions.open(request(0, 0, {0: 5, 1: 5, 2: 5}), by_id=False, now_ms=0)
+    assert first.session_id != 0
+    too_many = sessions.open(request(0, 0, {0: 5, 1: 5, 2: 5}), by_id=False, now_ms=0)
+    assert (too_many.session_id, len(too_many.wanted)) == (0, 3)
+    second = sessions.open(request(0, 0, {0: 5, 1: 5}), by_id=False, now_ms=0)
+    assert second.session_id != 0
+    with pytest.raises(PenstockError):
+        sessions.open(request(second.session_id, 1, {2: 5}), by_id=False, now_ms=0)
+    assert len(second.wanted) == 2
+    # What a session knows takes no more room, however often it is named.
+    sessions.open(request(first.session_id, 1, {0: 6, 1: 6, 2: 6}), by_id=False, now_ms=0)
+    # Room comes from what is forgotten, and from sessions that end.
+    sessions.open(request(first.session_id, 2, forget=[0, 1]), by_id=False, now_ms=0)
+    sessions.open(request(second.session_id, 1, {2: 5, 3: 5}), by_id=False, now_ms=0)
+    sessions.open(request(second.session_id, -1), by_id=False, now_ms=0)
+    assert sessions.open(request(0, 0, {0: 5, 1: 5, 2: 5, 3: 5}), by_id=False, now_ms=0).session_id != 0
+
+
+def test_a_name_that_can_be_no_topic_s_is_not_remembered(sessions: FetchSessions) -> None:
+    asked = request(0, 0, {0: 5})
+    asked.topics[0].topic = "x" * 250
+    assert sessions.open(asked, by_id=False, now_ms=0).session_id == 0
+    made = sessions.open(request(0, 0, {0: 5}), by_id=False, now_ms=0)
+    asked.session_id, asked.session_epoch = made.session_id, 1
+    with pytest.raises(PenstockError):
+        sessions.open(asked, by_id=False, now_ms=0)

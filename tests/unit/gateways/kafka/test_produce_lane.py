@@ -151,6 +151,9 @@ REFUSALS = {
     "no such codec": ({}, other(22, 7), Reason.UNSUPPORTED_COMPRESSION_TYPE),
     "transactional": ({}, other(22, 0x10), Reason.TRANSACTIONS_NOT_SUPPORTED),
     "control": ({}, other(22, 0x20), Reason.INVALID_RECORD),
+    "time of append": ({}, other(22, 0x08), Reason.INVALID_TIMESTAMP),
+    "delete horizon": ({}, other(22, 0x40), Reason.INVALID_RECORD),
+    "not at offset 0": ({}, other(7, 1), Reason.INVALID_RECORD),
     "too large": ({"max_message_bytes": "500"}, batch(bytes(500)), Reason.RECORDS_TOO_LARGE),
     "from the past": (
         {"message_timestamp_before_max_ms": "1000"},
