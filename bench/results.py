@@ -43,8 +43,11 @@ class Cost:
     load_mb: float | None = None
     partitions: int | None = None
     create_partitions_s: float | None = None
+    fill_partitions_s: float | None = None
+    rss_mb_with_filled_partitions: float | None = None
     stop_with_partitions_s: float | None = None
-    start_with_partitions_s: float | None = None
+    ready_with_partitions_s: float | None = None
+    served_with_partitions_s: float | None = None
     rss_mb_with_partitions: float | None = None
 
 
@@ -212,8 +215,11 @@ def _costs(report: Report) -> str:
         "RSS (anonymous) after a load, MB",
         "partitions",
         "created in",
+        "created and a record in each in",
+        "RSS then, MB",
         "stopped in",
-        "started in",
+        "ready again in",
+        "all served again in",
         "RSS then, MB",
     ]
     lines = []
@@ -231,8 +237,11 @@ def _costs(report: Report) -> str:
                 load if cost.load_mb else "-",
                 f"{cost.partitions:,}" if cost.partitions else "-",
                 _seconds(cost.create_partitions_s),
+                _seconds(cost.fill_partitions_s),
+                number(cost.rss_mb_with_filled_partitions),
                 _seconds(cost.stop_with_partitions_s),
-                _seconds(cost.start_with_partitions_s),
+                _seconds(cost.ready_with_partitions_s),
+                _seconds(cost.served_with_partitions_s),
                 number(cost.rss_mb_with_partitions),
             ]
         )

@@ -26,7 +26,7 @@ from penstock.bench.run import Case
 from penstock.bench.workloads import Options, run_workload
 
 _PARENT_DEATH_SIGNAL = 1
-_STOP_S_MAX = 60.0
+_STOP_S_MAX = 300.0
 _LOG_TAIL_BYTES = 1500
 
 
@@ -47,6 +47,7 @@ class Peer(ABC):
     def __init__(self, home: Path, flush: Flush) -> None:
         self.home = home
         self.flush = flush
+        self.was_killed = False
         self._process: subprocess.Popen[bytes] | None = None
         home.mkdir(parents=True, exist_ok=True)
 
@@ -110,7 +111,10 @@ class Peer(ABC):
         return time.perf_counter() - begin
 
     def stop(self) -> float:
-        """Ask it to end, and end it if it does not; how many seconds it took."""
+        """Ask it to end, and end it if it does not; how many seconds it took.
+
+        `was_killed` then says so: what is measured after a kill is a recovery, not a start.
+        """
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return 0.0
@@ -119,6 +123,7 @@ class Peer(ABC):
         try:
             process.wait(_STOP_S_MAX)
         except subprocess.TimeoutExpired:
+            self.was_killed = True
             process.kill()
             process.wait()
         return time.perf_counter() - begin

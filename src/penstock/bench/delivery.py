@@ -21,7 +21,7 @@ from penstock.bench.raw_client import Counter
 
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-_CATCH_UP_S_MAX = 10.0
+_CATCH_UP_S_MAX = 30.0
 _RECEIVE_BYTES = 1 << 18
 _FETCH_WAIT_MS_MAX = 500
 _FETCH_BYTES_MAX = 1 << 20

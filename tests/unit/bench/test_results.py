@@ -92,7 +92,9 @@ def test_without_kafka_there_are_numbers_and_no_ratios():
 
 def test_costs_and_failures_are_said():
     report = Report(systems=SYSTEMS, failures=["redis, flush = os: it fell over"])
-    report.costs = [Cost("penstock", 0.4, 60.0, 50.0, partitions=10_000, start_with_partitions_s=3.2)]
+    report.costs = [
+        Cost("penstock", 0.4, 60.0, 50.0, partitions=10_000, ready_with_partitions_s=0.5, served_with_partitions_s=3.2)
+    ]
     text = markdown(report)
     assert "10,000" in text
     assert "3.20 s" in text
