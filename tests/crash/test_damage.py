@@ -114,6 +114,7 @@ def test_zeros_in_the_time_index_do_not_make_records_old(with_closed_segments):
         path.write_bytes(bytes(max(12, path.stat().st_size)))
     (broker.data_dir / "recovery.checkpoint").unlink(missing_ok=True)
     broker.start()
+    assert read_all(broker.bootstrap, TOPIC, 0) == list(range(60))
 
     # When retention has emptied this topic, it has looked at the other one too.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
