@@ -30,7 +30,7 @@ from penstock.log.snapshots import (
     sync_snapshot,
     write_snapshot,
 )
-from penstock.log.tail import walk_tail
+from penstock.log.tail import index_tail
 from penstock.log.writer import LogWriter
 
 __all__ = ["Log", "Slice"]
@@ -260,7 +260,7 @@ class Log(LogWriter):
             self._disk.sync_dir(directory)
         self._names_dirs.clear()
         self._names_synced = self._names_changed
-        walk_tail(segment, self._config.index_interval_bytes, position)
+        index_tail(segment, self._config.index_interval_bytes, position, offset, {})
         segment.next_offset = offset
         segment.verified_to = 2**63
         self._cut_due = False

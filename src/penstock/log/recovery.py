@@ -40,7 +40,7 @@ from penstock.log.notes import read_note
 from penstock.log.scan import DamageError, walk
 from penstock.log.segment import Segment, Segments
 from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
-from penstock.log.tail import Tail, walk_tail
+from penstock.log.tail import Tail, check_end, index_tail
 from penstock.ports import Clock, Disk, File, Report
 from penstock.types import NO_EPOCH
 
@@ -68,7 +68,7 @@ def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoi
     segments = _list_segments(world, directory)
     last_epoch = NO_EPOCH
     if segments:
-        last_epoch = _settle_tail(world, segments[-1], config.index_interval_bytes)
+        last_epoch = _settle_tail(world, segments[-1], config.index_interval_bytes, point)
     else:
         segments.append(Segment(disk, world.files, directory, 0, size=0, next_offset=0))
     next_offset = segments[-1].next_offset
@@ -127,17 +127,18 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
     if not segments:
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, believed = _where_to_begin(segments, point)
+    believed_offset = segments[first].base_offset if point is None else point.offset
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
     for number in range(first, len(segments)):
         segment = segments[number]
         if number < len(segments) - 1:
-            tail = _scan_closed(world, segment, believed, epochs)
+            tail = _scan_closed(world, segment, believed, believed_offset, epochs)
             if tail.damage is None and tail.next_offset < segment.next_offset and segment.next_offset > gaps_to:
                 lost = f"offsets {tail.next_offset} to {segment.next_offset - 1} are missing"
                 tail = tail._replace(damage=DamageError(tail.end, lost))
         else:
-            tail = walk_tail(segment, interval_bytes, believed, epochs)
+            tail = index_tail(segment, interval_bytes, believed, believed_offset, epochs)
         believed = 0
         segment.opened().sync()
         if tail.damage is not None:
@@ -211,7 +212,7 @@ def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tup
     return number, 0
 
 
-def _scan_closed(world: World, segment: Segment, believed: int, epochs: dict[int, int]) -> Tail:
+def _scan_closed(world: World, segment: Segment, believed: int, believed_offset: int, epochs: dict[int, int]) -> Tail:
     """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
     # Its index was not synced when the node stopped: zeros in it could make the segment look old.
     segment.check_indexes()
@@ -230,6 +231,8 @@ def _scan_closed(world: World, segment: Segment, believed: int, epochs: dict[int
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:
             sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
+            if sound is None and damage.position < believed:
+                sound = believed, believed_offset
             if sound is None:
                 return Tail(position, offset, epoch, damage)
             world.report(
@@ -316,9 +319,10 @@ def _bring_snapshot_up(
 # Opening.
 
 
-def _settle_tail(world: World, segment: Segment, interval_bytes: int) -> int:
+def _settle_tail(world: World, segment: Segment, interval_bytes: int, point: RecoveryPoint | None) -> int:
     """Check the end of the active segment and cut it where it is not sound; returns the last batch's epoch."""
-    tail = walk_tail(segment, interval_bytes, segment.size)
+    index_tail(segment, interval_bytes, segment.size, segment.base_offset if point is None else point.offset, {})
+    tail = check_end(segment)
     if tail.damage is not None:
         world.report(
             f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes are gone, "

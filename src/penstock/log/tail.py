@@ -1,4 +1,4 @@
-"""The end of a segment: walked batch by batch, indexed on the way, cut where it is not sound."""
+"""The end of the active segment: walked batch by batch, and indexed on the way."""
 
 from typing import NamedTuple
 
@@ -17,14 +17,48 @@ class Tail(NamedTuple):
     damage: DamageError | None
 
 
-def walk_tail(segment: Segment, interval_bytes: int, believed: int, epochs: dict[int, int] | None = None) -> Tail:
-    """Walk the active segment from the last index row before ``believed`` to its end or to the first batch that is not
-    sound, adding index rows, and to ``epochs`` where each leader epoch began.
+def index_tail(
+    segment: Segment, interval_bytes: int, believed: int, believed_offset: int, epochs: dict[int, int]
+) -> Tail:
+    """Make the index complete, and check what stands from position ``believed`` on; adds to ``epochs`` where each began.
 
-    The segment's ``size`` and ``next_offset`` are left alone: they are the limits of the walk.
+    Up to ``believed``, where ``believed_offset`` is next, all was sound and synced once. Damage that came to it since is not looked
+    for here, and stepped over where it is met: it is refused when it is read. From there on the first batch that is not sound ends the
+    log. The segment's ``size`` and ``next_offset`` are left alone: they are the limits of the walk.
     """
     position, offset = segment.load_indexes_upto(believed)
     builder = IndexBuilder(segment, interval_bytes)
+    epoch = NO_EPOCH
+    damage: DamageError | None = None
+    while position < segment.size:
+        known = position < believed
+        try:
+            for at, header in walk(
+                segment.opened(),
+                position,
+                believed if known else segment.size,
+                offset_min=offset,
+                offset_limit=segment.next_offset,
+                check_crc=not known,
+            ):
+                builder.add(at, header.base_offset, header.max_timestamp)
+                position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
+                epochs.setdefault(epoch, header.base_offset)
+        except DamageError as found:
+            if not known:
+                damage = found
+                break
+            sound = segment.next_sound(found.position, offset)
+            position, offset = sound if sound is not None and sound[0] < believed else (believed, believed_offset)
+    if position:
+        builder.finish()
+    return Tail(position, offset, epoch, damage)
+
+
+def check_end(segment: Segment) -> Tail:
+    """Check the last few batches, from the last index row on. The index must be complete."""
+    last = segment.offsets.last()
+    position, offset = (0, segment.base_offset) if last is None else (last[1], segment.base_offset + last[0])
     start = position
     epoch = NO_EPOCH
     damage: DamageError | None = None
@@ -37,13 +71,8 @@ def walk_tail(segment: Segment, interval_bytes: int, believed: int, epochs: dict
             offset_limit=segment.next_offset,
             check_crc=True,
         ):
-            builder.add(at, header.base_offset, header.max_timestamp)
             position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
-            if epochs is not None:
-                epochs.setdefault(epoch, header.base_offset)
     except DamageError as found:
         damage = found
-    if position:
-        builder.finish()
     segment.verified_from, segment.verified_to = start, position
     return Tail(position, offset, epoch, damage)

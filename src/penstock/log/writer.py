@@ -272,11 +272,8 @@ class LogWriter:
 
     def _create_file(self, segment: Segment) -> None:
         """Make the file of a new active segment; its name is synced with the next sync."""
-        self._names_dirs.add(self.directory)
-        self._names_changed += 1
-        if segment.base_offset == self.start_offset:
-            # The first one: the folders may be new, made just now or by someone who crashed before their names were synced.
-            self._names_dirs.update(folders_above(self.directory))
+        is_first = segment.base_offset == self.start_offset
+        if is_first:
             self._disk.make_dirs(self.directory, sync=False)
         file = segment.file or self._files.open(segment, create=True)
         if file.size():
@@ -288,6 +285,11 @@ class LogWriter:
         segment.new_indexes()
         segment.created_ms = self._clock.now_ms()
         segment.verified_to = 2**63
+        self._names_changed += 1
+        self._names_dirs.add(self.directory)
+        if is_first:
+            # The folders may be new, made just now or by someone who failed before their names were synced.
+            self._names_dirs.update(folders_above(self.directory))
 
     def roll(self) -> None:
         """Close the active segment and begin a new one at ``next_offset``. STORAGE_ERROR leaves everything as it was."""
