@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import kafka
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,3 +70,23 @@ def test_the_readme_has_examples_of_each_kind():
     readme = [example for example in EXAMPLES if example.document == "README.md"]
     assert {example.language for example in readme} == {"sh", "python"}
     assert sum(bool(example.prints) for example in readme) >= 3
+
+
+def documented_versions() -> dict[int, tuple[int, int]]:
+    """The table of APIs in docs/limitations.md: keys in the first column, a range for each in the third."""
+    text = (ROOT / "docs" / "limitations.md").read_text(encoding="utf-8")
+    found: dict[int, tuple[int, int]] = {}
+    for keys, versions in re.findall(r"^\| ([\d, ]+) \| [^|]+ \| ([^|;]+?)(?:;[^|]*)? \|$", text, flags=re.MULTILINE):
+        ranges = re.findall(r"(\d+)(?:-(\d+))?", versions.partition(" without")[0])
+        for key, (low, high) in zip(keys.split(", "), ranges, strict=True):
+            found[int(key)] = (int(low), int(high or low))
+    return found
+
+
+def test_the_limitations_list_exactly_the_apis_that_are_served(broker_process):
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker_process.bootstrap)
+    try:
+        served = {int(key): tuple(versions) for key, versions in admin.api_versions().items()}
+    finally:
+        admin.close()
+    assert documented_versions() == served
