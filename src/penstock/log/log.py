@@ -341,6 +341,9 @@ class Log(LogWriter):
             self._closed = True
             self._generation += 1
             self._position_max = -1
+            # Whoever waited for these has been told; there is no file to write them to.
+            self._gathered = bytearray()
+            self._undo.clear()
             for segment in self._segments.items:
                 segment.close()
 

@@ -430,7 +430,7 @@ class LogWriter:
 
     def begin_sync(self) -> LogSyncTask | None:
         """What must be synced for all that is written so far; None when nothing is."""
-        if self.failed is not None:
+        if self.failed is not None or self._closed:
             return None
         names, epochs = self._names_changed, self._epochs_changed
         if self.written_offset == self.synced_offset and names == self._names_synced:

@@ -1,5 +1,6 @@
 """One node's core: partitions open when they are touched, and a change of a topic reaches everything that depends on it."""
 
+import asyncio
 from pathlib import Path
 from uuid import UUID
 
@@ -118,6 +119,17 @@ async def test_a_deleted_topic_refuses_everyone_and_its_name_can_be_used_again(n
     await node.create("t")
     new = await node.append("t", 0, 1)
     assert (new.high_watermark, new is old) == (1, False)
+
+
+async def test_what_is_still_to_be_written_of_a_deleted_topic_is_no_fault_of_the_disk(node: KafkaNode, caplog) -> None:
+    await node.create("t")
+    partition = await node.append("t", 0, 1)
+    partition.append(bytearray(batch(b"never written")), NOW_MS)
+    node.broker.topics.on_deleted[0](node.broker.topics.require("t"))
+    await asyncio.sleep(0)
+    assert partition.log.begin_sync() is None
+    assert partition.log.failed is None
+    assert caplog.text == ""
 
 
 async def test_the_files_of_a_deleted_topic_go(node: KafkaNode, tmp_path: Path) -> None:
