@@ -5,6 +5,8 @@ import struct
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import ListOffsetsRequest
@@ -159,6 +161,47 @@ def test_frames_in_small_pieces_are_whole_requests(connect, topic) -> None:
     for n in range(0, len(stream), 7):
         client.socket.sendall(stream[n : n + 7])
     assert [produced(client.answer(PRODUCE, 9)[1]).base_offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kinds=st.lists(st.integers(0, 9), min_size=1, max_size=60),
+    cuts=st.lists(st.integers(1, 300_000), min_size=1, max_size=10),
+)
+def test_any_mix_cut_anywhere_is_answered_in_order(penstock_broker, kinds: list[int], cuts: list[int]) -> None:
+    topic = make_topic(penstock_broker.bootstrap, 2)
+    choices = [
+        (PRODUCE, produce(topic, ONE), 9),
+        (PRODUCE, produce(topic, ONE, acks=1), 7),
+        (PRODUCE, produce(topic, ONE, acks=0), 9),
+        (PRODUCE, produce(topic, batch(bytes(100_000)), acks=1), 9),
+        (PRODUCE, produce(topic, ONE, ONE), 9),
+        (PRODUCE, produce(topic, ONE[:-1]), 9),
+        (FETCH, fetch(topic, 0), 12),
+        (FETCH, fetch(topic, 0, partition=1, max_wait_ms=3, min_bytes=1000), 4),
+        (METADATA, MetadataRequest(), 12),
+        (ApiKey.LIST_OFFSETS, ListOffsetsRequest(), 7),
+    ]
+    requests = [choices[kind] for kind in kinds]
+    stream = b"".join(encode(key, request, version, n) for n, (key, request, version) in enumerate(requests))
+    with RawClient(penstock_broker.bootstrap) as client:
+
+        def send() -> None:
+            at = turn = 0
+            while at < len(stream):
+                cut = cuts[turn % len(cuts)]
+                client.socket.sendall(stream[at : at + cut])
+                at, turn = at + cut, turn + 1
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        for n, (key, request, version) in enumerate(requests):
+            if getattr(request, "acks", 1):
+                assert client.answer(key, version)[0] == n
+        sender.join()
+        client.ask(METADATA, MetadataRequest(), 12)
+        written = sum((0, 1, 2, 3, 4).count(kind) for kind in kinds)
+        assert len(read_all(client, topic)) == written
 
 
 def test_correlation_ids_come_back_as_they_are(connect, topic) -> None:
