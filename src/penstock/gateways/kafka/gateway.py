@@ -21,6 +21,9 @@ from penstock.wire.kafka.apis import API, Api, DecodeTable, EncodeTable
 
 logger = logging.getLogger("penstock.kafka")
 
+_QUICK_SHARE: Final = 0.1
+"""Of the grace of a stop: so long requests have that wait for the disk alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaLimits:
@@ -107,13 +110,22 @@ class KafkaGateway:
             connection.close()
         for answer_now in list(self.unhurried):
             answer_now()
-        if self._connections:
-            try:
-                async with asyncio.timeout(grace_seconds):
-                    await self._drained.wait()
-            except TimeoutError:
+        if not await self._drain(grace_seconds * _QUICK_SHARE):
+            # What is left waits for other members of its group, who will not come.
+            self.broker.groups.close()
+            if not await self._drain(grace_seconds * (1 - _QUICK_SHARE)):
                 for connection in list(self._connections):
                     connection.abort()
+
+    async def _drain(self, seconds: float) -> bool:
+        """Whether all connections are gone in time."""
+        if self._connections:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+            except TimeoutError:
+                return False
+        return True
 
     def admit(self, connection: KafkaConnection) -> bool:
         """Whether there is room for one more."""

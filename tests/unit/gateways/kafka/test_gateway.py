@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.groups.settings import GroupSettings
+from penstock.errors import Reason
 from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.wire.kafka.apis import API, ApiKey
+from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.kafka.list_offsets_generated import ListOffsetsRequest
 from penstock.wire.kafka.metadata_generated import MetadataRequest
+from tests.support.kafka_node import reason_of
 from tests.support.kafka_wire import (
     FETCH,
     METADATA,
@@ -91,6 +95,21 @@ async def test_a_stop_answers_what_is_under_way_and_nothing_that_is_not_begun(tm
 
 def port(client) -> int:
     return client.writer.get_extra_info("sockname")[1]
+
+
+async def test_a_stop_tells_members_that_wait_for_others_to_look_elsewhere(tmp_path: Path) -> None:
+    patient = GroupSettings(offsets_topic_partitions=1, initial_rebalance_delay_ms=60_000)
+    async with WireNode(tmp_path, groups=patient) as node:
+        client = await node.connect()
+        protocols = [JoinGroupRequestProtocol("range", b"")]
+        request = JoinGroupRequest("g", 30_000, 30_000, protocol_type="consumer", protocols=protocols)
+        sent = client.send(ApiKey.JOIN_GROUP, request, 3)
+        # The group waits for more members before it begins.
+        await until(lambda: any(each._waiting for each in node.connections()))
+        await node.gateway.stop(2.0)
+        correlation_id, response = await client.answer(ApiKey.JOIN_GROUP, 3)
+        assert (correlation_id, reason_of(response.error_code)) == (sent, Reason.COORDINATOR_NOT_AVAILABLE)
+        assert await client.closed_by_peer()
 
 
 async def test_a_stop_does_not_wait_for_ever(tmp_path: Path) -> None:
