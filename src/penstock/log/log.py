@@ -83,6 +83,9 @@ class Log(LogWriter):
         """
         if self._closed or self.failed is not None:
             return []
+        if self.cut_noted:
+            # Until a checkpoint knows of the cut, recovery trusts no snapshot made since, and needs the batches instead.
+            return []
         if self.producers.expire(now_ms):
             self._producers_changed = True
         # First of all: a segment must not be judged while records for it are on their way.
@@ -216,10 +219,10 @@ class Log(LogWriter):
         if offset >= self.next_offset:
             return
         self._refuse_when_failed()
-        offset = min(offset, self.written_offset)
-        # What was not written was promised to nobody; the producers are made again below.
-        self._gathered = bytearray()
-        self._undo.clear()
+        # What was not written was promised to nobody.
+        self._forget_unwritten()
+        if offset >= self.written_offset:
+            return
         self._generation += 1
         try:
             self._cut_files(offset)

@@ -10,8 +10,9 @@ have been CRC-checked, or were written by this process into the still active fil
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Final
 
-from penstock.limits import REQUEST_BYTES_MAX
+from penstock.limits import MIB, REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
@@ -19,6 +20,9 @@ from penstock.log.scan import DamageError, fault_of, walk
 from penstock.ports import Disk, File
 from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
+
+SHORT_INDEX_BYTES: Final = 1 * MIB
+"""An index that says nothing of the last this many bytes has lost rows, unless a single batch is as large."""
 
 
 class Segment:
@@ -201,7 +205,14 @@ class Segment:
         if last_time is None or self.base_offset + last_time[1] != self.next_offset - 1:
             return False
         last = offsets.last()
-        return last is None or self.row_is_true(*last)
+        if last is not None and not self.row_is_true(*last):
+            return False
+        position = 0 if last is None else last[1]
+        if self.size - position <= SHORT_INDEX_BYTES:
+            return True
+        # Nothing is indexed for a long stretch: one large batch, or rows that got lost.
+        header = self._header_at(position)
+        return header is None or position + header.size_bytes >= self.size
 
     def check_indexes(self) -> None:
         """Compare every row with the batches, and make the indexes again when one is wrong. Walks over the whole segment."""

@@ -391,6 +391,14 @@ class LogWriter:
 
     def _undo_unwritten(self, error: OSError) -> PenstockError:
         """Forget every append behind ``written_offset``, as if none had been asked for; returns what to raise."""
+        self._cut_due = True
+        self._forget_unwritten()
+        refusal = self._storage_error(error)
+        if self.on_failed is not None:
+            self.on_failed(refusal, self.written_offset)
+        return refusal
+
+    def _forget_unwritten(self) -> None:
         segment = self._active
         self._gathered = bytearray()
         for producer_id, previous in reversed(self._undo):
@@ -399,21 +407,17 @@ class LogWriter:
         self.next_offset = self.written_offset
         self._position = self._written_position
         self._max_timestamp = segment.max_timestamp if segment.size else -1
-        self._cut_due = True
         try:
             segment.offsets.cut_from_value(self._written_position)
             segment.times.cut_from_value(self.written_offset - segment.base_offset)
-            self._cut_back()
+            if self._cut_due:
+                self._cut_back()
             if self.epochs.entries and self.epochs.entries[-1][1] > self.written_offset:
                 self.epochs.truncate_from_end(self.written_offset + 1)
         except OSError as further:
             self._report(f"{segment.log_path}: could not be cut back to {self._written_position} bytes yet ({further})")
         self._epoch = self.epochs.latest
         self._set_limits()
-        refusal = self._storage_error(error)
-        if self.on_failed is not None:
-            self.on_failed(refusal, self.written_offset)
-        return refusal
 
     def _cut_back(self) -> None:
         """Remove from the file what a failed write left behind ``written_offset``.

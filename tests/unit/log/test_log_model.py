@@ -182,12 +182,15 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(max(self.log.start_offset, self.log.next_offset - 8), self.log.next_offset))
         borders = [placed.base for placed in self.placed if placed.base < offset < placed.next]
         expected = min(borders[0] if borders else offset, self.log.written_offset)
-        before = self.log.next_offset
+        before, written = self.log.next_offset, self.log.written_offset
         self.log.truncate_to(offset)
         if offset < before:
             self.cut_model(expected)
-            self.written = self.synced = self.log.written_offset
-            assert self.log.synced_offset == self.log.next_offset == expected
+            self.written = self.log.written_offset
+            assert self.log.next_offset == expected
+            if offset < written:
+                self.synced = self.written
+                assert self.log.synced_offset == expected
             self.start = min(self.start, expected)
 
     def cut_model(self, offset: int) -> None:

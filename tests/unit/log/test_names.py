@@ -10,7 +10,13 @@ def test_names_sort_as_offsets_do():
 
 def test_an_offset_is_read_from_its_own_kind_of_name_only():
     assert offset_of("00000000000000000042.log", LOG) == 42
-    for name in ("42.log", "00000000000000000042.index", "0000000000000000004x.log", "00000000000000000042.log.deleted", ""):
+    for name in (
+        "42.log",
+        "00000000000000000042.index",
+        "0000000000000000004x.log",
+        "00000000000000000042.log.deleted",
+        "",
+    ):
         assert offset_of(name, LOG) is None
     assert offset_of("00000000000000000042.index", INDEX) == 42
 
@@ -22,8 +28,6 @@ def test_a_swap_file_says_what_it_replaces():
         assert swap_range(name) is None
 
 
-@pytest.mark.parametrize(
-    ("directory", "above"), [("/d/t/x/0", ["/d", "/d/t", "/d/t/x"]), ("/a/b", ["/a"]), ("/a", [])]
-)
+@pytest.mark.parametrize(("directory", "above"), [("/d/t/x/0", ["/d", "/d/t", "/d/t/x"]), ("/a/b", ["/a"]), ("/a", [])])
 def test_the_folders_above_are_listed_from_the_top(directory, above):
     assert folders_above(directory) == above

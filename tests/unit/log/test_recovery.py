@@ -246,7 +246,12 @@ def test_leftovers_of_a_crash_are_removed(either_kit):
     log, _, _ = left_by_a_crash(kit, 5)
     log.close()
     point = log.recovery_point()
-    leftovers = ["x.log.deleted", "00000000000000000000.log.cleaned", "leader-epochs.tmp", "00000000000000000000.index.cleaned"]
+    leftovers = [
+        "x.log.deleted",
+        "00000000000000000000.log.cleaned",
+        "leader-epochs.tmp",
+        "00000000000000000000.index.cleaned",
+    ]
     for name in leftovers:
         kit.disk.write_atomic(kit.path(name), b"rubbish")
     kit.new_world()

@@ -91,6 +91,18 @@ def test_a_missing_index_is_made_again_when_it_is_used(kit, suffix):
     assert fresh.max_timestamp == segment.max_timestamp
 
 
+@pytest.mark.parametrize(("rows", "again"), [(0, True), (2, True), (-1, False)])
+def test_an_index_that_lost_many_rows_is_made_again(kit, monkeypatch, rows, again):
+    monkeypatch.setattr("penstock.log.segment.SHORT_INDEX_BYTES", 600)
+    _, segment = closed_segment(kit)
+    kit.disk.change(segment.stem + INDEX, lambda data: data.__delitem__(slice(rows * 8, None)))
+    made = []
+    monkeypatch.setattr(Segment, "rebuild_indexes", lambda self: made.append(self))
+    fresh = reopened(kit, segment)
+    assert fresh.offsets is not None
+    assert made == ([fresh] if again else [])
+
+
 def test_a_wrong_row_in_the_middle_of_an_index_is_not_followed(kit):
     _, segment = closed_segment(kit)
     expected = positions(segment)

@@ -1,0 +1,124 @@
+import errno
+
+import pytest
+
+from penstock.log.cleaning import CleanNote, load_clean_note
+from penstock.log.config import CleanupPolicy, LogConfig
+from penstock.log.names import CLEAN_OFFSET
+from penstock.records.batch import read_header
+from penstock.records.records import read_records
+from tests.unit.log.kit import make_batch, read_all, sync
+
+CONFIG = LogConfig(
+    segment_bytes=1500,
+    index_interval_bytes=200,
+    cleanup=frozenset({CleanupPolicy.COMPACT}),
+    min_cleanable_dirty_ratio=0.01,
+    delete_retention_ms=1000,
+)
+
+
+def put(log, key, value):
+    batch = make_batch(value, key=key)
+    log.append(batch, read_header(batch), 0)
+
+
+def filled(kit, count=60):
+    log = kit.open(CONFIG)
+    for number in range(count):
+        put(log, b"key%d" % (number % 4), b"x" * 60)
+    log.write_pending()
+    sync(log)
+    return log
+
+
+def keys(log):
+    return [record.key for _, data in read_all(log) for record in read_records(data, 10**6)]
+
+
+def run(kit, log):
+    task = log.compaction_task(kit.clock.ms)
+    if task is not None:
+        task.run()
+        log.install(task)
+    return task
+
+
+def test_what_was_cleaned_is_remembered_over_a_start(kit):
+    log = filled(kit)
+    assert load_clean_note(kit.disk, kit.directory) == CleanNote(0, None, 0)
+    run(kit, log)
+    note = load_clean_note(kit.disk, kit.directory)
+    assert note.cleaned_to == note.touched_to == log.segments[-1].base_offset
+    assert note.due_ms is None
+    log.close()
+    kit.new_world()
+    assert kit.open(CONFIG, log.recovery_point()).compaction_task(kit.clock.ms) is None
+
+
+def test_tombstones_go_when_their_time_has_come(kit):
+    log = filled(kit)
+    put(log, b"key1", None)
+    for _ in range(30):
+        put(log, b"other", b"x" * 60)
+    log.write_pending()
+    sync(log)
+    run(kit, log)
+    assert keys(log).count(b"key1") == 1
+    note = load_clean_note(kit.disk, kit.directory)
+    assert note.due_ms == kit.clock.ms + 1000
+    kit.clock.ms += 1000
+    assert run(kit, log) is not None
+    assert b"key1" not in keys(log)
+    assert load_clean_note(kit.disk, kit.directory).due_ms is None
+
+
+def test_a_lost_note_costs_only_another_run(kit):
+    log = filled(kit)
+    run(kit, log)
+    expected = read_all(log)
+    kit.disk.remove(kit.path(CLEAN_OFFSET))
+    run(kit, log)
+    assert read_all(log) == expected
+
+
+def test_gaps_that_compaction_left_are_no_loss_to_recovery(kit):
+    log = filled(kit)
+    task = log.compaction_task(kit.clock.ms)
+    task.run()
+    log.install(task)
+    expected = read_all(log)
+    assert any(segment.size == 0 for segment in log.segments[:-1]) or len(log.segments) < 4
+    kit.disk.lose_power()
+    kit.new_world()
+    again = kit.open(CONFIG)
+    assert read_all(again) == expected
+    assert kit.reports == []
+
+
+@pytest.mark.parametrize("operation", ["rename", "sync_dir", "write_atomic", "pwritev", "sync", "open"])
+def test_a_run_that_the_disk_refuses_leaves_nothing_behind(kit, operation):
+    log = filled(kit)
+    before, names = read_all(log), kit.disk.listdir(kit.directory)
+    task = log.compaction_task(kit.clock.ms)
+    kit.disk.fail_next(operation, errno.ENOSPC)
+    with pytest.raises(OSError, match="space"):
+        task.run()
+    kit.disk.clear_faults()
+    log.install(task)
+    assert read_all(log) == before
+    assert [name for name in kit.disk.listdir(kit.directory) if name != CLEAN_OFFSET] == names
+    assert run(kit, log) is not None
+
+
+def test_segments_dropped_meanwhile_are_not_brought_back(kit):
+    log = filled(kit)
+    task = log.compaction_task(kit.clock.ms)
+    task.run()
+    log.delete_before(log.segments[2].base_offset)
+    for removal in log.retire(kit.clock.ms):
+        removal.run()
+    start = log.start_offset
+    log.install(task)
+    assert log.segments[0].base_offset == start
+    assert kit.names(".swap") == []

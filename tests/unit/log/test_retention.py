@@ -1,0 +1,76 @@
+import pytest
+
+from penstock.log.config import CleanupPolicy, LogConfig
+from penstock.log.files import FilePool
+from penstock.log.retention import RemovalTask, expired_count
+from penstock.log.segment import Segment
+from penstock.testing.disk import SimulatedDisk
+
+
+@pytest.fixture
+def segments():
+    """Four of a hundred bytes and ten offsets each, and an active one; their greatest timestamps are 10, 20, 30, 40, 50."""
+    disk = SimulatedDisk()
+    made = []
+    for number in range(5):
+        segment = Segment(disk, FilePool(disk, 1), "/", number * 10, size=100, next_offset=number * 10 + 10)
+        segment.max_timestamp = number * 10 + 10
+        made.append(segment)
+    return made
+
+
+def count(segments, now_ms=0, *, start=0, upto=50, cleanup=frozenset({CleanupPolicy.DELETE}), **limits):
+    config = LogConfig(**{"retention_ms": -1, **limits, "cleanup": cleanup})
+    return expired_count(segments, config, now_ms, start_offset=start, upto_offset=upto)
+
+
+def test_without_limits_everything_stays(segments):
+    assert count(segments, 10**15) == 0
+
+
+@pytest.mark.parametrize(("now_ms", "gone"), [(110, 0), (111, 1), (121, 2), (141, 4), (150, 4), (151, 5)])
+def test_by_age_a_segment_goes_when_its_last_timestamp_is_too_old(segments, now_ms, gone):
+    assert count(segments, now_ms, retention_ms=100) == gone
+
+
+def test_by_age_only_the_oldest_go(segments):
+    segments[1].max_timestamp = 10**6
+    assert count(segments, 1000, retention_ms=1) == 1
+
+
+def test_without_timestamps_there_is_no_age(segments):
+    segments[0].max_timestamp = -1
+    assert count(segments, 10**15, retention_ms=1) == 0
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(500, 0), (401, 0), (400, 1), (399, 1), (150, 3), (0, 4)])
+def test_by_size_a_segment_goes_while_the_others_have_enough(segments, limit, gone):
+    assert count(segments, retention_bytes=limit) == gone
+
+
+@pytest.mark.parametrize(("start", "gone"), [(9, 0), (10, 1), (39, 3), (50, 5)])
+def test_what_lies_below_the_start_goes_whatever_the_policy(segments, start, gone):
+    assert count(segments, start=start, cleanup=frozenset({CleanupPolicy.COMPACT})) == gone
+
+
+def test_a_compacted_log_keeps_old_segments(segments):
+    limits = {"retention_ms": 1, "retention_bytes": 1}
+    assert count(segments, 10**15, cleanup=frozenset({CleanupPolicy.COMPACT}), **limits) == 0
+
+
+@pytest.mark.parametrize(("upto", "gone"), [(0, 0), (9, 0), (10, 1), (49, 4), (50, 5)])
+def test_nothing_goes_that_readers_were_not_shown(segments, upto, gone):
+    assert count(segments, 10**15, retention_ms=1, upto=upto) == gone
+
+
+def test_an_empty_active_segment_stays(segments):
+    segments[-1].size = 0
+    assert count(segments, 10**15, retention_ms=1) == 4
+
+
+def test_the_task_removes_files_and_folders():
+    disk = SimulatedDisk()
+    disk.write_atomic("/file", b"x")
+    disk.make_dirs("/folder/inner")
+    RemovalTask(disk, ("/file", "/gone"), ("/folder",)).run()
+    assert disk.listdir("/") == []
