@@ -1,7 +1,8 @@
 """What a side-by-side run found, and the Markdown tables made of it.
 
 Invariant: of several rounds the best counts, for every system alike, because what disturbs a run on a shared machine only ever slows it;
-all rounds are in the JSON file. A ratio above 1 means better than Kafka.
+all rounds are in the JSON file. A ratio above 1 means better than Kafka; one
+that the spread of the rounds does not bear out is marked.
 """
 
 from __future__ import annotations
@@ -127,19 +128,19 @@ def markdown(report: Report) -> str:
     """All tables."""
     parts = ["# Side by side\n", _about(report)]
     best = best_rows(report.results)
-    for flush in FLUSHES:
+    flushes = [flush for flush in FLUSHES if any(key[1] == flush for key in best)]
+    for flush in flushes:
         title = (
             "Unsynced: acknowledged when the operating system has it"
             if flush == "os"
             else "Synced: acknowledged when the disk has it"
         )
-        if any(key[1] == flush for key in best):
-            parts.append(f"## {title}\n\n{_comparison(report, best, flush, main_metrics)}")
+        parts.append(f"## {title}\n\n{_comparison(report, best, flush, main_metrics)}")
     if best:
         parts.append("## Broker CPU\n\nProcessor time of the broker's process.\n")
-        parts += [f"### flush = {flush}\n\n{_comparison(report, best, flush, _cpu_metric)}" for flush in FLUSHES]
+        parts += [f"### flush = {flush}\n\n{_comparison(report, best, flush, _cpu_metric)}" for flush in flushes]
         parts.append("## Latency of a request, or of a delivery\n")
-        parts += [f"### flush = {flush}\n\n{_comparison(report, best, flush, _latency_metrics)}" for flush in FLUSHES]
+        parts += [f"### flush = {flush}\n\n{_comparison(report, best, flush, _latency_metrics)}" for flush in flushes]
     if report.costs:
         parts.append(f"## Cost of being there\n\n{_costs(report)}")
     if report.failures:
@@ -159,8 +160,23 @@ def _latency_metrics(workload: Workload) -> tuple[Metric, ...]:
 
 def _about(report: Report) -> str:
     lines = [f"- {key}: {value}\n" for key, value in report.machine.items()]
+    lines.append(
+        "- x Kafka: above 1 is better; with a ~ the rounds of the two overlap, or there was only one: it may be chance\n"
+    )
     lines += [f"- {name}: not measured, {reason}\n" for name, reason in report.missing.items()]
     return "".join(lines)
+
+
+def _rounds_overlap(report: Report, metric: Metric, flush: str, row_id: str, system: str) -> bool:
+    """Whether a system's rounds and Kafka's cover a common range, or are too few to say: then the difference may be chance."""
+    ranges = []
+    for name in (system, BASE):
+        rows = [r.row for r in report.results if (r.system, r.flush, r.row.id) == (name, flush, row_id)]
+        values = [value for row in rows if (value := metric.of(row)) is not None]
+        if len(values) < 2:
+            return True
+        ranges.append((min(values), max(values)))
+    return max(low for low, _ in ranges) <= min(high for _, high in ranges)
 
 
 def _comparison(
@@ -195,7 +211,8 @@ def _comparison(
                         metric.of(base) if base else None,
                         more_is_better=metric.more_is_better,
                     )
-                    cells.append(f"{times:.2f}" if times is not None else "-")
+                    doubt = " ~" if _rounds_overlap(report, metric, flush, row_id, name) else ""
+                    cells.append(f"{times:.2f}{doubt}" if times is not None else "-")
             lines.append(cells)
     return table(heads, lines)
 

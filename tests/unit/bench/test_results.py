@@ -58,9 +58,15 @@ def test_ratios_compare_with_kafka_both_for_rates_and_for_times():
         result("kafka", 0, workload="single-1", p50=125),
     ]
     text = markdown(report)
-    assert line_of(text, "single-64", "requests/s") == ["single-64/acks=all", "requests/s", "3.00 k", "3.00", "1.00 k"]
-    assert line_of(text, "single-1/", "p50") == ["single-1/acks=all", "p50", "50.0 us", "2.50", "125 us"]
-    assert line_of(text, "single-64", "CPU us per request")[2:] == ["4.00", "1.00", "4.00"]
+    assert line_of(text, "single-64", "requests/s") == [
+        "single-64/acks=all",
+        "requests/s",
+        "3.00 k",
+        "3.00 ~",
+        "1.00 k",
+    ]
+    assert line_of(text, "single-1/", "p50") == ["single-1/acks=all", "p50", "50.0 us", "2.50 ~", "125 us"]
+    assert line_of(text, "single-64", "CPU us per request")[2:] == ["4.00", "1.00 ~", "4.00"]
 
 
 def test_a_system_without_a_row_has_a_dash_and_no_ratio():
@@ -70,7 +76,21 @@ def test_a_system_without_a_row_has_a_dash_and_no_ratio():
         result("kafka", 0, workload="produce-1m", rate=1000),
         result("redis", 0, rate=500),
     ]
-    assert line_of(markdown(report), "produce-1m", "MB/s")[2:] == ["200", "2.00", "100", "-", "-"]
+    assert line_of(markdown(report), "produce-1m", "MB/s")[2:] == ["200", "2.00 ~", "100", "-", "-"]
+
+
+def test_a_ratio_is_marked_when_the_rounds_do_not_bear_it_out():
+    report = Report(systems=SYSTEMS)
+    apart = [
+        result("penstock", 0, rate=2000),
+        result("penstock", 1, rate=1500),
+        result("kafka", 0, rate=1000),
+        result("kafka", 1, rate=1400),
+    ]
+    report.results = apart
+    assert line_of(markdown(report), "single-64", "requests/s")[3] == "1.43"
+    report.results = [*apart, result("kafka", 2, rate=1600)]
+    assert line_of(markdown(report), "single-64", "requests/s")[3] == "1.25 ~"
 
 
 def test_synced_and_unsynced_rows_stay_apart():
@@ -86,7 +106,8 @@ def test_without_kafka_there_are_numbers_and_no_ratios():
     report = Report(systems={"penstock": "Penstock"}, missing={"kafka": "no java on the PATH"})
     report.results = [result("penstock", 0)]
     text = markdown(report)
-    assert "x Kafka" not in text
+    assert "| x Kafka |" not in text
+    assert "flush = sync" not in text
     assert "kafka: not measured, no java on the PATH" in text
 
 
