@@ -108,6 +108,13 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
         ...
 
+    def write_back(self, path: str) -> None:
+        """Bring what is unwritten on the file system of ``path`` to disk, so that many syncs that follow are cheap.
+
+        A hint: it promises nothing, and those syncs are still needed.
+        """
+        ...
+
     def size(self, path: str) -> int:
         """Size of a file, in bytes."""
         ...

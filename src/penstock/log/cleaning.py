@@ -62,8 +62,7 @@ class CompactionTask:
         self.result = result
 
     def _note(self, cleaned_to: int, due_ms: int | None, touched_to: int) -> None:
-        numbers = (cleaned_to, NO_TOMBSTONES if due_ms is None else due_ms, touched_to)
-        write_note(self.disk, f"{self.directory}/{CLEAN_OFFSET}", CLEAN_OFFSET_TITLE, *numbers)
+        _save_clean_note(self.disk, self.directory, CleanNote(cleaned_to, due_ms, touched_to))
 
     def _index(self, target: SegmentFile) -> None:
         """Index a cleaned file here, where nobody waits for it."""
@@ -121,6 +120,29 @@ def load_clean_note(disk: Disk, directory: str) -> CleanNote:
     if note is None:
         return CleanNote(0, None, 0)
     return CleanNote(note[0], None if note[1] == NO_TOMBSTONES else note[1], note[2])
+
+
+def _save_clean_note(disk: Disk, directory: str, note: CleanNote) -> None:
+    due_ms = NO_TOMBSTONES if note.due_ms is None else note.due_ms
+    write_note(disk, f"{directory}/{CLEAN_OFFSET}", CLEAN_OFFSET_TITLE, note.cleaned_to, due_ms, note.touched_to)
+
+
+def call_dirty(disk: Disk, directory: str, offset: int) -> None:
+    """Nothing from ``offset`` on counts as cleaned any more; the next run begins there, and begins at once.
+
+    Else a tombstone might be taken for one that has served while an older record of its key is still there.
+    """
+    note = load_clean_note(disk, directory)
+    if note.cleaned_to > offset:
+        _save_clean_note(disk, directory, CleanNote(offset, 0, note.touched_to))
+
+
+def end_clean_note(disk: Disk, directory: str, next_offset: int) -> None:
+    """The log ends at ``next_offset``: what is appended there is new to compaction, and without gaps."""
+    note = load_clean_note(disk, directory)
+    if max(note.cleaned_to, note.touched_to) > next_offset:
+        ended = CleanNote(min(note.cleaned_to, next_offset), 0, min(note.touched_to, next_offset))
+        _save_clean_note(disk, directory, ended)
 
 
 def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Replacement, old: list[Segment]) -> Segment:

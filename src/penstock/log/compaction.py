@@ -337,7 +337,8 @@ class _Run:
             return _CleanBatch(batch, len(kept), header.max_timestamp, due_ms)
         clean_header = header._replace(record_count=len(kept))
         if not header.is_log_append_time:
-            clean_header = clean_header._replace(max_timestamp=header.base_timestamp + max(span[2] for span in kept))
+            latest = header.base_timestamp + max(span[2] for span in kept)
+            clean_header = clean_header._replace(max_timestamp=_as_int64(latest))
         if new_horizon_ms is None:
             body = b"".join([data[span[0] : span[1]] for span in kept])
         else:
@@ -439,10 +440,15 @@ def _move_timestamps(data: bytes, spans: Sequence[RecordSpan], shift_ms: int) ->
     """The same records with timestamp deltas that count from a base ``shift_ms`` earlier."""
     parts: list[bytes] = []
     for _, end, timestamp_delta, offset_delta_at, _, _, _, _ in spans:
-        delta = encode_varint(timestamp_delta + shift_ms)
+        delta = encode_varint(_as_int64(timestamp_delta + shift_ms))
         rest = data[offset_delta_at:end]
         parts += (encode_varint(1 + len(delta) + len(rest)), b"\x00", delta, rest)
     return b"".join(parts)
+
+
+def _as_int64(number: int) -> int:
+    """The nearest number of 64 bits: a client may send timestamps whose sum has more, and must not stop the run with them."""
+    return min(max(number, -(2**63)), 2**63 - 1)
 
 
 def _damaged(segment: SegmentFile, position: int) -> PenstockError:

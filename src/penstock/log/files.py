@@ -55,6 +55,8 @@ class FilePool:
 
     def _make_room(self) -> None:
         holders = self._holders
+        # Several at once, so that the hand does not go all the way round for each file when most have a grace.
+        target = self.open_max - max(self.open_max // 8, 1)
         for turn in range(3 * len(holders)):
             holder = holders.popleft()
             if holder.file is None:
@@ -66,5 +68,5 @@ class FilePool:
                 continue
             else:
                 holder.release()
-            if len(holders) < self.open_max:
+            if len(holders) <= target:
                 return

@@ -13,7 +13,15 @@ producers (:mod:`penstock.log.snapshots`), ``start-offset`` (below it records ar
 
 from penstock.errors import PenstockError, Reason
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
-from penstock.log.cleaning import CompactionTask, discard, load_clean_note, put_in_place, segment_file
+from penstock.log.cleaning import (
+    CompactionTask,
+    call_dirty,
+    discard,
+    end_clean_note,
+    load_clean_note,
+    put_in_place,
+    segment_file,
+)
 from penstock.log.compaction import plan
 from penstock.log.config import LogConfig
 from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
@@ -188,16 +196,21 @@ class Log(LogWriter):
         )
 
     def install(self, task: CompactionTask) -> None:
-        """Take over what a task has cleaned; if the log was cut or dropped segments meanwhile, what no longer fits is left."""
+        """Take over what a task has cleaned: all of it, or nothing if the log was cut or dropped segments of it meanwhile."""
         if task.result is None:
             return
+        replacements = task.result.replacements
+        closed = {segment.base_offset for segment in self._segments.items[:-1]}
         try:
-            for replacement in task.result.replacements:
+            if task.generation != self._generation or any(
+                source.base_offset not in closed for replacement in replacements for source in replacement.sources
+            ):
+                call_dirty(self._disk, self.directory, task.plan.first_dirty_offset)
+                discard(self._disk, self.directory, replacements)
+                return
+            for replacement in replacements:
                 bases = {source.base_offset for source in replacement.sources}
                 old = [segment for segment in self._segments.items[:-1] if segment.base_offset in bases]
-                if len(old) != len(bases) or task.generation != self._generation:
-                    discard(self._disk, self.directory, (replacement,))
-                    continue
                 new = put_in_place(self._disk, self._files, self.directory, replacement, old)
                 at = self._segments.items.index(old[0])
                 self._segments.replace([*self._segments.items[:at], new, *self._segments.items[at + len(old) :]])
@@ -259,6 +272,7 @@ class Log(LogWriter):
         segment.size = segment.synced_size = position
         drop_snapshots_above(self._disk, self.directory, offset)
         self._lower_start(offset)
+        end_clean_note(self._disk, self.directory, offset)
         for directory in sorted({*self._names_dirs, self.directory}, key=len):
             self._disk.sync_dir(directory)
         self._names_dirs.clear()

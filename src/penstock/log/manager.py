@@ -22,6 +22,7 @@ from penstock.ports import Clock, Disk, Report
 
 CHECKPOINT: Final = "recovery.checkpoint"
 TOPICS: Final = "topics"
+MANY_LOGS: Final = 64
 PROGRESS_MS: Final = 1000
 """A recovery that takes longer says how far it is, this often."""
 
@@ -89,6 +90,9 @@ class LogManager:
 
     def _recover_all(self) -> None:
         due = [key for key in self._on_disk() if not matches(self._disk, self._directory(key), self._points.get(key))]
+        if len(due) >= MANY_LOGS:
+            # Each log is synced when it has been scanned; one after the other that would take long.
+            self._disk.write_back(self._topics_dir)
         started_ms = said_ms = self._clock.monotonic_ms()
         for number, key in enumerate(due):
             interval_bytes = LogConfig().index_interval_bytes

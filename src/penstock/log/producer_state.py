@@ -152,11 +152,19 @@ class ProducerStates:
         return previous
 
     def undo(self, producer_id: int, previous: ProducerEntry | None) -> None:
-        """Take back the latest update of this producer; ``previous`` is what the update returned."""
-        if previous is None:
-            self._entries.pop(producer_id, None)
-        else:
+        """Take back the latest update of this producer; ``previous`` is what the update returned.
+
+        One that was not known before stays known, and starts where it started: unknown it could start anywhere, and the
+        batches that it sent behind the refused one would be taken before that one comes again.
+        """
+        if previous is not None:
             self._entries[producer_id] = previous
+            return
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            epoch, _, timestamp_ms, batches = entry
+            first = batches[0][0] if batches else 0
+            self._entries[producer_id] = (epoch, first - 1, timestamp_ms, ())
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS_DEFAULT) -> int:
         """Forget producers idle for longer than ``expiration_ms``; returns how many."""

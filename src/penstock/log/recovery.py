@@ -15,7 +15,7 @@ synced, takes the place of the segments that it was made from.
 from dataclasses import dataclass, field
 
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
-from penstock.log.cleaning import load_clean_note
+from penstock.log.cleaning import end_clean_note, load_clean_note
 from penstock.log.config import LogConfig
 from penstock.log.epochs import EpochHistory
 from penstock.log.files import FilePool
@@ -36,7 +36,7 @@ from penstock.log.names import (
     segment_stem,
     swap_range,
 )
-from penstock.log.notes import read_note
+from penstock.log.notes import read_note, write_note
 from penstock.log.scan import DamageError, walk
 from penstock.log.segment import Segment, Segments
 from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
@@ -76,6 +76,7 @@ def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoi
     listed = Segments(segments)
     producers, snapshot_offset = load_producers(disk, directory, listed, point, next_offset, world.clock.now_ms())
     start_offset = _start_offset(disk, directory, segments)
+    end_clean_note(disk, directory, next_offset)
     log = Log(
         disk=disk,
         directory=directory,
@@ -337,8 +338,13 @@ def _settle_tail(world: World, segment: Segment, interval_bytes: int, point: Rec
 
 def _start_offset(disk: Disk, directory: str, segments: list[Segment]) -> int:
     note = read_note(disk, f"{directory}/{START_OFFSET}", START_OFFSET_TITLE, 1)
-    kept = segments[0].base_offset
-    return kept if note is None else min(max(note[0], kept), segments[-1].next_offset)
+    kept, end = segments[0].base_offset, segments[-1].next_offset
+    if note is None:
+        return kept
+    if note[0] > end:
+        # The end was lost after its records had been deleted: what is appended in their place is not deleted.
+        write_note(disk, f"{directory}/{START_OFFSET}", START_OFFSET_TITLE, end)
+    return min(max(note[0], kept), end)
 
 
 def _load_epochs(world: World, directory: str, segments: Segments, last_epoch: int) -> EpochHistory:

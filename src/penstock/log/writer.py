@@ -427,7 +427,12 @@ class LogWriter:
         file = self._active.opened()
         if file.size() > self._written_position:
             file.truncate(self._written_position)
-            file.sync()
+            try:
+                file.sync()
+            except OSError as error:
+                # It was to sync what others wait for, too, and the next sync would not tell that it is lost.
+                self._fail(error)
+                raise
         self._cut_due = False
 
     # Syncing.

@@ -324,6 +324,9 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._sync(directory)
 
+    def write_back(self, path: str) -> None:
+        """A hint, which this disk does not take."""
+
     def size(self, path: str) -> int:
         """Size of a file."""
         return len(self._inode(path).data)

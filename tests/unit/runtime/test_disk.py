@@ -148,3 +148,8 @@ def test_names_are_renamed_and_removed(disk, tmp_path):
 
 def test_free_room_is_told(disk, tmp_path):
     assert disk.free_bytes(str(tmp_path)) > 0
+
+
+def test_writing_back_is_a_hint_that_never_fails(disk, tmp_path):
+    disk.write_back(str(tmp_path))
+    disk.write_back(str(tmp_path / "absent"))
