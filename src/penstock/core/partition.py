@@ -44,7 +44,6 @@ class Partition:
         "_awaiting_commit",
         "_awaiting_write",
         "_batch_bytes_max",
-        "_compacted",
         "_dirty",
         "_readers",
         "_sync",
@@ -53,6 +52,7 @@ class Partition:
         "gone",
         "high_watermark",
         "index",
+        "is_compacted",
         "leader_epoch",
         "log",
         "stamps",
@@ -84,7 +84,7 @@ class Partition:
         self.wants_recompression = config.compression is not None
         self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         # Plain attributes: every append asks for these.
-        self._compacted = config.is_compacted
+        self.is_compacted = config.is_compacted
         self._batch_bytes_max = config.max_message_bytes
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
         self._timestamp_after_max_ms = config.timestamp_after_max_ms
@@ -95,9 +95,10 @@ class Partition:
         """Readers of committed transactions stop here; without transactions it is the high watermark."""
         return self.high_watermark
 
-    def append(self, batch: bytearray | memoryview, now_ms: int) -> int:
+    def append(self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False) -> int:
         """Check one batch, place it behind the others and return its base offset; a known duplicate returns its first one.
 
+        ``keys_checked`` says that :meth:`check_keys` was done already, where it held nobody up.
         The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
         """
         if len(batch) < HEADER_BYTES:
@@ -115,8 +116,8 @@ class Partition:
             )
         if header.attributes & _NOT_A_PRODUCERS_BITS:
             raise _attributes_refused(header)
-        if self._compacted:
-            self._check_keys(batch, header)
+        if self.is_compacted and not keys_checked:
+            self.check_keys(batch, header)
         if self.stamps:
             set_log_append_time(batch, now_ms)
             header = read_header(batch)
@@ -133,7 +134,8 @@ class Partition:
         self._dirty(self.log)
         return base_offset
 
-    def _check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
+    def check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
+        """Refuse a batch with records that compaction could not tell apart. It opens the batch, in any thread."""
         bad = check_keys(batch, header, self._batch_bytes_max * DECOMPRESSED_RATIO_MAX)
         if bad:
             raise PenstockError(

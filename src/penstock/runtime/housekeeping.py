@@ -79,16 +79,21 @@ class Housekeeping:
 
     async def _look_after_logs(self) -> None:
         for number, partition in enumerate(list(self._broker.open_partitions())):
-            if partition.gone:
-                continue
             try:
                 await self._look_after(partition)
             except (OSError, PenstockError) as error:
-                logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
+                # The files of a deleted topic may go while they are looked at.
+                if not partition.gone:
+                    logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
+            except Exception:
+                # Retention of all the others must go on.
+                logger.exception("%s/%d: could not be looked after", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     async def _look_after(self, partition: Partition) -> None:
+        if partition.gone:
+            return
         log, clock = partition.log, self._broker.clock
         for removal in log.retire(clock.now_ms(), partition.high_watermark):
             await self._off_loop(removal.run)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,8 +93,12 @@ class KafkaGateway:
 
     async def start(self, address: Address) -> Address:
         """Listen; returns the real address (port 0 picks a free one)."""
+        # A name may stand for an IPv6 and an IPv4 address: one port needs one of them, and clients that take the name for
+        # the other find nothing there. IPv4 is what every client can reach.
+        found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        host = min(found, key=lambda info: info[0] != socket.AF_INET)[4][0]
         self._server = await self.loop.create_server(
-            lambda: KafkaConnection(self), address.host, address.port, backlog=1024, reuse_address=True
+            lambda: KafkaConnection(self), str(host), address.port, backlog=1024, reuse_address=True
         )
         host, port = self._server.sockets[0].getsockname()[:2]
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)

@@ -295,7 +295,7 @@ def _is_plain(partition: Partition, acks: int) -> bool:
         partition.topic.internal
         or partition.wants_recompression
         or partition.stamps
-        or partition.topic.config.is_compacted
+        or partition.is_compacted
         or (acks == -1 and partition.topic.config.min_insync_replicas > 1)
     )
 

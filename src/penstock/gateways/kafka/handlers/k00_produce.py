@@ -11,7 +11,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.limits import DECOMPRESSED_RATIO_MAX
-from penstock.records.batch import HEADER_BYTES, check_produced, read_header
+from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
 from penstock.records.recompress import recompress
 from penstock.types import NO_TIMESTAMP, Buffer
 from penstock.wire.kafka.produce_generated import (
@@ -136,15 +136,15 @@ def _produce_one(
                 Reason.NOT_ENOUGH_REPLICAS, "the topic's min.insync.replicas is over the one replica there is"
             )
         assert not isinstance(records, bytes)
-        if partition.wants_recompression:
-            return partial(_recompress_then_append, partition, bytearray(records), acks, context, answer, pending)
+        if partition.wants_recompression or partition.is_compacted:
+            return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
         _append(partition, records, acks, context.now_ms, answer, pending)
     except PenstockError as error:
         _fill(answer, error)
     return None
 
 
-async def _recompress_then_append(
+async def _open_then_append(
     partition: Partition,
     batch: bytearray,
     acks: int,
@@ -152,6 +152,7 @@ async def _recompress_then_append(
     answer: ProduceResponsePartition,
     pending: _Pending,
 ) -> None:
+    """Append a batch that has to be opened first; where it is compressed, off the event loop."""
     config = partition.topic.config
     try:
         if len(batch) < HEADER_BYTES:
@@ -162,9 +163,12 @@ async def _recompress_then_append(
         if compression is not None and header.compression is not compression:
             bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
             batch = await asyncio.to_thread(recompress, batch, compression, bytes_max)
+        keys_checked = partition.is_compacted and header.compression is not Compression.NONE
+        if keys_checked:
+            await asyncio.to_thread(partition.check_keys, batch, read_header(batch))
         if partition.gone:
             raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION)
-        _append(partition, batch, acks, context.now_ms, answer, pending)
+        _append(partition, batch, acks, context.now_ms, answer, pending, keys_checked=keys_checked)
     except PenstockError as error:
         _fill(answer, error)
 
@@ -176,8 +180,10 @@ def _append(
     now_ms: int,
     answer: ProduceResponsePartition,
     pending: _Pending,
+    *,
+    keys_checked: bool = False,
 ) -> None:
-    answer.base_offset = partition.append(batch, now_ms)
+    answer.base_offset = partition.append(batch, now_ms, keys_checked=keys_checked)
     answer.log_start_offset = partition.log.start_offset
     stamped = partition.stamps
     answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
