@@ -89,7 +89,10 @@ class LogManager:
             self._save_running()
 
     def _recover_all(self) -> None:
-        due = [key for key in self._on_disk() if not matches(self._disk, self._directory(key), self._points.get(key))]
+        there = list(self._on_disk())
+        # A crash between the removal of a topic and the next checkpoint leaves points that nobody asks for again.
+        self._points = {key: self._points[key] for key in there if key in self._points}
+        due = [key for key in there if not matches(self._disk, self._directory(key), self._points.get(key))]
         if len(due) >= MANY_LOGS:
             # Each log is synced when it has been scanned; one after the other that would take long.
             self._disk.write_back(self._topics_dir)

@@ -257,6 +257,18 @@ def test_what_is_left_of_a_removal_is_found_at_the_next_start(node):
     assert node.disk.listdir("/data/topics") == []
 
 
+def test_the_points_of_a_removed_topic_are_forgotten_after_a_crash(node):
+    fill(node.log(), 5)
+    fill(node.log(OTHER), 5)
+    node.logs.prepare_checkpoint().run()
+    node.logs.forget(TOPIC)
+    node.kill()
+    node.logs.prepare_checkpoint().run()
+    checkpoint = node.disk.read_bytes("/data/recovery.checkpoint").decode()
+    assert OTHER.hex in checkpoint
+    assert TOPIC.hex not in checkpoint
+
+
 def test_a_log_that_cannot_be_closed_denies_the_orderly_stop_but_not_the_others(node, scanned):
     fill(node.log(TOPIC), 5)
     fill(node.log(OTHER), 5)
