@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.peers.base import Flush, KafkaProtocolPeer, Peer
 from bench.results import Cost
 from penstock.bench import batches, frames
-from penstock.bench.admin import Admin
+from penstock.bench.admin import Admin, connect
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import PRODUCE_VERSIONS, Acks, Api
 from penstock.bench.process_stats import Usage, usage_of
@@ -127,7 +127,7 @@ def _wait_until_served(admin: Admin, topics: dict[str, int], records: int) -> No
 def _store_one_in_each(peer: KafkaProtocolPeer, admin: Admin, topics: dict[str, int]) -> None:
     version = admin.version_of(Api.PRODUCE, PRODUCE_VERSIONS)
     batch = batches.batch_of([b"v" * 100], int(time.time() * 1000))
-    with peer.bootstrap().connect() as sock:
+    with connect(peer.bootstrap()) as sock:
         sock.settimeout(_MANY_S_MAX)
         for name, partitions in topics.items():
             requests = [frames.produce_request(version, i, name, i, Acks.ALL, batch) for i in range(partitions)]

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from penstock.bench.admin import Address, Admin
+from penstock.address import Address
+from penstock.bench.admin import Admin
 from penstock.bench.faults import BenchError
 from penstock.bench.rows import Row
 from penstock.bench.run import Case

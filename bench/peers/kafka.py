@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.peers.base import Flush, KafkaProtocolPeer, free_port, run_tool
-from penstock.bench.admin import Address
+from penstock.address import Address
 from penstock.bench.faults import BenchError
 
 _DIST = Path(__file__).with_name("kafka_dist")

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bench.peers.base import Flush, free_port, run_tool
 from bench.peers.singles import SinglesPeer
-from penstock.bench.admin import Address
+from penstock.address import Address
+from penstock.bench.admin import connect
 from penstock.bench.faults import BenchError
 from penstock.bench.raw_client import Counter, TokenCounter
 
@@ -111,7 +112,7 @@ class Nats(SinglesPeer):
 
     def connect(self, connection: int) -> socket.socket:
         """Subscribed to an inbox of its own, for acknowledgements."""
-        sock = self._address.connect()
+        sock = connect(self._address)
         options = json.dumps({"verbose": False, "pedantic": False, "lang": "raw", "version": "1", "headers": False})
         sock.sendall(b"CONNECT %s\r\nSUB %s 1\r\nPING\r\n" % (options.encode(), _inbox(connection)))
         data = b""

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from bench.peers.base import KafkaProtocolPeer
-from penstock.bench.admin import Address
+from penstock.address import Address
+from penstock.bench.admin import first_address
 from penstock.bench.faults import BenchError
 
 _COMMAND = Path(sys.executable).with_name("penstock")
@@ -43,4 +44,4 @@ class Penstock(KafkaProtocolPeer):
         ready = _READY.search(self.log_path.read_bytes())
         if not ready:
             raise BenchError("Penstock has not said yet that it is ready")
-        return Address.parse(ready[1].decode())
+        return first_address(ready[1].decode())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench.peers.base import Flush, free_port, run_tool
 from bench.peers.singles import SinglesPeer
-from penstock.bench.admin import Address
+from penstock.address import Address
+from penstock.bench.admin import connect
 from penstock.bench.faults import BenchError
 from penstock.bench.raw_client import Counter, TokenCounter
 
@@ -132,7 +133,7 @@ class Redis(SinglesPeer):
         return ["redis-server", *options, "--save", "", "--dir", str(self.home / "data")], {}
 
     def _ask(self, *words: bytes) -> Reply:
-        with self._address.connect() as sock:
+        with connect(self._address) as sock:
             sock.sendall(command_frame(*words))
             data = b""
             while (reply := parse_reply(data, 0)) is None:
@@ -157,7 +158,7 @@ class Redis(SinglesPeer):
 
     def connect(self, connection: int) -> socket.socket:  # noqa: ARG002  all connections are alike
         """Nothing is to be said first."""
-        return self._address.connect()
+        return connect(self._address)
 
     def frame(self, connection: int, value: bytes) -> bytes:  # noqa: ARG002  all connections are alike
         """XADD with one field."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from penstock.address import Address, parse_address
 from penstock.bench import frames
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import Api, Reader
@@ -28,32 +29,25 @@ _TOPIC_ALREADY_EXISTS = 36
 _NOT_LED_YET = (3, 5, 6)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a broker listens."""
+def first_address(text: str) -> Address:
+    """Read `HOST:PORT`; of a list with commas, the first."""
+    try:
+        address = parse_address(text.partition(",")[0])
+    except ValueError as error:
+        raise BenchError(f"{error}: write for example 127.0.0.1:9092") from error
+    if address.port == 0:
+        raise BenchError(f"{text!r} has no port to connect to: write for example 127.0.0.1:9092")
+    return address
 
-    host: str
-    port: int
 
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read `HOST:PORT`; of a list with commas, the first."""
-        host, colon, port = text.partition(",")[0].strip().rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise BenchError(f"{text!r} is not HOST:PORT: write for example 127.0.0.1:9092")
-        return cls(host.strip("[]"), int(port))
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-    def connect(self) -> socket.socket:
-        """A connection without Nagle's delay."""
-        try:
-            sock = socket.create_connection((self.host, self.port), timeout=_CONNECT_S_MAX)
-        except OSError as error:
-            raise BenchError(f"cannot connect to {self}: {error}; is the broker running there?") from error
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+def connect(address: Address) -> socket.socket:
+    """A connection without Nagle's delay."""
+    try:
+        sock = socket.create_connection(address, timeout=_CONNECT_S_MAX)
+    except OSError as error:
+        raise BenchError(f"cannot connect to {address}: {error}; is the broker running there?") from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +89,7 @@ class Admin:
 
     def __init__(self, bootstrap: Address) -> None:
         self.bootstrap = bootstrap
-        self._sock = bootstrap.connect()
+        self._sock = connect(bootstrap)
         self._sock.settimeout(_ANSWER_S_MAX)
         self._versions: dict[int, tuple[int, int]] = {}
 

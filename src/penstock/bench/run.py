@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from penstock.bench.admin import Address
+from penstock.address import Address
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import Acks
 from penstock.bench.process_stats import is_loopback, pid_listening_on

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.address import Address
 from penstock.bench import batches, delivery, frames, librdkafka
-from penstock.bench.admin import Address, Admin, Topic, receive_frame
+from penstock.bench.admin import Admin, Topic, connect, receive_frame
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import FETCH_VERSIONS, PRODUCE_VERSIONS, Acks, Api
 from penstock.bench.histogram import Histogram
@@ -155,7 +156,7 @@ def _ping_lane(context: _Context, partition: int, acks: Acks, batch: bytes) -> P
     version = context.admin.version_of(Api.PRODUCE, PRODUCE_VERSIONS)
     frame = frames.produce_request(version, 0, topic.name, partition, acks, batch)
     counter = ProduceCounter(frames.produce_answer(version, topic.name), 1)
-    return PingLane(topic.leaders[partition].connect(), frame, counter)
+    return PingLane(connect(topic.leaders[partition]), frame, counter)
 
 
 def _produce_lane(context: _Context, partition: int, acks: Acks, batch: bytes, window: int) -> Lane:
@@ -166,7 +167,7 @@ def _produce_lane(context: _Context, partition: int, acks: Acks, batch: bytes, w
     ring = ring_length(frame_bytes, window)
     source = RingSource([frames.produce_request(version, i, topic.name, partition, acks, batch) for i in range(ring)])
     counter = ProduceCounter(frames.produce_answer(version, topic.name), ring)
-    return Lane(topic.leaders[partition].connect(), source, counter, window)
+    return Lane(connect(topic.leaders[partition]), source, counter, window)
 
 
 def _run_produce(context: _Context) -> Row:
@@ -229,7 +230,7 @@ def _run_fetch(context: _Context) -> Row:
         first = index * count // context.connections
         source = FetchSource(request, records_per_batch=records, batches=count, first_batch=first)
         counters.append(FetchCounter(layout))
-        lanes.append(Lane(topic.leaders[partition].connect(), source, counters[-1], context.window))
+        lanes.append(Lane(connect(topic.leaders[partition]), source, counters[-1], context.window))
     pump = Pump(lanes)
     meter = Meter(context.pid)
     try:
@@ -252,7 +253,7 @@ def _check_fetched(context: _Context, version: int, batch: bytes, records: int) 
     request = frames.fetch_request(version, 0, topic.name, 0, answer_bytes_max=len(batch), wait_ms_max=500)
     frame = bytearray(request.frame)
     frame[request.offset_at : request.offset_at + 8] = records.to_bytes(8, "big")
-    with topic.leaders[0].connect() as sock:
+    with connect(topic.leaders[0]) as sock:
         sock.sendall(frame)
         answer = bytes(4) + receive_frame(sock)
     at, size = frames.records_span(frames.fetch_answer(version, topic.name), answer)
@@ -271,7 +272,7 @@ def _run_delivery(context: _Context) -> Row:
     produce = context.admin.version_of(Api.PRODUCE, PRODUCE_VERSIONS)
     fetch = context.admin.version_of(Api.FETCH, FETCH_VERSIONS)
     meter = Meter(context.pid)
-    with topic.leaders[0].connect() as out, topic.leaders[0].connect() as inward:
+    with connect(topic.leaders[0]) as out, connect(topic.leaders[0]) as inward:
         latency_ns = delivery.measure_delivery(
             out=out,
             stamper=delivery.KafkaStamper(produce, topic.name, context.acks, value_bytes),

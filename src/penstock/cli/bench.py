@@ -90,7 +90,7 @@ def _measure(
 ) -> bool:
     """Run and print; whether every row could be measured."""
     from penstock.bench import report, run
-    from penstock.bench.admin import Address, Admin
+    from penstock.bench.admin import Admin, first_address
     from penstock.bench.faults import BenchError
     from penstock.bench.frames import Acks
     from penstock.bench.rows import Row
@@ -101,7 +101,7 @@ def _measure(
     rows: list[Row] = []
     try:
         cases = run.cases_of(select_workloads(names), levels)
-        address = Address.parse(bootstrap)
+        address = first_address(bootstrap)
         with Admin(address) as admin:
             brokers = len(admin.brokers())
         pid = pid or run.find_pid(address)
