@@ -122,3 +122,80 @@ def test_segments_dropped_meanwhile_are_not_brought_back(kit):
     log.install(task)
     assert log.segments[0].base_offset == start
     assert kit.names(".swap") == []
+
+
+def filled_around_a_tombstone(kit):
+    """A first segment that retention can take, an old value, much else, and the tombstone of that value, each apart."""
+    log = kit.open(CONFIG)
+    put(log, b"first", b"x" * 60)
+    log.roll()
+    put(log, b"gone", b"old")
+    log.roll()
+    for number in range(30):
+        put(log, b"other%d" % number, b"x" * 60)
+    log.roll()
+    put(log, b"gone", None)
+    log.roll()
+    log.write_pending()
+    sync(log)
+    return log
+
+
+def assert_stays_deleted(kit, log, key):
+    """However often compaction runs, nobody who reads from the start ends with a value of the key."""
+    for _ in range(4):
+        last = {
+            record.key: record.value for _, data in read_all(log) for record in read_records(data, 10**6) if record.key
+        }
+        assert last.get(key) is None
+        kit.clock.ms += CONFIG.delete_retention_ms
+        put(log, b"more", b"more")
+        log.roll()
+        log.write_pending()
+        sync(log)
+        run(kit, log)
+    assert key not in keys(log)
+
+
+def test_a_value_stays_deleted_when_segments_were_dropped_under_the_run(kit):
+    log = filled_around_a_tombstone(kit)
+    task = log.compaction_task(kit.clock.ms)
+    task.run()
+    log.delete_before(1)
+    for removal in log.retire(kit.clock.ms):
+        removal.run()
+    log.install(task)
+    assert kit.names(".swap") == kit.names(".cleaned") == []
+    assert_stays_deleted(kit, log, b"gone")
+
+
+def test_a_value_stays_deleted_when_the_log_was_cut_below_what_is_clean(kit):
+    log = filled(kit)
+    run(kit, log)
+    clean_to = load_clean_note(kit.disk, kit.directory).cleaned_to
+    log.truncate_to(0)
+    put(log, b"gone", b"old")
+    log.roll()
+    put(log, b"gone", None)
+    log.roll()
+    while log.next_offset <= clean_to:
+        put(log, b"more", b"more")
+    log.roll()
+    log.write_pending()
+    sync(log)
+    assert_stays_deleted(kit, log, b"gone")
+
+
+def test_what_recovery_cuts_is_not_clean_any_more(kit):
+    log = filled(kit)
+    run(kit, log)
+    clean_to = load_clean_note(kit.disk, kit.directory).cleaned_to
+    log.close()
+    for segment in log.segments[1:]:
+        kit.disk.remove(segment.log_path)
+    kit.disk.change(log.segments[0].log_path, lambda data: data.__delitem__(slice(len(data) - 1, None)))
+    kit.new_world()
+    again = kit.open(CONFIG)
+    assert again.next_offset < clean_to
+    note = load_clean_note(kit.disk, kit.directory)
+    assert note.cleaned_to == note.touched_to == again.next_offset

@@ -11,6 +11,7 @@ from penstock.log.compaction import CompactionPlan, CompactionResult, SegmentFil
 from penstock.log.config import CleanupPolicy, LogConfig
 from penstock.records.batch import (
     DELETE_HORIZON_BIT,
+    HEADER_BYTES,
     BatchHeader,
     Compression,
     crc_matches,
@@ -18,7 +19,7 @@ from penstock.records.batch import (
     set_log_append_time,
     set_offset,
 )
-from penstock.records.builder import BatchBuilder, build_batch
+from penstock.records.builder import BatchBuilder, build_batch, seal
 from penstock.records.records import Record, read_records
 from penstock.runtime.disk import RealDisk
 
@@ -209,6 +210,25 @@ def test_long_keys_are_told_apart(log):
     assert {record.key: record.value for record in log.records()} == {
         key: b"2" if n < 25 else b"1" for n, key in enumerate(keys)
     }
+
+
+@pytest.mark.parametrize("value", [b"v", None])
+@pytest.mark.parametrize("base", [-(2**63), 2**63 - 1])
+@pytest.mark.parametrize("delta", [-(2**63), 2**63 - 1])
+def test_timestamps_that_overflow_do_not_stop_the_run(log, base, delta, value):
+    """A client may send any: the base and the deltas are only looked at where records are opened."""
+    builder = BatchBuilder()
+    builder.add(0, b"a", value)
+    for key in (b"a", b"b"):
+        builder.add(delta, key, value)
+    header = read_header(builder.build())._replace(base_timestamp=base, max_timestamp=-1)
+    log.add(seal(bytes(builder.build()[HEADER_BYTES:]), header, Compression.NONE))
+    log.compact()
+    log.compact(NOW_MS + 1)
+    assert [(record.offset, record.key, record.value) for record in log.records()] == [
+        (1, b"a", value),
+        (2, b"b", value),
+    ]
 
 
 class TestTombstones:

@@ -194,10 +194,11 @@ class LogMachine(RuleBasedStateMachine):
             self.start = min(self.start, expected)
 
     def cut_model(self, offset: int) -> None:
+        cut = [placed.producer[1] for placed in self.placed if placed.producer and placed.next > offset]
         self.placed = [placed for placed in self.placed if placed.next <= offset]
         last = [placed.producer[1] for placed in self.placed if placed.producer]
-        # The state of the producer is what the log says. Without any trace of it, it may start anywhere.
-        self.sequence = last[-1] + 1 if last else self.sequence
+        # The state of the producer is what the log says. One that was refused sends the same again, and nothing else before.
+        self.sequence = last[-1] + 1 if last else min([self.sequence, *cut])
 
     # What goes wrong.
 

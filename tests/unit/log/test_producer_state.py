@@ -117,7 +117,7 @@ def test_updates_are_undone_exactly():
     before = states.encode()
     undo = [
         (batch.producer_id, states.update(batch, 99, 2000))
-        for batch in (header(10), header(11), header(0, producer_id=9))
+        for batch in (header(10), header(11), header(0, producer_id=8))
     ]
     assert states.check(header(12)) is None
     for producer_id, previous in reversed(undo):
@@ -126,6 +126,20 @@ def test_updates_are_undone_exactly():
     assert states.check(header(10)) is None
     assert states.check(header(0, 10)) == 0
     assert len(states) == 2
+
+
+@pytest.mark.parametrize("first", [0, 17, 2**31 - 1])
+def test_a_producer_whose_first_batches_were_undone_starts_with_them_again(first):
+    following = (first + 1) % 2**31
+    states = ProducerStates()
+    undo = [(7, states.update(header(sequence, producer_id=7), 99, 2000)) for sequence in (first, following)]
+    for producer_id, previous in reversed(undo):
+        states.undo(producer_id, previous)
+    states = ProducerStates.decode(states.encode())
+    assert refusal(states, header(following, producer_id=7)) is Reason.OUT_OF_ORDER_SEQUENCE
+    assert states.check(header(first, producer_id=7)) is None
+    assert states.check(header(0, producer_id=7, epoch=1)) is None
+    assert states.last_offsets() == {}
 
 
 def test_only_producers_idle_for_longer_than_the_limit_expire():

@@ -328,3 +328,22 @@ def test_with_a_full_disk_the_log_can_still_be_read(kit):
     kit.new_world()
     again = kit.open(CONFIG)
     assert offsets(again) == list(range(60))
+
+
+def test_what_is_appended_where_deleted_records_were_lost_is_not_deleted(kit):
+    log = kit.open()
+    fill(log, 1)
+    for _ in range(9):
+        append(log, b"x")
+    log.write_pending()
+    log.delete_before(10)
+    kit.disk.lose_power(torn=False)
+    kit.new_world()
+    log = kit.open()
+    assert (log.start_offset, log.next_offset) == (1, 1)
+    fill(log, 5)
+    log.close()
+    kit.new_world()
+    again = kit.open(point=log.recovery_point())
+    assert (again.start_offset, again.next_offset) == (1, 6)
+    assert len(read_all(again)) == 5

@@ -424,3 +424,30 @@ def test_a_full_disk_does_not_stop_appends_for_the_sake_of_an_index(kit):
         assert log.next_offset == number + 1
     kit.disk.clear_faults()
     assert len(read_all(log)) == 600
+
+
+def test_a_sync_that_fails_while_a_refused_write_is_undone_is_final_too(kit):
+    log = kit.open(BIG)
+    fill(log, 1)
+    append(log, b"written, not synced")
+    log.write_pending()
+    append(log, b"x" * 500)
+    kit.disk.capacity_bytes = sum(len(inode.data) for inode in kit.disk._inodes()) + 100
+    kit.disk.fail_next("sync", errno.EIO)
+    assert refused(log.write_pending) is Reason.STORAGE_ERROR
+    kit.disk.clear_faults()
+    assert log.failed is not None
+    assert log.begin_sync() is None
+    assert log.synced_offset == 1
+    assert refused(lambda: append(log, b"late")) is Reason.STORAGE_ERROR
+
+
+def test_nothing_overtakes_the_refused_first_batch_of_a_producer(kit):
+    log = kit.open(BIG)
+    fill(log, 1)
+    idempotent(log, 0)
+    kit.disk.fail_next("pwritev", errno.ENOSPC)
+    assert refused(log.write_pending) is Reason.STORAGE_ERROR
+    assert refused(lambda: idempotent(log, 1)) is Reason.OUT_OF_ORDER_SEQUENCE
+    assert idempotent(log, 0) == 1
+    assert idempotent(log, 1) == 2
