@@ -24,6 +24,7 @@ class GroupCommit:
         self._running: set[Flushable] = set()
         self._waiting: set[Flushable] = set()
         self._idle: list[asyncio.Future[None]] = []
+        self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
         # Called on every append: no step in between.
         self.dirty = self.turn.write
 
@@ -55,6 +56,13 @@ class GroupCommit:
         if target in self._waiting:
             self._waiting.discard(target)
             self.sync_soon(target)
+        for left, future in self._rounds:
+            if target in left:
+                left[target] -= 1
+                if left[target] == 0 or target not in self._running:
+                    del left[target]
+            if not left and not future.done():
+                future.set_result(None)
         if not self._running:
             idle, self._idle = self._idle, []
             for future in idle:
@@ -67,6 +75,18 @@ class GroupCommit:
             future: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(future)
             await future
+
+    async def finish_round(self) -> None:
+        """Return once every sync that is running or due now has ended; under load there are always others by then."""
+        left = {target: 2 if target in self._waiting else 1 for target in self._running}
+        if not left:
+            return
+        entry = left, self._loop.create_future()
+        self._rounds.append(entry)
+        try:
+            await entry[1]
+        finally:
+            self._rounds.remove(entry)
 
     def close(self) -> None:
         """Stop the threads; call after :meth:`drain`."""

@@ -106,7 +106,7 @@ class Housekeeping:
     async def _checkpoint(self) -> None:
         for log in self._broker.open_logs():
             self._commit.sync_soon(log)
-        await self._commit.drain()
+        await self._commit.finish_round()
         await self._off_loop(self._broker.logs.prepare_checkpoint().run)
 
     def _trash(self, removal: RemovalTask) -> None:

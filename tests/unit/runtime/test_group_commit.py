@@ -121,3 +121,41 @@ async def test_without_sync_nothing_is_synced() -> None:
     await asyncio.sleep(0)
     assert (target.written, target.tasks) == (1, [])
     commit.close()
+
+
+async def test_a_round_waits_for_what_is_running_and_due_and_for_nothing_later(commit: GroupCommit) -> None:
+    target = Target()
+    append(commit, target)
+    await target.until_tasks(1)
+    append(commit, target)
+    await asyncio.sleep(0)
+    round_over = asyncio.create_task(commit.finish_round())
+    await asyncio.sleep(0)
+    for number in range(2):
+        assert not round_over.done()
+        target.tasks[number].release.set()
+        await target.until_tasks(number + 2 if number == 0 else 2)
+        append(commit, target)
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await round_over
+    # Under load there is always one more.
+    await target.until_tasks(3)
+    assert target.synced == 2
+    target.tasks[2].release.set()
+    async with asyncio.timeout(10):
+        await commit.drain()
+        await commit.finish_round()
+
+
+async def test_a_round_does_not_wait_for_a_sync_that_is_due_but_not_needed_any_more(commit: GroupCommit) -> None:
+    target = Target()
+    append(commit, target)
+    await target.until_tasks(1)
+    commit.sync_soon(target)
+    round_over = asyncio.create_task(commit.finish_round())
+    await asyncio.sleep(0)
+    target.tasks[0].release.set()
+    async with asyncio.timeout(10):
+        await round_over
+    assert len(target.tasks) == 1
