@@ -10,6 +10,7 @@ have been CRC-checked, or were written by this process into the still active fil
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from penstock.limits import MIB, REQUEST_BYTES_MAX
@@ -248,8 +249,10 @@ class Segment:
             pass
         builder.finish()
         self.end_times()
-        self.offsets.flush()
-        self.times.flush()
+        # Without room the rows stay in memory: a full disk must not keep anyone from reading.
+        with suppress(OSError):
+            self.offsets.flush()
+            self.times.flush()
 
     # Reading.
 

@@ -66,10 +66,12 @@ def drop_snapshots_below(disk: Disk, directory: str, offset: int) -> None:
 
 
 def drop_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
-    """The log ends at ``offset``: a snapshot of anything behind it must not be found again."""
-    for found in snapshot_offsets(disk, directory):
-        if found > offset:
-            disk.remove(snapshot_path(directory, found))
+    """The log ends at ``offset``: a snapshot of anything behind it must not be found again, not even after a loss of power."""
+    wrong = [found for found in snapshot_offsets(disk, directory) if found > offset]
+    for found in wrong:
+        disk.remove(snapshot_path(directory, found))
+    if wrong:
+        disk.sync_dir(directory)
 
 
 def load_producers(

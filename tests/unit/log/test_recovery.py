@@ -6,6 +6,7 @@ from penstock.log.checkpoint import NO_PRODUCERS, RecoveryPoint
 from penstock.log.config import LogConfig
 from penstock.log.names import INDEX, LEADER_EPOCHS, LOG, TIME_INDEX
 from penstock.log.recovery import matches, recover
+from penstock.log.snapshots import sync_snapshot, write_snapshot
 from penstock.records.batch import read_header
 from tests.unit.log.kit import append, fill, make_batch, read_all, sync
 
@@ -347,3 +348,30 @@ def test_what_is_appended_where_deleted_records_were_lost_is_not_deleted(kit):
     again = kit.open(point=log.recovery_point())
     assert (again.start_offset, again.next_offset) == (1, 6)
     assert len(read_all(again)) == 5
+
+
+def test_a_snapshot_of_lost_records_does_not_come_back_with_the_next_loss_of_power(kit):
+    def idempotent(log, sequence):
+        append(log, b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
+        log.write_pending()
+
+    log = kit.open()
+    for sequence in range(2):
+        idempotent(log, sequence)
+    sync(log)
+    append(log, b"lost")
+    log.write_pending()
+    # What a checkpoint does while the last record is written and not synced; the names happen to be synced.
+    write_snapshot(kit.disk, *log.take_snapshot())
+    assert sync_snapshot(kit.disk, kit.directory, 3)
+    kit.disk.lose_power(torn=False)
+    kit.new_world()
+    log = kit.open()
+    assert log.next_offset == 2
+    idempotent(log, 2)
+    sync(log)
+    kit.disk.lose_power(torn=False)
+    kit.new_world()
+    again = kit.open()
+    assert again.next_offset == 3
+    assert [producer.last_sequence for producer in again.producers.active()] == [2]

@@ -187,3 +187,14 @@ def test_segments_are_found_by_offset(kit):
     assert [header.base_offset for header in listed.headers_from(7)] == list(range(7, 60))
     assert kit.names(LOG) == [f"{segment.base_offset:020d}.log" for segment in listed.items]
     sync(log)
+
+
+def test_an_index_that_there_is_no_room_for_is_used_all_the_same(kit):
+    _, segment = closed_segment(kit)
+    places = positions(segment)
+    for suffix in (INDEX, TIME_INDEX):
+        kit.disk.remove(segment.stem + suffix)
+    kit.disk.capacity_bytes = 0
+    fresh = reopened(kit, segment)
+    assert [fresh.locate(offset, fresh.size) for offset in places] == list(places.values())
+    assert fresh.max_timestamp == segment.max_timestamp
