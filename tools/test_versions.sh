@@ -27,7 +27,7 @@ for version in 3.11 3.12 3.13; do
     fi
     echo "== python $version: $python"
     if PYTHON="$python" VENV=".venv-$version" tools/setup_venv.sh dev &&
-        ".venv-$version/bin/python" -m pytest -q -n "${WORKERS:-auto}" --dist loadfile tests/unit tests/integration; then
+        ".venv-$version/bin/python" -m pytest -q -n "${WORKERS:-auto}" --dist loadfile tests/unit tests/integration --deselect tests/unit/test_tidy.py; then
         echo "== python $version: passed"
     else
         failed="$failed $version"
