@@ -11,6 +11,8 @@ producers (:mod:`penstock.log.snapshots`), ``start-offset`` (below it records ar
 ``clean-offset`` (:mod:`penstock.log.cleaning`) and sometimes ``cut``. A log that was never written to has no folder.
 """
 
+from contextlib import suppress
+
 from penstock.errors import PenstockError, Reason
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
 from penstock.log.cleaning import (
@@ -117,7 +119,9 @@ class Log(LogWriter):
         self._reader.forget()
         drop_snapshots_below(self._disk, self.directory, kept[0].base_offset)
         self.start_offset = max(self.start_offset, kept[0].base_offset)
-        self.epochs.truncate_from_start(self.start_offset)
+        # On a full disk this may be refused; older epochs do no harm, and the room must be made.
+        with suppress(OSError):
+            self.epochs.truncate_from_start(self.start_offset)
         return [RemovalTask(self._disk, tuple(paths))]
 
     def _keep_producers_of(self, expired: list[Segment], offset: int) -> None:

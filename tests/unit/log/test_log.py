@@ -1,4 +1,5 @@
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -537,3 +538,24 @@ def test_a_smaller_segment_size_holds_from_the_next_append_on(kit):
     log.reconfigure(KEEP)
     fill(log, 2)
     assert len(log.segments) == 2
+
+
+def test_a_full_disk_gets_its_room_back(kit):
+    log = kit.open(replace(SMALL, retention_bytes=2000))
+    fill(log, 60)
+    kit.disk.capacity_bytes = 0
+    before = len(log.segments)
+    tasks = log.retire(kit.clock.ms)
+    for task in tasks:
+        task.run()
+    assert len(log.segments) < before
+    assert kit.names(".deleted") == []
+    assert len(read_all(log)) == log.next_offset - log.start_offset
+    kit.disk.clear_faults()
+    fill(log, 1)
+    expected = read_all(log)
+    kit.disk.end_process()
+    kit.new_world()
+    again = kit.open()
+    assert read_all(again) == expected
+    assert again.epochs.entries == ((0, again.start_offset),) or again.epochs.entries == ((0, 0),)
