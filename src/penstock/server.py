@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -130,8 +131,13 @@ async def _bind(name: str, wanted: Address, start: Callable[[Address], Awaitable
         return await start(wanted)
     except OSError as error:
         raise StartError(
-            f"cannot listen on {wanted} for {name}: {error.strerror or error}; give another address with --{name} HOST:PORT"
+            f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
         ) from error
+
+
+def _words(error: OSError) -> str:
+    """What the system says, without what the event loop puts before it."""
+    return str(error) if error.errno is None else os.strerror(error.errno).lower()
 
 
 def _report(text: str) -> None:
@@ -211,6 +217,7 @@ async def _serve(settings: Settings) -> None:
     await stopping.wait()
     logger.info("stopping")
     await server.stop()
+    logger.info("stopped")
 
 
 def _raise_descriptor_limit() -> None:

@@ -87,7 +87,7 @@ def _package() -> ModuleType:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise BenchError(
-            "the client rows need confluent-kafka: pip install 'penstock[bench]', or leave them out with --only"
+            "the client rows need confluent-kafka: pip install confluent-kafka, or leave them out with --only"
         ) from error
 
 

@@ -45,7 +45,11 @@ def set_up(*, as_json: bool, level: str) -> None:
     """Send the broker's log to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
-    root = logging.getLogger("penstock")
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    root.propagate = False
+    for name in ("penstock", "uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        # What the libraries say in passing is not for an operator.
+        logger.setLevel(
+            level.upper() if name == "penstock" else max(logging.WARNING, logging.getLevelName(level.upper()))
+        )
+        logger.propagate = False
