@@ -100,7 +100,9 @@ class Log(LogWriter):
             self._producers_changed = True
         # First of all: a segment must not be judged while records for it are on their way.
         self._write()
-        self._roll_by_age(now_ms)
+        # A full disk may have no room for a new segment: then what is closed goes all the same, and makes some.
+        with suppress(PenstockError):
+            self._roll_by_age(now_ms)
         upto_offset = self.written_offset if upto_offset is None else min(upto_offset, self.written_offset)
         count = expired_count(
             self._segments.items, self._config, now_ms, start_offset=self.start_offset, upto_offset=upto_offset
@@ -108,10 +110,14 @@ class Log(LogWriter):
         if count == 0:
             return []
         if count == len(self._segments.items):
-            self.roll()
-        expired, kept = self._segments.items[:count], self._segments.items[count:]
+            with suppress(PenstockError):
+                self.roll()
+            count = min(count, len(self._segments.items) - 1)
+            if count == 0:
+                return []
         try:
-            self._keep_producers_of(expired, kept[0].base_offset)
+            count = self._keep_producers_of(count)
+            expired, kept = self._segments.items[:count], self._segments.items[count:]
             paths = self._put_aside(expired)
         except OSError as error:
             raise self._storage_error(error) from error
@@ -124,13 +130,27 @@ class Log(LogWriter):
             self.epochs.truncate_from_start(self.start_offset)
         return [RemovalTask(self._disk, tuple(paths))]
 
-    def _keep_producers_of(self, expired: list[Segment], offset: int) -> None:
-        """Before the segments below ``offset`` go, their producers must stand in a snapshot that survives a loss of power."""
+    def _keep_producers_of(self, count: int) -> int:
+        """Before the first ``count`` segments go, their producers must stand in a snapshot that survives a loss of power.
+
+        Returns how many may go: fewer, when there is no room for a new snapshot and an older one will do.
+        """
+        items = self._segments.items
+        offset = items[count].base_offset
         if not len(self.producers) or sync_snapshot(self._disk, self.directory, offset):
-            return
-        # A loss of power has taken the one that was made when the segment was closed.
-        states, _ = load_producers(self._disk, self.directory, Segments(expired), None, offset, self._clock.now_ms())
-        self._disk.write_atomic(snapshot_path(self.directory, offset), states.encode())
+            return count
+        # A loss of power has taken the one that was made when the segment was closed, or the disk was full then.
+        states, _ = load_producers(
+            self._disk, self.directory, Segments(items[:count]), None, offset, self._clock.now_ms()
+        )
+        try:
+            self._disk.write_atomic(snapshot_path(self.directory, offset), states.encode())
+        except OSError:
+            for fewer in range(count - 1, 0, -1):
+                if sync_snapshot(self._disk, self.directory, items[fewer].base_offset):
+                    return fewer
+            raise
+        return count
 
     def _roll_by_age(self, now_ms: int) -> None:
         active = self._active

@@ -559,3 +559,31 @@ def test_a_full_disk_gets_its_room_back(kit):
     again = kit.open()
     assert read_all(again) == expected
     assert again.epochs.entries == ((0, again.start_offset),) or again.epochs.entries == ((0, 0),)
+
+
+def test_a_full_disk_whose_records_have_all_expired_gets_room_back(kit):
+    """The active segment cannot be closed, or its producers not be kept, for want of room: the others must go first."""
+    for operation in ("write_atomic", "open"):
+        kit.disk.clear_faults()
+        kit.directory = f"/data/{operation}"
+        log = kit.open(replace(SMALL, retention_ms=1000))
+        for number in range(60):
+            append(log, b"x" * 100, producer_id=1, producer_epoch=0, base_sequence=number)
+        log.write_pending()
+        sync(log)
+        before = log.segments
+        kit.clock.ms += 10_000
+        kit.disk.capacity_bytes = 0
+        if operation == "open":
+            kit.disk.fail_next("open", errno.ENOSPC)
+        for task in log.retire(kit.clock.ms):
+            task.run()
+        assert before[-2].base_offset <= log.start_offset
+        kit.disk.clear_faults()
+        append(log, b"x", producer_id=1, producer_epoch=0, base_sequence=60)
+        log.write_pending()
+        kit.disk.end_process()
+        kit.new_world()
+        again = kit.open()
+        assert [producer.last_sequence for producer in again.producers.active()] == [60]
+        assert again.next_offset == 61
