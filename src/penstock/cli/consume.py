@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import typer
 
-from penstock.cli.failures import Exit, Failure
+from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
-from penstock.cli.output import Format, Row, emit, to_json
+from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
 from penstock.cli.places import parse_place, resolve
 from penstock.cli.progress import Progress, progress
 
@@ -285,18 +285,31 @@ class _Json(_Ndjson):
         sys.stdout.write("]\n")
 
 
-class _Table(_Ndjson):
+class _Table:
+    def __init__(self, _: str | None) -> None:
+        from penstock.cli.record_json import to_text
+
+        self._to_text = to_text
+
     def print(self, batches: Batches) -> None:
-        rows = [self._row(record) for batch in batches for record in batch]
-        emit(rows, ["partition", "offset", "time", "key", "value", "headers"], Format.TABLE, nothing="no records")
+        lines = Lines(["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"])
+        for batch in batches:
+            # By pages: whoever reads only the first lines need not wait for the others to be made.
+            for start in range(0, len(batch), PAGE_ROWS):
+                lines.print([self._row(record) for record in batch[start : start + PAGE_ROWS]])
+        if not lines.count:
+            note("no records")
 
     def _row(self, record: "ConsumerRecord") -> Row:
-        moment = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        headers = record.headers
         return {
-            **self._encode(record),
-            "time": moment,
-            "headers": {name: None if value is None else value.decode(errors="replace") for name, value in headers},
+            "partition": record.partition,
+            "offset": record.offset,
+            "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "key": self._to_text(record.key)[0],
+            "value": self._to_text(record.value)[0],
+            "headers": {
+                name: None if value is None else value.decode(errors="replace") for name, value in record.headers
+            },
         }
 
 

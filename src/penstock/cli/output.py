@@ -2,16 +2,28 @@
 
 A row is a dict; its keys are the JSON names and, with blanks for underscores, the table's headings. Numbers are
 grouped in tables only. A table that goes into a file or a pipe has no colours and no width limit, so nothing is cut.
+What may have no end (records, batches) is printed by :class:`Lines`, a page at a time.
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import Final
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
 
-WIDTH_WITHOUT_TERMINAL = 100_000
+WIDTH_WITHOUT_TERMINAL: Final = 100_000
+PAGE_ROWS: Final = 50
+COLUMN_WIDTH_MAX: Final = 40
+"""A longer cell is printed whole, and pushes the rest of its own line to the right."""
+_GAP: Final = "  "
+# A line break in a value must not break the row, nor an escape sequence reach the terminal.
+_CONTROLS: Final = {number: f"\\x{number:02x}" for number in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
 
 
 class Format(StrEnum):
@@ -65,6 +77,40 @@ def print_table(rows: Sequence[Row], columns: Sequence[str], title: str | None =
         table.add_row(*(Text(as_text(row.get(column))) for column in columns))
     width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
     Console(file=sys.stdout, width=width, highlight=False, soft_wrap=width is not None).print(table)
+
+
+class Lines:
+    """Rows under one line of headings, each printed when it is given. Columns only ever grow: by a page's widest cell."""
+
+    def __init__(self, columns: Sequence[str], numbers: Collection[str] = ()) -> None:
+        self._columns = columns
+        self._headings = [column.replace("_", " ") for column in columns]
+        self._widths = [len(heading) for heading in self._headings]
+        self._to_the_right = [column in numbers for column in columns]
+        self.count = 0
+
+    def print(self, rows: Sequence[Row]) -> None:
+        """Print them and flush."""
+        for start in range(0, len(rows), PAGE_ROWS):
+            page = [
+                [as_text(row.get(column)).translate(_CONTROLS) for column in self._columns]
+                for row in rows[start : start + PAGE_ROWS]
+            ]
+            for index, cells in enumerate(zip(*page, strict=True)):
+                self._widths[index] = max(self._widths[index], min(max(map(len, cells)), COLUMN_WIDTH_MAX))
+            if not self.count:
+                sys.stdout.write(self._line(self._headings))
+                sys.stdout.write(self._line(["-" * width for width in self._widths]))
+            self.count += len(page)
+            sys.stdout.writelines(map(self._line, page))
+        sys.stdout.flush()
+
+    def _line(self, cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, self._widths, self._to_the_right, strict=True)
+        )
+        return _GAP.join(padded).rstrip() + "\n"
 
 
 def as_text(value: Value) -> str:

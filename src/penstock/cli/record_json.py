@@ -43,11 +43,11 @@ class _Line(msgspec.Struct, frozen=True):
 
 def encode_record(record: "ConsumerRecord") -> Row:
     """A record as a JSON object."""
-    key, key_encoding = _to_text(record.key)
-    value, encoding = _to_text(record.value)
+    key, key_encoding = to_text(record.key)
+    value, encoding = to_text(record.value)
     headers: list[Row] = []
     for name, data in record.headers:
-        text, header_encoding = _to_text(data)
+        text, header_encoding = to_text(data)
         header: Row = {"key": name, "value": text}
         headers.append({**header, "encoding": header_encoding} if header_encoding else header)
     return {
@@ -75,7 +75,8 @@ def decode_record(line: bytes) -> JsonRecord:
     )
 
 
-def _to_text(data: bytes | None) -> tuple[str | None, str | None]:
+def to_text(data: bytes | None) -> tuple[str | None, str | None]:
+    """Bytes as text, and how: base64 when they are not UTF-8."""
     if data is None:
         return None, None
     try:

@@ -103,6 +103,22 @@ def test_a_table_of_records(penstock, topic):
     assert "partition" in shown
 
 
+def test_tail_shows_a_table_row_by_row(penstock, topic, environment):
+    penstock("produce", topic, "-p", "0", stdin="a\n")
+    tail = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "tail", topic, "--last", "1", "-o", "table"],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    )
+    assert tail.stdout is not None
+    assert [tail.stdout.readline().split() for _ in range(3)][2][-1] == "a"
+    penstock("produce", topic, "-p", "0", stdin="b\n")
+    assert tail.stdout.readline().split()[-1] == "b"
+    tail.send_signal(signal.SIGINT)
+    assert tail.communicate(timeout=60)[0] == ""
+
+
 def test_a_wait_ends_with_the_records_that_were_waited_for(penstock, topic, environment):
     waiting = subprocess.Popen(
         [sys.executable, "-m", "penstock", "consume", topic, "-n", "2", "--timeout", "60"],
@@ -137,6 +153,17 @@ def test_tail_shows_what_comes_until_it_is_interrupted(penstock, topic, environm
         assert [row["value"] for row in json.loads(first + second + rest)] == ["a", "b"]
     else:
         assert first + second + rest == ended
+
+
+def test_a_reader_that_has_enough_of_a_table_ends_it_quietly(penstock, topic, environment):
+    penstock("produce", topic, "-p", "0", stdin="y\n" * 20_000)
+    command = f"{sys.executable} -m penstock consume {topic} -o table | head -n 1; echo rc=${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, env=environment, text=True, timeout=60, check=True
+    )
+    heading, code = done.stdout.splitlines()
+    assert heading.split() == ["partition", "offset", "time", "key", "value", "headers"]
+    assert (code, done.stderr) == ("rc=141", "")
 
 
 def test_a_reader_that_has_enough_ends_it_quietly(penstock, topic, environment):

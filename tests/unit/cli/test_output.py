@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.cli.output import Format, as_text, emit
+from penstock.cli.output import COLUMN_WIDTH_MAX, PAGE_ROWS, Format, Lines, as_text, emit
 
 ROWS = [
     {"topic": "orders", "partitions": 3, "id": "a"},
@@ -38,6 +38,26 @@ def test_nothing_is_said_to_people_and_is_an_empty_document_to_programs(capsys):
     assert capsys.readouterr() == ("[]\n", "")
     emit([], ["topic"], Format.NDJSON, nothing="no topics")
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_are_printed_as_they_are_given_under_one_heading(capsys):
+    lines = Lines(["offset", "the_value"], numbers=["offset"])
+    lines.print([{"offset": 7, "the_value": "a"}])
+    assert capsys.readouterr().out == "offset  the value\n------  ---------\n     7  a\n"
+    lines.print([{"offset": 1234, "the_value": None}])
+    assert capsys.readouterr().out == " 1,234  -\n"
+    lines.print([{"offset": number, "the_value": "x"} for number in range(PAGE_ROWS * 2 + 1)])
+    assert lines.count == PAGE_ROWS * 2 + 3
+    assert len(capsys.readouterr().out.splitlines()) == PAGE_ROWS * 2 + 1
+
+
+def test_a_line_stays_one_line_and_is_never_cut(capsys):
+    long = "x" * (COLUMN_WIDTH_MAX * 2)
+    Lines(["a", "b"]).print([{"a": "1\n2\x1b[31m", "b": "c"}, {"a": long, "b": "d"}])
+    _, rule, first, second = capsys.readouterr().out.splitlines()
+    assert len(rule) == COLUMN_WIDTH_MAX + len("  -")
+    assert first.split() == ["1\\n2\\x1b[31m", "c"]
+    assert second == f"{long}  d"
 
 
 def test_markup_in_a_value_is_only_text(capsys):
