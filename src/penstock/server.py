@@ -7,8 +7,9 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Final
 
 from penstock import __version__
@@ -20,6 +21,7 @@ from penstock.core.topic_config import check_configs
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.listening import address_of, bind
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
@@ -69,6 +71,8 @@ class Server:
         settings, stack = self.settings, self._stack
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
+        # First of all: without its ports a broker must not touch the data directory.
+        sockets = {name: self._bind(name) for name in ("kafka", "http")}
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
@@ -100,20 +104,33 @@ class Server:
         )
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
-        await self._listen(broker, commit)
+        await self._listen(broker, commit, sockets)
         self._ready = True
 
-    async def _listen(self, broker: Broker, commit: GroupCommit) -> None:
-        listeners = self.settings.listeners
-        if listeners.kafka is not None:
+    def _bind(self, name: str) -> socket.socket | None:
+        wanted: Address | None = getattr(self.settings.listeners, name)
+        if wanted is None:
+            return None
+        try:
+            listener = bind(wanted)
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
+            ) from error
+        self._stack.callback(listener.close)
+        self.addresses[name] = address_of(listener)
+        return listener
+
+    async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
+        if (listener := sockets["kafka"]) is not None:
             kafka = KafkaGateway(broker, commit.turn, _kafka_limits(self.settings))
-            self.addresses["kafka"] = await _bind("kafka", listeners.kafka, kafka.start)
+            await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
-        if listeners.http is not None:
+        if (listener := sockets["http"]) is not None:
             from penstock.gateways.http.gateway import HttpGateway
 
             http = HttpGateway(lambda: self._ready)
-            self.addresses["http"] = await _bind("http", listeners.http, http.start)
+            http.start(listener)
             self._stack.push_async_callback(http.stop)
 
     async def stop(self) -> None:
@@ -124,15 +141,6 @@ class Server:
     def ready_line(self) -> str:
         """What ``penstock serve`` prints when connections are accepted."""
         return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in LISTENERS)
-
-
-async def _bind(name: str, wanted: Address, start: Callable[[Address], Awaitable[Address]]) -> Address:
-    try:
-        return await start(wanted)
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
-        ) from error
 
 
 def _words(error: OSError) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Self
 from penstock.address import Address
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.listening import address_of, bind
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
 from penstock.wire.kafka.apis import API, ApiKey
@@ -227,7 +228,9 @@ class WireNode(KafkaNode):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.gateway = KafkaGateway(self.broker, self.gateway.turn, self._bounds)
-        self.address = await self.gateway.start(Address("127.0.0.1", 0))
+        listener = bind(Address("127.0.0.1", 0))
+        self.address = address_of(listener)
+        await self.gateway.start(listener)
         self._stack.push_async_callback(self.gateway.stop, 1.0)
         return self
 

@@ -97,8 +97,9 @@ async def test_a_port_in_use_is_refused_with_a_sentence_and_leaves_nothing_runni
 ) -> None:
     before = set(threading.enumerate())
     with taken_port() as address, pytest.raises(StartError, match=f"{address} for {listener}.*--{listener} HOST:PORT"):
-        async with serving(tmp_path, **{f"listeners__{listener}": address}):
+        async with serving(tmp_path / "data", **{f"listeners__{listener}": address}):
             pass
+    assert not (tmp_path / "data").exists()
     # The thread of a store that could not be opened ends by itself.
     await until(lambda: not new_threads(before))
     assert len(asyncio.all_tasks()) == 1

@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock import __version__
-from penstock.address import Address
 
 _KEEP_ALIVE_SECONDS: Final = 75
 _CONNECTIONS_MAX: Final = 1000
@@ -69,22 +68,11 @@ class HttpGateway:
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, address: Address) -> Address:
-        """Listen; returns the real address."""
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((address.host, address.port))
-        except OSError:
-            listener.close()
-            raise
-        listener.setblocking(False)
-        # Listening from here on: whoever connects before uvicorn has started waits in the backlog.
+    def start(self, listener: socket.socket) -> None:
+        """Listen on a bound socket, which is the gateway's from here on."""
+        # From this moment: whoever connects before uvicorn has started waits in the backlog.
         listener.listen(_BACKLOG)
-        host, port = listener.getsockname()[:2]
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
-        return Address(host, port)
 
     async def stop(self) -> None:
         """Finish what is under way and close."""

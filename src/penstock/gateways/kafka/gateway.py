@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock import limits
-from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.fetch_session import FetchSessions
@@ -22,6 +21,7 @@ from penstock.wire.kafka.apis import API, Api, DecodeTable, EncodeTable
 
 logger = logging.getLogger("penstock.kafka")
 
+_BACKLOG: Final = 1024
 _QUICK_SHARE: Final = 0.1
 """Of the grace of a stop: so long requests have that wait for the disk alone."""
 
@@ -91,18 +91,10 @@ class KafkaGateway:
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event = asyncio.Event()
 
-    async def start(self, address: Address) -> Address:
-        """Listen; returns the real address (port 0 picks a free one)."""
-        # A name may stand for an IPv6 and an IPv4 address: one port needs one of them, and clients that take the name for
-        # the other find nothing there. IPv4 is what every client can reach.
-        found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-        host = min(found, key=lambda info: info[0] != socket.AF_INET)[4][0]
-        self._server = await self.loop.create_server(
-            lambda: KafkaConnection(self), str(host), address.port, backlog=1024, reuse_address=True
-        )
-        host, port = self._server.sockets[0].getsockname()[:2]
+    async def start(self, listener: socket.socket) -> None:
+        """Listen on a bound socket, which is the gateway's from here on."""
+        self._server = await self.loop.create_server(lambda: KafkaConnection(self), sock=listener, backlog=_BACKLOG)
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
-        return Address(host, port)
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.address import Address
 from penstock.core.groups.settings import GroupSettings
 from penstock.errors import Reason
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupRequestProtocol
@@ -146,14 +145,3 @@ async def test_many_clients_come_and_go_and_leave_nothing(wire: WireNode) -> Non
     whole = sum(wire.broker.partition("t", index).log.next_offset for index in (0, 1))
     assert whole == 20 * 6
     assert len(values(fetched(await client.ask(FETCH, fetch("t", 0, partition=1), 12)).records)) == 20 * 6
-
-
-async def test_a_name_of_several_addresses_is_bound_once(wire: WireNode) -> None:
-    gateway = KafkaGateway(wire.broker, wire.gateway.turn, KafkaLimits())
-    bound = await gateway.start(Address("localhost", 0))
-    try:
-        assert bound.host == "127.0.0.1"
-        assert gateway._server is not None
-        assert len(gateway._server.sockets) == 1
-    finally:
-        await gateway.stop(1)
