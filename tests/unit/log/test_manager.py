@@ -320,3 +320,17 @@ def test_strange_names_in_the_data_folder_are_left_alone(node):
     node.kill()
     assert node.logs.topic_ids() == [TOPIC]
     assert count(node.log()) == 3
+
+
+def test_a_topic_deleted_under_a_checkpoint_does_not_keep_it_from_the_others(tmp_path, scanned):
+    node = Node(RealDisk(), str(tmp_path))
+    for topic in (OTHER, TOPIC):
+        append(node.log(topic), b"v", producer_id=1, producer_epoch=0, base_sequence=0)
+        fill(node.log(topic), 1)
+    task = node.logs.prepare_checkpoint()
+    node.logs.delete(OTHER)
+    task.run()
+    assert task.done
+    node.kill()
+    assert scanned == []
+    assert [producer.last_sequence for producer in node.log().producers.active()] == [0]
