@@ -145,6 +145,14 @@ class Broker:
         for partitions in list(self._partitions.values()):
             yield from list(partitions.values())
 
+    def untouched_partitions(self) -> Iterator[tuple[TopicName, int]]:
+        """The partitions that have records and were not touched since the start."""
+        for topic in self.topics:
+            opened = self._partitions.get(topic.name, {})
+            for index in range(topic.partition_count):
+                if index not in opened and self.logs.has_records(topic.topic_id, index):
+                    yield topic.name, index
+
     def open_logs(self) -> Iterator[Log]:
         """Their logs."""
         for partition in self.open_partitions():

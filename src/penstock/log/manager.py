@@ -142,6 +142,11 @@ class LogManager:
             log = self._logs[key] = open_log(self._world, self._directory(key), config, self._points.get(key))
         return log
 
+    def has_records(self, topic_id: UUID, partition: int) -> bool:
+        """Whether a log was ever written to; it is not opened for that."""
+        key = LogKey(topic_id, partition)
+        return key in self._points or key in self._logs
+
     def topic_ids(self) -> list[UUID]:
         """The topics that have files, so that those of deleted topics can be found."""
         return sorted({key.topic_id for key in self._on_disk()})

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.partition import Partition
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
 from penstock.runtime.group_commit import GroupCommit
 
@@ -78,6 +78,7 @@ class Housekeeping:
                 logger.exception("a deadline of a group failed")
 
     async def _look_after_logs(self) -> None:
+        await self._open_untouched()
         for number, partition in enumerate(list(self._broker.open_partitions())):
             try:
                 await self._look_after(partition)
@@ -90,6 +91,16 @@ class Housekeeping:
                 logger.exception("%s/%d: could not be looked after", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+    async def _open_untouched(self) -> None:
+        """What nobody asks for grows old too. One at a time, so that clients do not wait for it."""
+        for name, index in list(self._broker.untouched_partitions()):
+            try:
+                self._broker.partition(name, index)
+            except PenstockError as error:
+                if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+                    logger.warning("%s/%d: %s", name, index, error)
+            await asyncio.sleep(0)
 
     async def _look_after(self, partition: Partition) -> None:
         if partition.gone:

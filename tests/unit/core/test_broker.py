@@ -202,3 +202,14 @@ async def test_records_without_their_metadata_are_not_removed(tmp_path: Path) ->
     await again.__aexit__()
     assert refusal(refused) is Reason.STORAGE_ERROR
     assert (tmp_path / "topics" / topic.topic_id.hex / "0").exists()
+
+
+async def test_partitions_that_nobody_touched_since_the_start_are_known(tmp_path: Path) -> None:
+    async with KafkaNode(tmp_path) as node:
+        await node.create("t", 3)
+        await node.append("t", 1, 1)
+    async with KafkaNode(tmp_path) as node:
+        assert ("t", 1) in list(node.broker.untouched_partitions())
+        assert ("t", 0) not in list(node.broker.untouched_partitions())
+        node.broker.partition("t", 1)
+        assert ("t", 1) not in list(node.broker.untouched_partitions())

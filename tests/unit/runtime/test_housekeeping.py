@@ -7,6 +7,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Flush
 from tests.support.kafka_node import KafkaNode
+from tests.support.kafka_wire import until
 
 
 async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention_of_others(tmp_path: Path) -> None:
@@ -23,9 +24,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
         housekeeping = Housekeeping(node.broker, commit, checkpoint_interval_ms=3_600_000, housekeeping_interval_ms=1)
         housekeeping.start()
         try:
-            async with asyncio.timeout(10):
-                while any(node.broker.partition(name, 0).log.start_offset < 3 for name in ("a", "c")):  # noqa: ASYNC110 - it tells nobody
-                    await asyncio.sleep(0.001)
+            await until(lambda: all(node.broker.partition(name, 0).log.start_offset == 3 for name in ("a", "c")))
         finally:
             await housekeeping.stop()
             commit.close()

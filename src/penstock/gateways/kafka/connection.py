@@ -267,7 +267,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if sum(map(len, out)) <= _JOINED_BYTES_MAX:
                 transport.write(b"".join(out))
             else:
-                transport.writelines(out)
+                # Not writelines: asyncio's own, before 3.12.9 and 3.13.2, does not tell us when the peer takes nothing.
+                for part in out:
+                    transport.write(part)
         if self._frames.unread or self._paused:
             self._run()
         elif self._closing:

@@ -1,12 +1,14 @@
 """DeleteRecords (API key 21): forget the beginning of partitions. Version 2 is flexible; nothing else changed."""
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from penstock.core.delete_records import delete_records
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import code_of
+from penstock.gateways.kafka.waiting import answer_later
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_records_generated import (
@@ -26,20 +28,26 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     for topic in request.topics:
         partitions: list[DeleteRecordsResponsePartition] = []
         for asked in topic.partitions:
-            partitions.append(_delete(topic.name, asked, context))
+            partitions.append(await _delete(topic.name, asked, context))
             # Each one is a small synced write: let others have their turn in between.
             await asyncio.sleep(0)
         topics.append(DeleteRecordsResponseTopic(topic.name, partitions))
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(
+async def _delete(
     topic: str, asked: DeleteRecordsRequestPartition, context: RequestContext
 ) -> DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
-        return DeleteRecordsResponsePartition(
-            index, delete_records(context.broker.partition(topic, index), asked.offset)
-        )
+        partition = context.broker.partition(topic, index)
+        if partition.high_watermark < asked.offset <= partition.log.next_offset:
+            # Acknowledged by the leader and on its way to the disk: it can be deleted once it is committed.
+            await answer_later(partial(partition.when_committed, asked.offset), _nothing)
+        return DeleteRecordsResponsePartition(index, delete_records(partition, asked.offset))
     except PenstockError as error:
         return DeleteRecordsResponsePartition(index, NO_OFFSET, code_of(error))
+
+
+def _nothing(_: Reason | None) -> None:
+    """Whatever came of it, the rules say what can be deleted now."""

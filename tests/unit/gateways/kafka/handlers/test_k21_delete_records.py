@@ -2,6 +2,7 @@ import pytest
 
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.errors import Reason
+from penstock.records.builder import BatchBuilder
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_records_generated import (
     DeleteRecordsRequest,
@@ -58,3 +59,13 @@ async def test_what_cannot_be_deleted_is_refused(node: KafkaNode) -> None:
     assert await delete(node, "compacted", 1) == (-1, Reason.POLICY_VIOLATION)
     assert await delete(node, OFFSETS_TOPIC, -1) == (-1, Reason.INVALID_TOPIC)
     assert node.broker.partition("t", 0).log.start_offset == 0
+
+
+async def test_what_the_leader_acknowledged_a_moment_ago_can_be_deleted(node: KafkaNode) -> None:
+    await node.create("t")
+    partition = node.broker.partition("t", 0)
+    builder = BatchBuilder()
+    builder.add(node.clock.now_ms(), b"k", b"v")
+    partition.append(builder.build(), node.clock.now_ms())
+    assert partition.high_watermark == 0
+    assert await delete(node, "t", 1) == (1, None)
