@@ -1,5 +1,7 @@
 """`python -m penstock.bench`: the same as `penstock bench`."""
 
-from penstock.cli.bench import app
+import sys
 
-app()
+from penstock.cli.main import run
+
+sys.exit(run(["bench", *sys.argv[1:]]))

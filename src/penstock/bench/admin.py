@@ -45,7 +45,9 @@ def connect(address: Address) -> socket.socket:
     try:
         sock = socket.create_connection(address, timeout=_CONNECT_S_MAX)
     except OSError as error:
-        raise BenchError(f"cannot connect to {address}: {error}; is the broker running there?") from error
+        raise BenchError(
+            f"cannot connect to {address}: {error.strerror or error}; is the broker running there?"
+        ) from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 
@@ -75,7 +77,7 @@ def _receive_exactly(sock: socket.socket, size: int) -> bytes:
         try:
             piece = sock.recv(size - len(data))
         except OSError as error:
-            raise BenchError(f"the broker did not answer: {error}; see its log") from error
+            raise BenchError(f"the broker did not answer: {error.strerror or error}; see its log") from error
         if not piece:
             raise BenchError(
                 "the broker closed the connection: does it speak the Kafka protocol without TLS on this port?"
@@ -107,7 +109,7 @@ class Admin:
         try:
             self._sock.sendall(frame)
         except OSError as error:
-            raise BenchError(f"the broker did not take a request: {error}; see its log") from error
+            raise BenchError(f"the broker did not take a request: {error.strerror or error}; see its log") from error
         reader = Reader(receive_frame(self._sock))
         reader.i32()
         return reader

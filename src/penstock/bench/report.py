@@ -5,7 +5,7 @@ Invariant: a ratio is above 1 when the system is better than the base, whether m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.table import Table
@@ -18,43 +18,41 @@ def as_json(rows: Sequence[Row], about: dict[str, str | int | float | None]) -> 
     return msgspec.json.format(msgspec.json.encode({"about": about, "rows": rows}), indent=2).decode()
 
 
-def as_table(rows: Sequence[Row], title: str) -> Table:
-    """A table for a terminal."""
-    table = Table(title=title, caption="MB are 10^6 bytes of record values; 'load' is this tool's own use of cores")
+def as_json_line(row: Row) -> str:
+    """Every number of one row, on one line."""
+    return msgspec.json.encode(row).decode()
+
+
+def as_table(rows: Sequence[Row], title: str, *, wide: bool = False) -> Table:
+    """A table for a terminal: of 80 columns, or with every number."""
+    caption = "MB are 10^6 bytes of record values; "
+    caption += "'load' is this tool's own use of cores" if wide else "--wide and -o json have more"
+    table = Table(title=title, caption=caption)
     for heading in ("workload", "acks"):
         table.add_column(heading, no_wrap=True)
-    headings = (
-        "records/s",
-        "MB/s",
-        "requests/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "CPU s/GB",
-        "CPU s/M req",
-        "cores",
-        "load",
-        "RSS MB",
-    )
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading, _, always in _COLUMNS:
+        if wide or always:
+            table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(
-            row.workload,
-            row.acks or "",
-            number(row.records_per_s),
-            number(row.mb_per_s),
-            number(row.requests_per_s),
-            duration(row.p50_us),
-            duration(row.p99_us),
-            duration(row.p999_us),
-            number(_times(row.broker_cpu_s_per_mb, 1000)),
-            number(_times(row.broker_cpu_s_per_1000_requests, 1000)),
-            number(row.broker_cores),
-            number(row.generator_cores),
-            number(row.broker_rss_mb),
-        )
+        cells = (cell(row) for _, cell, always in _COLUMNS if wide or always)
+        table.add_row(row.workload, row.acks or "", *cells)
     return table
+
+
+_COLUMNS: tuple[tuple[str, Callable[[Row], str], bool], ...] = (
+    ("records/s", lambda row: number(row.records_per_s), True),
+    ("MB/s", lambda row: number(row.mb_per_s), True),
+    ("requests/s", lambda row: number(row.requests_per_s), False),
+    ("p50", lambda row: duration(row.p50_us), True),
+    ("p99", lambda row: duration(row.p99_us), True),
+    ("p99.9", lambda row: duration(row.p999_us), False),
+    ("CPU s/GB", lambda row: number(_times(row.broker_cpu_s_per_mb, 1000)), True),
+    ("CPU s/M req", lambda row: number(_times(row.broker_cpu_s_per_1000_requests, 1000)), False),
+    ("cores", lambda row: number(row.broker_cores), False),
+    ("load", lambda row: number(row.generator_cores), False),
+    ("RSS MB", lambda row: number(row.broker_rss_mb), False),
+)
+"""Heading, cell, and whether it is among the few that 80 columns hold."""
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -1,26 +1,28 @@
 """`penstock bench`: drive any Kafka-protocol broker and say what it gives and what it costs.
 
 The load generator is imported only when the command runs, so that the other commands start without it.
-Exit codes: 0 all rows measured, 1 a row or the whole run failed, 2 wrong usage.
+Exit code 1 when a row could not be measured; the others are printed all the same.
 """
 
-from __future__ import annotations
-
+import sys
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
+
+from penstock.cli.failures import Exit, Failure, complain, note
+from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Output, connected
+from penstock.cli.output import Format
 
 if TYPE_CHECKING:
+    from penstock.address import Address
+    from penstock.bench.rows import Row
+    from penstock.bench.run import Case
     from penstock.bench.workloads import Options
 
-
-class Output(StrEnum):
-    """How to print the result."""
-
-    TABLE = "table"
-    JSON = "json"
+WIDE_COLUMNS: Final = 200
+"""Room for every column; a narrower terminal wraps the lines and loses nothing."""
 
 
 class AcksChoice(StrEnum):
@@ -31,12 +33,13 @@ class AcksChoice(StrEnum):
     BOTH = "both"
 
 
-app = typer.Typer(add_completion=False)
+def mount(root: typer.Typer) -> None:
+    """Add the command."""
+    root.command("bench")(bench)
 
 
-@app.command()
 def bench(
-    bootstrap: Annotated[str, typer.Option(help="Broker to drive, HOST:PORT.")] = "127.0.0.1:9092",
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     only: Annotated[
         list[str] | None, typer.Option(help="Workloads to run (repeat, or separate by commas); all by default.")
     ] = None,
@@ -58,78 +61,85 @@ def bench(
     pid: Annotated[
         int | None, typer.Option(help="The broker's process; found by its port when on this machine.")
     ] = None,
-    output: Annotated[
-        Output, typer.Option("-o", "--output", help="Table for people, JSON for programs.")
-    ] = Output.TABLE,
+    wide: Annotated[
+        bool, typer.Option("--wide", "-w", help="Every number in the table; 80 columns do not hold it.")
+    ] = False,
+    output: Output = Format.TABLE,
     list_workloads: Annotated[bool, typer.Option("--list", help="Name the workloads and stop.")] = False,
 ) -> None:
-    """Measure a broker: records/s, MB/s, latency, CPU and memory, on topics of its own that are removed afterwards."""
-    from penstock.bench.workloads import WORKLOADS, Options
+    """Measure a broker.
+
+    Records/s, MB/s, latency, CPU and memory, on topics of its own that are removed afterwards.
+    """
+    from penstock.bench import report, run
+    from penstock.bench.faults import BenchError
+    from penstock.bench.frames import Acks
+    from penstock.bench.workloads import WORKLOADS, Options, select_workloads
 
     if list_workloads:
         for workload in WORKLOADS:
-            typer.echo(f"{workload.name:16} {workload.title}")
+            print(f"{workload.name:16} {workload.title}")
         return
     names = [name.strip() for item in only or [] for name in item.split(",") if name.strip()]
-    options = Options(
-        seconds=seconds,
-        warmup_s=warmup,
-        partitions=partitions,
-        value_bytes=value_bytes,
-        records_max=records_max,
-        bytes_max=bytes_max,
-        connections=connections,
-        window=pipeline,
-    )
-    if not _measure(bootstrap, names, acks, pid, options, output):
-        raise typer.Exit(1)
-
-
-def _measure(
-    bootstrap: str, names: list[str], acks: AcksChoice, pid: int | None, options: Options, output: Output
-) -> bool:
-    """Run and print; whether every row could be measured."""
-    from penstock.bench import report, run
-    from penstock.bench.admin import Admin, first_address
-    from penstock.bench.faults import BenchError
-    from penstock.bench.frames import Acks
-    from penstock.bench.rows import Row
-    from penstock.bench.workloads import select_workloads
-
     levels = {AcksChoice.LEADER: [Acks.LEADER], AcksChoice.ALL: [Acks.ALL]}.get(acks, [Acks.LEADER, Acks.ALL])
-    errors = Console(stderr=True, soft_wrap=True)
-    rows: list[Row] = []
     try:
         cases = run.cases_of(select_workloads(names), levels)
-        address = first_address(bootstrap)
-        with Admin(address) as admin:
-            brokers = len(admin.brokers())
-        pid = pid or run.find_pid(address)
-        with errors.status("starting") as status:
-
-            def on_case(index: int, case: run.Case) -> None:
-                status.update(f"{index + 1} of {len(cases)}: {case.id}, {case.workload.title}")
-
-            for result in run.run_cases(cases, address, pid, options, on_case):
-                if isinstance(result, Row):
-                    rows.append(result)
-                else:
-                    errors.print(f"{result[0].id}: {result[1]}", style="red", markup=False)
     except BenchError as error:
-        errors.print(f"bench: {error}", style="red", markup=False)
-        return False
+        raise Failure(f"--only: {error}", Exit.USAGE) from error
+    # Asked first with the client that every command has: it says best what is wrong with an address.
+    with connected(bootstrap, TIMEOUT_S_DEFAULT) as cluster:
+        brokers = len(cluster.describe().nodes)
+        address = cluster.any_connection().address
+    options = Options(seconds, warmup, partitions, value_bytes, records_max, bytes_max, connections, pipeline)
+    pid = pid or run.find_pid(address)
     if pid is None:
-        errors.print("no CPU and memory: the broker's process was not found; give --pid when it runs on this machine")
-    if output is Output.JSON:
+        note("no CPU and memory: the broker's process was not found; give --pid when it runs on this machine")
+    rows: list[Row] = []
+    for row in _measured(cases, address, pid, options):
+        rows.append(row)
+        if output is Format.NDJSON:
+            print(report.as_json_line(row), flush=True)
+    if output is Format.JSON:
         about: dict[str, str | int | float | None] = {
             "bootstrap": bootstrap,
             "brokers": brokers,
             "pid": pid,
-            "partitions": options.partitions,
-            "value_bytes": options.value_bytes,
+            "partitions": partitions,
+            "value_bytes": value_bytes,
         }
-        typer.echo(report.as_json(rows, about))
-    elif rows:
-        title = f"{bootstrap}, {options.partitions} partition(s), {options.value_bytes} B records"
-        Console().print(report.as_table(rows, title))
-    return len(rows) == len(cases)
+        print(report.as_json(rows, about))
+    elif output is Format.TABLE and rows:
+        _print_table(rows, f"{address}, {partitions} partition(s), {value_bytes} B records", wide=wide)
+    if len(rows) < len(cases):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _measured(cases: list["Case"], address: "Address", pid: int | None, options: "Options") -> Iterator["Row"]:
+    """The rows that could be measured; of the others it is said why not."""
+    from rich.console import Console
+
+    from penstock.bench import run
+    from penstock.bench.faults import BenchError
+    from penstock.bench.rows import Row
+
+    with Console(stderr=True, soft_wrap=True).status("starting") as status:
+
+        def on_case(index: int, case: run.Case) -> None:
+            status.update(f"{index + 1} of {len(cases)}: {case.id}, {case.workload.title}")
+
+        try:
+            for result in run.run_cases(cases, address, pid, options, on_case):
+                if isinstance(result, Row):
+                    yield result
+                else:
+                    complain(f"{result[0].id}: {result[1]}")
+        except BenchError as error:
+            raise Failure(str(error)) from error
+
+
+def _print_table(rows: list["Row"], title: str, *, wide: bool) -> None:
+    from rich.console import Console
+
+    from penstock.bench import report
+
+    Console(file=sys.stdout, width=WIDE_COLUMNS if wide else None).print(report.as_table(rows, title, wide=wide))

@@ -92,11 +92,7 @@ def build(only: str = "") -> "typer.Typer":
 
     for noun in NOUNS:
         if only not in NOUNS or noun == only:
-            module = import_module(f"penstock.cli.{noun}")
-            if noun == "bench":
-                root.command("bench")(module.bench)
-            else:
-                module.mount(root)
+            import_module(f"penstock.cli.{noun}").mount(root)
     return root
 
 

@@ -81,9 +81,23 @@ def test_json_has_every_number_of_every_row():
 def test_the_table_shows_each_row_with_its_latency_and_cost():
     text = Console(width=250)
     with text.capture() as captured:
-        text.print(as_table([row()], "title"))
+        text.print(as_table([row()], "title", wide=True))
     line = next(line for line in captured.get().splitlines() if "single-64" in line)
     for cell in ("1.00 k", "50.0 us", "1.50 ms", "2.50 k", "250", "0.90", "80.0"):
+        assert cell in line
+
+
+def test_the_usual_table_fits_into_80_columns():
+    text = Console(width=80)
+    widest = row(workload="librdkafka-out", records_per_s=1.34e6, mb_per_s=1340.0, p50_us=46.2, p99_us=12_300.0)
+    with text.capture() as captured:
+        text.print(as_table([widest], "title"))
+    lines = captured.get().splitlines()
+    (heading,) = [line for line in lines if "workload" in line]
+    for column in ("acks", "records/s", "MB/s", "p50", "p99", "CPU s/GB"):
+        assert column in heading
+    (line,) = [line for line in lines if "librdkafka-out" in line]
+    for cell in ("1.34 M", "1.34 k", "46.2 us", "12.3 ms", "2.50 k"):
         assert cell in line
 
 

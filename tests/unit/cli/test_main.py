@@ -34,6 +34,11 @@ def test_help_names_every_noun_and_every_exit_code(capsys):
     assert [code for code in Exit if f"{code.value} {MEANINGS[code]}" not in shown] == []
 
 
+def test_the_list_of_nouns_has_whole_sentences(capsys):
+    assert main.run(["--help"]) == Exit.OK
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("noun", main.NOUNS)
 def test_every_noun_has_help(noun, capsys):
     assert main.run([noun, "--help"]) == Exit.OK
@@ -62,6 +67,8 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
         (["group", "reset", "g"], "say exactly one of --to-earliest"),
         (["group", "reset", "g", "--to-latest", "--to-earliest"], "say exactly one of"),
         (["consume", "t", "--group", "g", "--partition", "0"], "goes without --partition"),
+        (["bench", "--only", "nonsense"], "--only: no workload is called nonsense: choose from"),
+        (["bench", "-b", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
         (["serve", "--nonsense"], "does not know '--nonsense'"),
         (["serve", "--kafka", "nowhere"], "listeners.kafka: 'nowhere' has no port"),
         (["config", "show", "--http", "nowhere"], "listeners.http: 'nowhere' has no port"),
@@ -77,7 +84,15 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["topic", "ls"], ["topic", "create", "t"], ["produce", "t"], ["consume", "t"], ["tail", "t"], ["group", "ls"]],
+    [
+        ["topic", "ls"],
+        ["topic", "create", "t"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["tail", "t"],
+        ["group", "ls"],
+        ["bench"],
+    ],
 )
 def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
     assert main.run([*arguments, "--bootstrap", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
