@@ -12,7 +12,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
-from penstock.cli.output import Format, Row, emit, print_table, to_json
+from penstock.cli.output import PAGE_ROWS, Format, Lines, Row, as_text, emit, one_line, to_json
 from penstock.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at the files of a data directory, without a broker.", no_args_is_help=True)
 
-ROWS_PER_TABLE: Final = 1000
-"""A table is gathered before it is printed; a log has no end."""
 OPENED_BYTES_MAX: Final = 1 << 30
 
 DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="The data directory.")]
@@ -96,6 +94,7 @@ def dump(
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="So many batches at most.")
     ] = None,
     records: Annotated[bool, typer.Option("--records", "-r", help="The records in each batch too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Every column; 80 do not hold them.")] = False,
     live: Live = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -111,18 +110,42 @@ def dump(
     if output is not Format.TABLE:
         _stream(rows, output)
         return
-    columns = ["partition", "segment", "position", "size_bytes", "base_offset", "last_offset", "record_count"]
-    columns += ["leader_epoch", "time", "compression", "producer_id", "base_sequence", "crc_ok", "fault"]
-    gathered: list[Row] = []
+    _print_batches(rows, wide=wide)
+
+
+def _print_batches(rows: Iterator[Row], *, wide: bool) -> None:
+    """A line for each batch; its records, when they are there, stand indented below it."""
+    columns = ["part", "offsets", "records", "bytes", "time", "codec", "fault"]
+    if wide:
+        columns = ["partition", "segment", "position", "size_bytes", "base_offset", "last_offset", "record_count"]
+        columns += ["leader_epoch", "time", "compression", "producer_id", "base_sequence", "crc_ok", "fault"]
+    left = {"offsets", "segment", "time", "codec", "compression", "crc_ok", "fault"}
+    lines = Lines(columns, numbers=[column for column in columns if column not in left])
+    page: list[Row] = []
     for row in rows:
-        gathered.append({**row, "time": _time(row["max_timestamp"])})
-        if len(gathered) == ROWS_PER_TABLE or records:
-            print_table(gathered, columns)
-            if records and row["records"]:
-                print_table(row["records"], ["offset", "key", "value"])  # type: ignore[arg-type]
-            gathered = []
-    if gathered:
-        print_table(gathered, columns)
+        page.append({**row, **_short(row), "time": _time(row["max_timestamp"])})
+        records = row.get("records")
+        if not records and len(page) < PAGE_ROWS:
+            continue
+        lines.print(page)
+        page = []
+        for record in records if isinstance(records, list) else []:
+            sys.stdout.write(
+                f"    {one_line(record['offset'])}  {one_line(record['key'])}  {one_line(record['value'])}\n"
+            )
+    lines.print(page)
+
+
+def _short(row: Row) -> Row:
+    """The cells of the usual columns, by their short names."""
+    first, last = row["base_offset"], row["last_offset"]
+    return {
+        "part": row["partition"],
+        "offsets": as_text(first) if first == last else f"{as_text(first)}-{as_text(last)}",
+        "records": row["record_count"],
+        "bytes": row["size_bytes"],
+        "codec": row["compression"],
+    }
 
 
 @dataclass(slots=True)
@@ -189,11 +212,23 @@ def _chosen(
     for name in topics or []:
         if name not in known:
             raise Failure(f"{data_dir} has no records of a topic {name!r}", Exit.NOT_FOUND)
+    for number in numbers or []:
+        held = [folder.partition for folder in folders if not topics or folder.topic in topics]
+        if number not in held:
+            of = f" of {', '.join(map(repr, topics))}" if topics else ""
+            raise Failure(f"{data_dir} has no partition {number}{of}{_held(held)}", Exit.NOT_FOUND)
     return [
         folder
         for folder in folders
         if (not topics or folder.topic in topics) and (not numbers or folder.partition in numbers)
     ]
+
+
+def _held(numbers: list[int]) -> str:
+    if not numbers:
+        return ""
+    low, high = min(numbers), max(numbers)
+    return f"; it has only partition {low}" if low == high else f"; it has partitions {low} to {high}"
 
 
 def _log_bytes(folders: list["PartitionFolder"]) -> int:

@@ -92,10 +92,7 @@ class Lines:
     def print(self, rows: Sequence[Row]) -> None:
         """Print them and flush."""
         for start in range(0, len(rows), PAGE_ROWS):
-            page = [
-                [as_text(row.get(column)).translate(_CONTROLS) for column in self._columns]
-                for row in rows[start : start + PAGE_ROWS]
-            ]
+            page = [[one_line(row.get(column)) for column in self._columns] for row in rows[start : start + PAGE_ROWS]]
             for index, cells in enumerate(zip(*page, strict=True)):
                 self._widths[index] = max(self._widths[index], min(max(map(len, cells)), COLUMN_WIDTH_MAX))
             if not self.count:
@@ -111,6 +108,11 @@ class Lines:
             for cell, width, right in zip(cells, self._widths, self._to_the_right, strict=True)
         )
         return _GAP.join(padded).rstrip() + "\n"
+
+
+def one_line(value: Value) -> str:
+    """The same as :func:`as_text`, with control characters written out."""
+    return as_text(value).translate(_CONTROLS)
 
 
 def as_text(value: Value) -> str:

@@ -17,7 +17,7 @@ from penstock.cli.options import (
     connected,
     parse_pairs,
 )
-from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+from penstock.cli.output import Format, Lines, Row, emit, emit_document, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -237,15 +237,8 @@ def _print_description(row: Row) -> None:
     print(f"topic {row['topic']}  id {row['id']}  partitions {row['partitions']}  replicas {row['replicas']}")
     for name, value in configs.items():
         print(f"  {name} = {value}")
-    columns = [
-        "partition",
-        "leader",
-        "leader_epoch",
-        "replicas",
-        "in_sync",
-        "first_offset",
-        "next_offset",
-        "records",
-        "bytes",
-    ]
-    print_table(partitions, columns)
+    # Short headings, so that numbers of ten digits still fit 80 columns.
+    short = {"partition": "part", "first_offset": "first", "next_offset": "next"}
+    columns = ["part", "leader", "replicas", "in_sync", "first", "next", "records", "bytes"]
+    lines = Lines(columns, numbers=[column for column in columns if column not in ("replicas", "in_sync")])
+    lines.print([{short.get(name, name): value for name, value in each.items()} for each in partitions])

@@ -126,3 +126,22 @@ def test_a_directory_in_use_is_left_alone_unless_told_otherwise(penstock, pensto
 def test_what_is_not_there_is_told(penstock, data, tmp_path):
     assert "there is no data directory" in penstock("log", "verify", "--data-dir", str(tmp_path / "none"), code=3).err
     assert "no records of a topic 'none'" in penstock("log", "dump", "none", "--data-dir", str(data), code=3).err
+
+
+def test_a_dump_for_people_fits_80_columns_and_has_one_heading(penstock, data):
+    usual = penstock("log", "dump", "orders", "--data-dir", str(data)).out.splitlines()
+    assert max(map(len, usual)) <= 80
+    assert usual[0].split() == ["part", "offsets", "records", "bytes", "time", "codec", "fault"]
+    assert len(usual) == 2 + ORDERS + 1
+    assert usual[2].split()[:3] == ["0", "0", "1"]
+    with_records = penstock("log", "dump", "orders", "--data-dir", str(data), "--records").out
+    assert with_records.count("offsets") == 1
+    assert f"    1  k  {'1 ' * 10}\n" in with_records
+    wide = penstock("log", "dump", "orders", "--data-dir", str(data), "--wide", "-n", "1").out
+    assert "base sequence" in wide
+
+
+def test_a_partition_that_is_not_there_is_exit_code_3(penstock, data):
+    dumped = penstock("log", "dump", "orders", "--data-dir", str(data), "-p", "9", code=3)
+    assert "has no partition 9 of 'orders'; it has partitions 0 to 1" in dumped.err
+    assert "has no partition 9" in penstock("log", "verify", "--data-dir", str(data), "-p", "9", code=3).err

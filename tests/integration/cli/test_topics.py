@@ -59,3 +59,12 @@ def test_the_main_flow_in_processes_of_their_own(penstock_process):
     penstock_process("group", "rm", "flow-readers")
     penstock_process("topic", "rm", "flow")
     assert penstock_process("topic", "describe", "flow", code=3).out == ""
+
+
+def test_a_description_fits_a_terminal_of_80_columns(penstock):
+    penstock("topic", "create", "narrow", "--partitions", "2")
+    penstock("produce", "narrow", stdin="x" * 1000 + "\n")
+    shown = penstock("topic", "describe", "narrow").out.splitlines()
+    assert max(map(len, shown[1:])) <= 80
+    assert shown[1].split() == ["part", "leader", "replicas", "in", "sync", "first", "next", "records", "bytes"]
+    assert len(shown) == 1 + 2 + 2
