@@ -75,7 +75,7 @@ class CompactionTask:
         for path in (offset_path, time_path):
             self.disk.remove(path)
         segment.set_indexes(OffsetIndex(self.disk, offset_path, 0), TimeIndex(self.disk, time_path, 0))
-        builder = IndexBuilder(segment, self.index_interval_bytes)
+        builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, self.index_interval_bytes)
         for position, header in walk(
             segment.opened(),
             0,
@@ -84,9 +84,9 @@ class CompactionTask:
             offset_limit=target.next_offset,
             check_crc=False,
         ):
-            builder.add(position, header.base_offset, header.max_timestamp)
+            builder.add(position, header)
         if target.size_bytes:
-            builder.finish()
+            segment.max_timestamp = builder.finish()
             segment.end_times()
         segment.offsets.flush()
         segment.times.flush()

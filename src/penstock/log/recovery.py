@@ -134,7 +134,7 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
     for number in range(first, len(segments)):
         segment = segments[number]
         if number < len(segments) - 1:
-            tail = _scan_closed(world, segment, believed, believed_offset, epochs)
+            tail = _scan_closed(world, segment, interval_bytes, believed, believed_offset, epochs)
             if tail.damage is None and tail.next_offset < segment.next_offset and segment.next_offset > gaps_to:
                 lost = f"offsets {tail.next_offset} to {segment.next_offset - 1} are missing"
                 tail = tail._replace(damage=DamageError(tail.end, lost))
@@ -213,10 +213,17 @@ def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tup
     return number, 0
 
 
-def _scan_closed(world: World, segment: Segment, believed: int, believed_offset: int, epochs: dict[int, int]) -> Tail:
+def _scan_closed(
+    world: World,
+    segment: Segment,
+    interval_bytes: int,
+    believed: int,
+    believed_offset: int,
+    epochs: dict[int, int],
+) -> Tail:
     """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
     # Its index was not synced when the node stopped: zeros in it could make the segment look old.
-    segment.check_indexes()
+    segment.check_indexes(interval_bytes)
     row = segment.offsets.floor_by_value(believed)
     position, offset = 0, segment.base_offset
     if row is not None and segment.row_is_true(*row):

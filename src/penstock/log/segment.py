@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from penstock.limits import MIB, REQUEST_BYTES_MAX
+from penstock.limits import INDEX_INTERVAL_BYTES_DEFAULT, MIB, REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
 from penstock.log.index import OffsetIndex, TimeIndex
 from penstock.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
@@ -215,44 +215,36 @@ class Segment:
         header = self._header_at(position)
         return header is None or position + header.size_bytes >= self.size
 
-    def check_indexes(self) -> None:
+    def check_indexes(self, interval_bytes: int) -> None:
         """Compare every row with the batches, and make the indexes again when one is wrong. Walks over the whole segment."""
         check = IndexCheck(self)
         for position, header in self.batches_at(0):
             check.add(position, header)
         check.finish()
         if check.wrong_places or check.wrong_times:
-            self.rebuild_indexes()
+            self.rebuild_indexes(interval_bytes)
 
     def row_is_true(self, relative_offset: int, position: int) -> bool:
         """Whether a batch with this offset starts at this position."""
         header = self._header_at(position)
         return header is not None and header.magic == 2 and header.base_offset == self.base_offset + relative_offset
 
-    def rebuild_indexes(self, interval_bytes: int = 4096) -> None:
-        """Make both indexes again from the batches; what stands behind damage is not indexed."""
-        for path in (self.stem + INDEX, self.stem + TIME_INDEX):
-            self._disk.remove(path)
-        self.new_indexes()
-        builder = IndexBuilder(self, interval_bytes)
-        try:
-            for position, header in walk(
-                self.opened(),
-                0,
-                self.size,
-                offset_min=self.base_offset,
-                offset_limit=self.next_offset,
-                check_crc=False,
-            ):
-                builder.add(position, header.base_offset, header.max_timestamp)
-        except DamageError:
-            pass
-        builder.finish()
+    def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES_DEFAULT) -> None:
+        """Make both indexes again from the batches. Damage is stepped over with the help of the old rows that are true."""
+        offsets = OffsetIndex(self._disk, self.stem + INDEX, 0)
+        times = TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
+        builder = IndexBuilder(self.base_offset, offsets, times, interval_bytes)
+        for position, header in self.batches_at(0):
+            builder.add(position, header)
+        self.max_timestamp = builder.finish()
+        for index in (offsets, times):
+            self._disk.remove(index.path)
+        self.set_indexes(offsets, times)
         self.end_times()
         # Without room the rows stay in memory: a full disk must not keep anyone from reading.
         with suppress(OSError):
-            self.offsets.flush()
-            self.times.flush()
+            offsets.flush()
+            times.flush()
 
     # Reading.
 
@@ -370,46 +362,54 @@ class Segment:
 class IndexBuilder:
     """Adds index rows while someone walks over a segment, as appending would have."""
 
-    __slots__ = ("_due", "_interval_bytes", "_last_offset", "_segment", "max_timestamp")
+    __slots__ = ("_base_offset", "_due", "_interval_bytes", "_last_relative", "_max_timestamp", "_offsets", "_times")
 
-    def __init__(self, segment: Segment, interval_bytes: int) -> None:
-        self._segment = segment
+    def __init__(self, base_offset: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> None:
+        """Go on behind the rows that are there."""
+        self._base_offset = base_offset
+        self._offsets = offsets
+        self._times = times
         self._interval_bytes = interval_bytes
-        last = segment.offsets.last()
+        last = offsets.last()
         self._due = interval_bytes if last is None else last[1] + interval_bytes
-        last_time = segment.times.last()
-        self.max_timestamp = NO_TIMESTAMP if last_time is None else last_time[0]
-        self._last_offset = 0
+        last_time = times.last()
+        self._max_timestamp = NO_TIMESTAMP if last_time is None else last_time[0]
+        self._last_relative = -1
 
-    def add(self, position: int, base_offset: int, max_timestamp: int) -> None:
+    def add(self, position: int, header: BatchHeader) -> None:
         """The next batch."""
-        segment = self._segment
-        self.max_timestamp = max(self.max_timestamp, max_timestamp)
-        self._last_offset = base_offset - segment.base_offset
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        self._last_relative = header.base_offset - self._base_offset
         if position >= self._due:
-            segment.offsets.add(self._last_offset, position)
+            self._offsets.add(self._last_relative, position)
             self._due = position + self._interval_bytes
             self._add_time()
 
-    def finish(self) -> None:
-        """The segment ends here: its greatest timestamp must be in the time index."""
-        self._add_time()
-        self._segment.max_timestamp = self.max_timestamp
+    def finish(self) -> int:
+        """The walk ends here; returns the greatest timestamp, which the time index then has."""
+        if self._last_relative >= 0:
+            self._add_time()
+        return self._max_timestamp
 
     def _add_time(self) -> None:
-        last = self._segment.times.last()
-        if last is None or self.max_timestamp > last[0]:
-            self._segment.times.add(self.max_timestamp, self._last_offset)
+        last = self._times.last()
+        if last is None or self._max_timestamp > last[0]:
+            self._times.add(self._max_timestamp, self._last_relative)
 
 
 class IndexCheck:
-    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow."""
+    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow.
+
+    Rows that point into damage are not wrong: they may have been true.
+    """
 
     __slots__ = (
         "_base_offset",
+        "_end",
         "_max_timestamp",
         "_place",
         "_places",
+        "_size",
         "_time",
         "_times",
         "has_times",
@@ -419,6 +419,8 @@ class IndexCheck:
 
     def __init__(self, segment: Segment) -> None:
         self._base_offset = segment.base_offset
+        self._size = segment.size
+        self._end = 0
         self._places = segment.offsets.rows()
         self._times = segment.times.rows()
         self._place = next(self._places, None)
@@ -434,14 +436,18 @@ class IndexCheck:
             self._check_time()
         self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
         while self._place is not None and self._place[1] <= position:
-            self.wrong_places += self._place != (header.base_offset - self._base_offset, position)
+            if not self._end <= self._place[1] < position:
+                self.wrong_places += self._place != (header.base_offset - self._base_offset, position)
             self._place = next(self._places, None)
+        self._end = position + header.size_bytes
 
     def finish(self) -> None:
         """The segment ends here."""
         while self._time is not None:
             self._check_time()
-        self.wrong_places += (self._place is not None) + sum(1 for _ in self._places)
+        while self._place is not None:
+            self.wrong_places += not self._end <= self._place[1] < self._size
+            self._place = next(self._places, None)
 
     def _check_time(self) -> None:
         assert self._time is not None

@@ -27,7 +27,7 @@ def index_tail(
     log. The segment's ``size`` and ``next_offset`` are left alone: they are the limits of the walk.
     """
     position, offset = segment.load_indexes_upto(believed)
-    builder = IndexBuilder(segment, interval_bytes)
+    builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, interval_bytes)
     epoch = NO_EPOCH
     damage: DamageError | None = None
     while position < segment.size:
@@ -41,7 +41,7 @@ def index_tail(
                 offset_limit=segment.next_offset,
                 check_crc=not known,
             ):
-                builder.add(at, header.base_offset, header.max_timestamp)
+                builder.add(at, header)
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as found:
@@ -50,8 +50,7 @@ def index_tail(
                 break
             sound = segment.next_sound(found.position, offset)
             position, offset = sound if sound is not None and sound[0] < believed else (believed, believed_offset)
-    if position:
-        builder.finish()
+    segment.max_timestamp = builder.finish()
     return Tail(position, offset, epoch, damage)
 
 

@@ -96,6 +96,35 @@ def test_gaps_that_compaction_left_are_no_loss_to_recovery(kit):
     assert kit.reports == []
 
 
+def test_gaps_are_no_loss_even_when_the_process_died_before_it_could_note_its_end(kit, monkeypatch):
+    log = filled(kit)
+    task = log.compaction_task(kit.clock.ms)
+    real, calls = kit.disk.write_atomic, []
+
+    class Killed(BaseException):
+        pass
+
+    def once(*args, **more):
+        calls.append(args)
+        if len(calls) == 2:
+            raise Killed
+        real(*args, **more)
+
+    monkeypatch.setattr(kit.disk, "write_atomic", once)
+    with pytest.raises(Killed):
+        task.run()
+    monkeypatch.undo()
+    assert kit.names(".swap")
+    kit.disk.lose_power(torn=False)
+    for _ in range(2):
+        kit.new_world()
+        again = kit.open(CONFIG)
+        assert again.next_offset == 60
+        assert set(keys(again)) == {b"key0", b"key1", b"key2", b"key3"}
+        assert kit.reports == []
+        kit.disk.end_process()
+
+
 @pytest.mark.parametrize("operation", ["rename", "sync_dir", "write_atomic", "pwritev", "sync", "open"])
 def test_a_run_that_the_disk_refuses_leaves_nothing_behind(kit, operation):
     log = filled(kit)

@@ -168,6 +168,21 @@ def test_a_broken_index_of_any_segment_is_made_again(kit, suffix, how):
             assert read_header(again.read(number, 1, 60).data).base_offset == number
 
 
+def test_every_row_of_an_index_that_was_not_synced_is_checked_against_the_batches(kit):
+    log = kit.open(CONFIG)
+    for number in range(60):
+        append(log, b"x" * 100, timestamp_ms=1000 + number)
+    log.write_pending()
+    segment = log.segments[1]
+    rows = list(segment.times.rows())
+    # A loss of power can take the first page of a file and leave the last.
+    change(kit, segment.stem + TIME_INDEX, lambda data: data.__setitem__(slice(12), bytes(12)))
+    kit.new_world()
+    again = kit.open(CONFIG)
+    assert list(again.segments[1].times.rows())[-1] == rows[-1]
+    assert (0, 0) not in list(again.segments[1].times.rows())
+
+
 def test_damage_in_a_closed_segment_is_kept_to_be_refused_when_read(kit):
     log = kit.open(CONFIG)
     fill(log, 60)
@@ -182,6 +197,22 @@ def test_damage_in_a_closed_segment_is_kept_to_be_refused_when_read(kit):
     assert read_header(again.read(victim + 1, 1, 60).data).base_offset == victim + 1
 
 
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_broken_header_in_a_closed_segment_is_kept_whether_or_not_an_index_row_points_at_it(kit, number):
+    log = kit.open(CONFIG)
+    fill(log, 60)
+    segment = log.segments[1]
+    victim = segment.base_offset + number
+    place = segment.locate(victim, segment.size)
+    change(kit, segment.log_path, lambda data: data.__setitem__(slice(place, place + 61), b"\xff" * 61))
+    for _ in range(2):
+        kit.new_world()
+        again = kit.open(CONFIG)
+        assert again.next_offset == 60
+        # The next batch that a row points at is at most two further.
+        assert read_header(again.read(victim + 3, 1, 60).data).base_offset == victim + 3
+
+
 def test_a_hole_in_a_closed_segment_cuts_the_log(kit):
     log = kit.open(CONFIG)
     fill(log, 60)
@@ -193,6 +224,17 @@ def test_a_hole_in_a_closed_segment_cuts_the_log(kit):
     assert offsets(again) == list(range(segment.base_offset + 3))
     assert len(kit.names(LOG)) == 2
     assert "later segments are gone" in kit.reports[0]
+
+
+def test_a_hole_with_sound_batches_behind_it_cuts_the_log_too(kit):
+    log = kit.open(CONFIG)
+    fill(log, 60)
+    segment = log.segments[1]
+    first, last = (segment.locate(segment.base_offset + number, segment.size) for number in (3, 5))
+    change(kit, segment.log_path, lambda data: data.__setitem__(slice(first, last), bytes(last - first)))
+    kit.new_world()
+    # Bytes that never arrived were never synced, so nothing behind them was acknowledged.
+    assert offsets(kit.open(CONFIG)) == list(range(segment.base_offset + 3))
 
 
 def test_a_closed_segment_that_lost_its_end_cuts_the_log(kit):

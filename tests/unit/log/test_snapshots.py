@@ -103,3 +103,22 @@ def test_a_synced_snapshot_survives_a_loss_of_power(kit, log):
     put(kit, 6, 3)
     kit.disk.change(snapshot_path(kit.directory, 6), lambda data: data.clear())
     assert not sync_snapshot(kit.disk, kit.directory, 6)
+
+
+def test_no_snapshot_outlives_the_records_it_is_of(kit, log):
+    log.close()
+    assert snapshot_offsets(kit.disk, kit.directory) == [20]
+    kit.new_world()
+    again = kit.open(CONFIG, log.recovery_point())
+    again.truncate_to(10)
+    assert snapshot_offsets(kit.disk, kit.directory) == []
+
+
+def test_a_cut_at_the_start_takes_the_snapshot_of_what_is_cut_along(kit, log):
+    log.close()
+    kit.disk.change(log.segments[0].log_path, lambda data: data.__setitem__(-3, data[-3] ^ 1))
+    kit.new_world()
+    again = kit.open(CONFIG, log.recovery_point())
+    assert again.next_offset == 19
+    assert snapshot_offsets(kit.disk, kit.directory) == []
+    assert len(again.producers) == 1

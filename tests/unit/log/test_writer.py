@@ -363,6 +363,18 @@ def test_a_roll_waits_for_no_sync_and_the_next_sync_takes_the_old_file_along(kit
     assert len(read_all(kit.open(SMALL))) == 60
 
 
+def test_the_indexes_of_closed_segments_are_synced_with_them(kit):
+    log = kit.open(SMALL)
+    for _ in range(60):
+        append(log, b"x" * 100)
+    log.write_pending()
+    sync(log)
+    paths = [path for segment in log.segments[:-1] for path in segment.paths()]
+    before = {path: kit.disk.read_bytes(path) for path in paths}
+    kit.disk.lose_power(torn=False)
+    assert {path: kit.disk.read_bytes(path) for path in paths} == before
+
+
 def test_a_sync_that_the_disk_refuses_is_final(kit):
     log = kit.open(BIG)
     fill(log, 3)
