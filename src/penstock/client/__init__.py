@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         CannotConnect,
         ClientError,
         ConnectionLost,
+        NotKafka,
         RequestTimeout,
         UnsupportedByBroker,
     )
@@ -49,6 +50,7 @@ _MODULES = {
         "CannotConnect",
         "ClientError",
         "ConnectionLost",
+        "NotKafka",
         "RequestTimeout",
         "UnsupportedByBroker",
     ),
@@ -81,6 +83,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "Node",
+    "NotKafka",
     "OffsetAndTimestamp",
     "OutOfRange",
     "PartitionInfo",

@@ -20,6 +20,7 @@ from penstock.client.errors import (
     CannotConnect,
     ClientError,
     ConnectionLost,
+    NotKafka,
     RequestTimeout,
     UnsupportedByBroker,
     check,
@@ -41,6 +42,8 @@ RECEIVE_BYTES: Final = 1 << 20
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 5_000
 
+_OTHER_PROTOCOLS: Final = ((b"HTTP", "HTTP"), (b"\x15\x03", "TLS"), (b"{", "JSON lines"))
+"""How the answers of others begin. Gigabytes, when they are read as the size of an answer."""
 _APIS_BY_MODULE: Final = {f"penstock.wire.kafka.{row[2]}_generated": API[row[0]] for row in API_TABLE}
 _SIZE: Final = struct.Struct(">i")
 _CODE: Final = struct.Struct(">h")
@@ -76,10 +79,7 @@ class Connection:
         try:
             self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
         except OSError as error:
-            why = "is the broker running?" if isinstance(error, ConnectionRefusedError) else f"{error}."
-            raise CannotConnect(
-                f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --bootstrap'
-            ) from error
+            raise CannotConnect(_why_not(address, error, connect_timeout_ms)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open = True
         try:
@@ -140,8 +140,7 @@ class Connection:
                 raise ProtocolViolation(f"answer {correlation_id} came where {ticket.correlation_id} was due")
             message = ticket.api.decode_response(body, position, ticket.version)
         except ProtocolViolation as error:
-            self.close()
-            raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+            raise self._violated(error) from error
         assert isinstance(message, answer)
         return message
 
@@ -173,8 +172,10 @@ class Connection:
 
     def _receive_frame(self, ticket: Ticket, timeout_ms: int, size_max: int = RESPONSE_BYTES_MAX) -> memoryview:
         deadline = monotonic() + timeout_ms / 1000
+        head = b""
         try:
-            (size,) = _SIZE.unpack(self._receive_exactly(4, deadline))
+            head = bytes(self._receive_exactly(4, deadline))
+            (size,) = _SIZE.unpack(head)
             if not 4 <= size <= size_max:
                 raise ProtocolViolation(f"an answer of {size} bytes")
             return memoryview(self._receive_exactly(size, deadline))
@@ -187,8 +188,18 @@ class Connection:
             self.close()
             raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
         except ProtocolViolation as error:
-            self.close()
-            raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+            raise self._violated(error, head) from error
+
+    def _violated(self, error: ProtocolViolation, head: bytes = b"") -> ClientError:
+        """Close, and say it: the first answer tells what is there, a later one that something went wrong on the way."""
+        self.close()
+        if self._versions:
+            return ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}")
+        kind = next((kind for start, kind in _OTHER_PROTOCOLS if head.startswith(start)), "")
+        seen = f" (it looks like {kind})" if kind else f": {error}"
+        return NotKafka(
+            f"{self.address} does not speak the Kafka protocol{seen}; use the kafka= address of the broker's ready line"
+        )
 
     def _receive_exactly(self, size: int, deadline: float) -> bytearray:
         # The announced size is only trusted as far as bytes really come: a stray server must not make us take gigabytes.
@@ -220,8 +231,7 @@ class Connection:
                 _, position = decode_response_header(body, 0, 0)
                 answer = self._decode_versions(api, body, position, version)
             except ProtocolViolation as error:
-                self.close()
-                raise ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}") from error
+                raise self._violated(error) from error
             if answer is not None:
                 self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
                 return
@@ -237,3 +247,15 @@ class Connection:
         assert isinstance(answer, ApiVersionsResponse)
         check(answer.error_code, f"version negotiation with {self.address}")
         return answer
+
+
+def _why_not(address: Address, error: OSError, timeout_ms: int) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"cannot find the host {address.host!r}: check the name in --bootstrap"
+    if isinstance(error, ConnectionRefusedError):
+        why = "is the broker running?"
+    elif isinstance(error, TimeoutError):
+        why = f"no answer within {timeout_ms} ms."
+    else:
+        why = f"{error.strerror or error}."
+    return f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --bootstrap'

@@ -1,6 +1,7 @@
 """What can go wrong for a client, as one small tree.
 
-:class:`ClientError` is the root. :class:`CannotConnect` and :class:`RequestTimeout` are about reaching a broker,
+:class:`ClientError` is the root. :class:`CannotConnect` (of which :class:`NotKafka` is one) and
+:class:`RequestTimeout` are about reaching a broker,
 :class:`ConnectionLost` about losing it, :class:`BrokerRefused` is the broker's own no: it has the Kafka code's number and
 name, the broker's sentence when it gave one and ours when not. ``retriable`` says whether the same request may work later.
 """
@@ -16,6 +17,10 @@ class ClientError(Exception):
 
 class CannotConnect(ClientError):
     """No broker answered at the addresses given."""
+
+
+class NotKafka(CannotConnect):
+    """Something answered that does not speak the Kafka protocol: another port is meant, and waiting does not help."""
 
 
 class ConnectionLost(ClientError):

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.client.connection import Connection
-from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout, UnsupportedByBroker
+from penstock.client.errors import CannotConnect, ConnectionLost, NotKafka, RequestTimeout, UnsupportedByBroker
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse, ApiVersionsResponseApiKey
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsResponse
@@ -67,7 +67,7 @@ def test_nobody_listening_is_told_with_what_to_do():
 
 
 def test_an_unknown_host_is_told():
-    with pytest.raises(CannotConnect, match=r"cannot connect to no-such-host\.invalid:1"):
+    with pytest.raises(CannotConnect, match=r"^cannot find the host 'no-such-host\.invalid': check the name"):
         Connection(Address("no-such-host.invalid", 1))
 
 
@@ -99,23 +99,32 @@ def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the Kafka protocol"),
-        (struct.pack(">i", -1), "does not speak the Kafka protocol"),
-        (struct.pack(">i", 3) + b"abc", "does not speak the Kafka protocol"),
-        (struct.pack(">i", 100) + b"short", "lost the connection"),
-        (b"", "lost the connection"),
-        (struct.pack(">iih", 6, 1, 0), "does not speak the Kafka protocol"),
-        (struct.pack(">ii", 4, 1), "does not speak the Kafka protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"\(it looks like HTTP\); use the kafka= address"),
+        (b"\x15\x03\x01\x00\x02\x02\x16", r"\(it looks like TLS\); use the kafka= address"),
+        (b'{"ok":false}\n', r"\(it looks like JSON lines\); use the kafka= address"),
+        (struct.pack(">i", -1), "an answer of -1 bytes; use the kafka= address"),
+        (struct.pack(">i", 3) + b"abc", "an answer of 3 bytes"),
+        (struct.pack(">iih", 6, 1, 0), "use the kafka= address"),
+        (struct.pack(">ii", 4, 1), "the answer ends before its error code"),
     ],
 )
 def test_a_peer_that_is_no_broker_is_told_and_left(answer, says):
-    with RawPeer(answer) as peer, pytest.raises(ConnectionLost, match=says):
+    with RawPeer(answer) as peer, pytest.raises(NotKafka, match=f"does not speak the Kafka protocol.*{says}"):
+        connect(peer.port)
+
+
+@pytest.mark.parametrize("answer", [struct.pack(">i", 100) + b"short", b""])
+def test_a_peer_that_goes_away_in_the_middle_is_lost(answer):
+    with RawPeer(answer) as peer, pytest.raises(ConnectionLost, match="lost the connection"):
         connect(peer.port)
 
 
 def test_an_announced_size_takes_no_memory_before_bytes_come():
-    with RawPeer(struct.pack(">i", 2**31 - 1) + b"x" * 10) as peer, pytest.raises(ConnectionLost):
-        connect(peer.port)
+    answers = versions({ApiKey.METADATA: (0, 13)}, version=3, correlation_id=1), struct.pack(">i", 2**31 - 1) + b"x"
+    with RawPeer(*answers) as peer:
+        connection = connect(peer.port)
+        with pytest.raises(ConnectionLost, match="lost the connection"):
+            connection.call(MetadataRequest(), MetadataResponse)
 
 
 def test_no_answer_in_time_closes_the_connection():
