@@ -153,15 +153,26 @@ def _chunks(sources: Sequence[str]) -> Iterator[list[bytes]]:
 
 
 def _lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
-    rest = b""
+    # The beginning of a line that is not whole yet is kept in pieces: joining it at each read would copy it each time.
+    pieces: list[bytes] = []
+    gathered = 0
     while data := os.read(descriptor, READ_BYTES):
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > LINE_BYTES_MAX:
-            raise Failure(f"{name} has a line of more than {LINE_BYTES_MAX} bytes; is it text?")
+        *lines, rest = data.split(b"\n")
+        if lines:
+            pieces.append(lines[0])
+            lines[0] = b"".join(pieces)
+            pieces, gathered = [], 0
+        if rest:
+            pieces.append(rest)
+            gathered += len(rest)
+        if gathered > LINE_BYTES_MAX or (lines and len(lines[0]) > LINE_BYTES_MAX):
+            raise Failure(
+                f"{name} has a line of more than {LINE_BYTES_MAX >> 20} MiB; is it text? Nothing of that line was sent"
+            )
         if lines:
             yield lines
-    if rest:
-        yield [rest]
+    if pieces:
+        yield [b"".join(pieces)]
 
 
 def _would_wait(sources: Sequence[str]) -> bool:

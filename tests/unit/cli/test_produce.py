@@ -38,6 +38,29 @@ def test_a_line_may_be_longer_than_one_read(tmp_path):
     assert lines_of(b"a\n" + long + b"\nb", tmp_path) == [b"a", long, b"b"]
 
 
+def test_what_was_read_of_a_long_line_is_not_copied_at_each_read(monkeypatch):
+    copied = []
+
+    class Watched(bytes):
+        def __radd__(self, other):
+            copied.append(len(other))
+            return bytes(other) + bytes(self)
+
+    reads = [Watched(b"x" * 100) for _ in range(1000)]
+    monkeypatch.setattr(os, "read", lambda *_: reads.pop() if reads else b"")
+    assert list(_lines(0, "input")) == [[b"x" * 100_000]]
+    assert sum(copied) <= 100_000
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_line_above_the_bound_is_refused_before_it_is_read_to_its_end(end, monkeypatch):
+    monkeypatch.setattr("penstock.cli.produce.LINE_BYTES_MAX", 3 << 20)
+    reads = [b"x" * READ_BYTES] * 3 + [b"x" + end]
+    monkeypatch.setattr(os, "read", lambda *_: reads.pop(0))
+    with pytest.raises(Failure, match="input has a line of more than 3 MiB; is it text"):
+        list(_lines(0, "input"))
+
+
 def test_files_follow_each_other(tmp_path):
     (tmp_path / "1").write_bytes(b"a\nb")
     (tmp_path / "2").write_bytes(b"c\n")
