@@ -201,7 +201,7 @@ def run(settings: Settings) -> int:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_serve(settings))
     except StartError as error:
-        sys.stderr.write(f"penstock: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
     return EXIT_OK
 

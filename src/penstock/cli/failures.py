@@ -49,6 +49,16 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def hint_of(error: BaseException) -> str:
+    """Where to look when there is no such thing."""
+    if "penstock.client.errors" in sys.modules:
+        from penstock.client import errors
+
+        if isinstance(error, errors.BrokerRefused) and error.code in errors.NOT_FOUND_CODES:
+            return f"; see penstock {'group' if error.code == errors.GROUP_ID_NOT_FOUND else 'topic'} ls"
+    return ""
+
+
 def code_of(error: BaseException) -> Exit | None:
     """The exit code of an error that a command may raise; None when it is not one of those."""
     if isinstance(error, Failure):

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
-from penstock.cli.failures import MEANINGS, Exit, code_of, complain, note
+from penstock.cli.failures import MEANINGS, Exit, code_of, complain, hint_of, note
 
 if TYPE_CHECKING:
     import typer
@@ -126,10 +126,27 @@ def _code_of_typer(error: Exception) -> int | None:
     return Exit.USAGE if isinstance(error, usage_error.__mro__[1]) else None
 
 
+_PARSER_WORDS: Final = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "write a whole number"),
+    ("Input should be a valid number, unable to parse string as a number", "write a number"),
+    ("Input should be greater than or equal to", "it must be at least"),
+    ("Input should be less than or equal to", "it must be at most"),
+)
+"""What the parser says to programmers, and what people are told."""
+
+
 def _text_of(error: Exception) -> str:
     format_message = getattr(error, "format_message", None)
     if format_message is None:
-        return "" if type(error).__name__ in ("Exit", "Abort") else str(error)
-    context = None if type(error).__name__ == "NoArgsIsHelpError" else getattr(error, "ctx", None)
-    hint = f"; see {context.command_path} --help" if context is not None else ""
-    return str(format_message()).rstrip(".") + hint
+        return "" if type(error).__name__ in ("Exit", "Abort") else f"{error}{hint_of(error)}"
+    text = str(format_message())
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return text
+    for theirs, ours in _PARSER_WORDS:
+        text = text.replace(theirs, ours)
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return text
+    see = f"ee {context.command_path} --help"
+    return f"{text} S{see}" if text.endswith("?") else f"{text.rstrip('.')}; s{see}"

@@ -24,10 +24,10 @@ Http = Annotated[
 ]
 Tcp = Annotated[
     str | None,
-    typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP, or off.  [default: 127.0.0.1:4040]"),
+    typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; not yet in this version: stays off."),
 ]
 Grpc = Annotated[
-    str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC, or off.  [default: 127.0.0.1:50051]")
+    str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC; not yet in this version: stays off.")
 ]
 LogFormatOption = Annotated[LogFormat | None, typer.Option("--log-format", help="The log, on stderr.  [default: text]")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The least to log.  [default: info]")]

@@ -6,6 +6,7 @@
 name, the broker's sentence when it gave one and ours when not. ``retriable`` says whether the same request may work later.
 """
 
+import re
 from typing import Final, NamedTuple
 
 
@@ -54,7 +55,15 @@ class BrokerRefused(ClientError):
         self.name = kind.name
         self.retriable = kind.retriable
         self.sentence = (message or kind.sentence).rstrip(".")
-        super().__init__(f"{what}: {self.sentence} ({kind.name})" if what else f"{self.sentence} ({kind.name})")
+        before = f"{what}: " if what and not _names(self.sentence, what) else ""
+        super().__init__(f"{before}{self.sentence} ({kind.name})")
+
+
+def _names(sentence: str, what: str) -> bool:
+    """Whether a broker's sentence speaks of the thing by its name already: "Topic x ..." of "topic 'x'"."""
+    kind, _, name = what.partition(" ")
+    name = re.escape(name.strip("'"))
+    return bool(name) and re.search(rf"\b{kind} '?{name}(?![\w.-]*\w)", sentence, re.IGNORECASE) is not None
 
 
 def check(code: int, what: str = "", message: str | None = None) -> None:
@@ -89,9 +98,7 @@ KINDS: Final[dict[int, ErrorKind]] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker failed in a way it did not expect; its log says more"),
     1: ErrorKind("OFFSET_OUT_OF_RANGE", False, "the offset is outside what the partition holds"),
     2: ErrorKind("CORRUPT_MESSAGE", True, "the records did not pass their checksum"),
-    3: ErrorKind(
-        "UNKNOWN_TOPIC_OR_PARTITION", True, "there is no such topic or partition; penstock topic ls lists them"
-    ),
+    3: ErrorKind("UNKNOWN_TOPIC_OR_PARTITION", True, "there is no such topic or partition"),
     4: ErrorKind("INVALID_FETCH_SIZE", False, "the fetch size is invalid"),
     5: ErrorKind("LEADER_NOT_AVAILABLE", True, "the partition has no leader at the moment"),
     6: ErrorKind("NOT_LEADER_OR_FOLLOWER", True, "the partition is led by another broker now"),

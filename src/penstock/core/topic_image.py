@@ -104,7 +104,7 @@ class TopicImage:
         topic = self._by_name.get(name)
         if topic is None:
             shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
-            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}. Create it first.")
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}.")
         return topic
 
     def require_named(self, name: str) -> Topic:

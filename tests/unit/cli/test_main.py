@@ -22,6 +22,11 @@ def closed_port():
         return taken.getsockname()[1]
 
 
+def test_gateways_that_are_not_there_are_not_promised(capsys):
+    assert main.run(["serve", "--help"]) == Exit.OK
+    assert " ".join(capsys.readouterr().out.split()).count("not yet in this version: stays off") == 2
+
+
 def test_the_version(capsys):
     assert main.run(["--version"]) == Exit.OK
     assert capsys.readouterr().out == f"penstock {__version__}\n"
@@ -49,6 +54,7 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
     assert main.run([]) == Exit.USAGE
     shown = capsys.readouterr().err
     assert "Usage: penstock" in shown
+    assert shown.endswith(".\n")
     assert "error:" not in shown
 
 
@@ -56,10 +62,15 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
     ("arguments", "says"),
     [
         (["nonsense"], "No such command 'nonsense'"),
+        (["topc", "ls"], "No such command 'topc'. Did you mean 'topic'? See penstock --help\n"),
+        (["topic", "create", "t", "-p", "0"], "'-p': it must be at least 1; see penstock topic create --help\n"),
+        (["topic", "create", "t", "-p", "x"], "'-p': write a whole number; see penstock topic create --help\n"),
+        (["bench", "--seconds", "5000"], "'--seconds': it must be at most 3600; see penstock bench --help\n"),
+        (["topic", "ls", "--request-timeout", "x"], "'--request-timeout': write a number; see"),
         (["topic", "nonsense"], "No such command 'nonsense'"),
         (["topic", "create"], "Missing argument"),
         (["topic", "ls", "--nonsense"], "No such option: --nonsense"),
-        (["topic", "ls", "-o", "xml"], "'xml' is not one of"),
+        (["topic", "ls", "-o", "xml"], "'-o': 'xml' is not one of"),
         (["topic", "ls", "--bootstrap", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
         (["topic", "config", "t", "--set", "novalue"], "--set 'novalue': write NAME=VALUE"),
         (["produce", "t", "--header", "novalue"], "--header 'novalue': write NAME=VALUE"),

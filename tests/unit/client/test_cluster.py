@@ -1,11 +1,12 @@
 """Finding brokers, and trying again."""
 
 import socket
+import threading
 
 import pytest
 
 from penstock.address import Address
-from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, RequestTimeout
+from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, NotKafka, RequestTimeout
 from penstock.client import cluster as cluster_module
 from penstock.client.cluster import parse_bootstrap
 from penstock.wire.kafka.apis import ApiKey
@@ -33,6 +34,30 @@ def test_the_next_bootstrap_server_is_tried(scripted):
     broker = scripted({})
     with Cluster(f"127.0.0.1:{closed_port()},{broker.bootstrap}") as cluster:
         assert list(cluster.describe(["t"]).topics) == ["t"]
+
+
+def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again():
+    asked = []
+
+    def answer():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                asked.append(connection.recv(4096))
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Cluster(address, timeout_ms=500) as cluster, pytest.raises(NotKafka, match=f"^{address} does not speak"):
+            cluster.describe()
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+    assert len(asked) == 1
 
 
 def test_no_broker_at_all_is_told_at_once_with_the_first_address():

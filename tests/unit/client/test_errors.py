@@ -18,6 +18,20 @@ def test_the_brokers_own_sentence_is_preferred():
     )
 
 
+@pytest.mark.parametrize(
+    ("what", "message", "text"),
+    [
+        ("topic 'x'", "Topic x already exists.", "Topic x already exists"),
+        ("topic 'x'", "There is no topic 'x'.", "There is no topic 'x'"),
+        ("topic 'x'", "Topic x.y already exists.", "topic 'x': Topic x.y already exists"),
+        ("topic 'x'", "no such thing", "topic 'x': no such thing"),
+        ("groups", "no such thing", "groups: no such thing"),
+    ],
+)
+def test_a_sentence_that_names_the_thing_is_not_told_of_what(what, message, text):
+    assert str(BrokerRefused(36, what, message)) == f"{text} (TOPIC_ALREADY_EXISTS)"
+
+
 def test_a_code_from_the_future_is_still_a_refusal():
     assert str(BrokerRefused(999)) == "the broker answered with error 999 (ERROR_999)"
 
