@@ -46,6 +46,7 @@ def show(
     """
     from penstock.config import SourceKind, load
     from penstock.config.describe import describe
+    from penstock.config.loading import show as as_toml
 
     flags = flags_given(
         data_dir=data_dir, kafka=kafka, http=http, tcp=tcp, grpc=grpc, log_format=log_format, log_level=log_level
@@ -62,6 +63,9 @@ def show(
         for setting in describe(load(config, os.environ, flags))
         if not changed or setting.source.kind is not SourceKind.DEFAULT
     ]
+    if output is Format.TABLE:
+        # As they are written in a configuration, to be copied from here.
+        rows = [{**row, "value": as_toml(row["value"])} for row in rows]
     emit(rows, ["name", "value", "source"], output, nothing="every value is a default")
 
 

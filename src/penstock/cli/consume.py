@@ -18,7 +18,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
 from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
-from penstock.cli.places import parse_place, resolve
+from penstock.cli.places import parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
     known = [partition.index for partition in cluster.topic(topic).partitions]
     for number in wanted.partitions:
         if number not in known:
-            raise Failure(f"topic {topic!r} has partitions 0 to {len(known) - 1}; there is no {number}", Exit.NOT_FOUND)
+            raise Failure(f"topic {topic!r} {partitions_there(known)}; there is no {number}", Exit.NOT_FOUND)
     places = [(topic, number) for number in sorted(set(wanted.partitions or known))]
     # Retention may take the records at the position away while they are read; going on with the next is what is wanted.
     consumer = Consumer(cluster, out_of_range=OutOfRange.EARLIEST)
@@ -304,7 +304,9 @@ class _Table:
         return {
             "partition": record.partition,
             "offset": record.offset,
-            "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z"),
             "key": self._to_text(record.key)[0],
             "value": self._to_text(record.value)[0],
             "headers": {

@@ -18,6 +18,7 @@ from penstock.cli.options import (
     connected,
 )
 from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+from penstock.cli.places import parse_moment, partitions_there
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicPartition
@@ -111,6 +112,8 @@ def reset(
         committed = {place: found.offset for place, found in admin.offsets(group).items()}
         places = _chosen_places(cluster, topic, committed)
         if not places:
+            # Says so when there is no such group at all.
+            admin.describe(group)
             raise Failure(f"group {group!r} has committed nothing; name topics with --topic", Exit.NOT_FOUND)
         targets = _targets(
             cluster,
@@ -240,8 +243,12 @@ def _chosen_places(
             places += [(name, partition.index) for partition in info.partitions]
             continue
         for number in numbers.split(","):
-            if not number.strip().isdigit() or int(number) >= len(info.partitions):
-                raise Failure(f"--topic {text!r}: {name!r} has partitions 0 to {len(info.partitions) - 1}", Exit.USAGE)
+            if not number.strip().isdigit():
+                raise Failure(f"--topic {text!r}: write TOPIC, or TOPIC:0,1 for some partitions", Exit.USAGE)
+            known = [partition.index for partition in info.partitions]
+            if int(number) not in known:
+                there = partitions_there(known)
+                raise Failure(f"topic {name!r} {there}; there is no {int(number)}", Exit.NOT_FOUND)
             places.append((name, int(number)))
     return sorted(set(places))
 
@@ -258,7 +265,6 @@ def _targets(
     shift_by: int | None,
 ) -> dict["TopicPartition", int]:
     """The new offset of each partition, within what it holds."""
-    from penstock.cli.places import parse_moment
     from penstock.client import list_offsets, watermarks
 
     bounds = watermarks(cluster, places)

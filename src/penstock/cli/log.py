@@ -13,6 +13,7 @@ from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
 from penstock.cli.output import PAGE_ROWS, Format, Lines, Row, as_text, emit, one_line, to_json
+from penstock.cli.places import partitions_there
 from penstock.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -216,19 +217,12 @@ def _chosen(
         held = [folder.partition for folder in folders if not topics or folder.topic in topics]
         if number not in held:
             of = f" of {', '.join(map(repr, topics))}" if topics else ""
-            raise Failure(f"{data_dir} has no partition {number}{of}{_held(held)}", Exit.NOT_FOUND)
+            raise Failure(f"{data_dir} has no partition {number}{of}; it {partitions_there(held)}", Exit.NOT_FOUND)
     return [
         folder
         for folder in folders
         if (not topics or folder.topic in topics) and (not numbers or folder.partition in numbers)
     ]
-
-
-def _held(numbers: list[int]) -> str:
-    if not numbers:
-        return ""
-    low, high = min(numbers), max(numbers)
-    return f"; it has only partition {low}" if low == high else f"; it has partitions {low} to {high}"
 
 
 def _log_bytes(folders: list["PartitionFolder"]) -> int:
@@ -311,7 +305,7 @@ def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list
 def _time(timestamp_ms: object) -> str | None:
     if not isinstance(timestamp_ms, int) or timestamp_ms < 0:
         return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _stream(rows: Iterator[Row], output: Format) -> None:

@@ -21,6 +21,14 @@ class Place(NamedTuple):
     moment_ms: int | None = None
 
 
+def partitions_there(numbers: Sequence[int]) -> str:
+    """What a topic has, for who asked for a partition that it has not."""
+    if not numbers:
+        return "has no partitions"
+    low, high = min(numbers), max(numbers)
+    return f"has only partition {low}" if low == high else f"has partitions {low} to {high}"
+
+
 def parse_place(text: str, flag: str = "--from") -> Place:
     """``earliest``, ``latest``, OFFSET, ``offset:N``, milliseconds, or an ISO date and time (local without a zone)."""
     if text == "earliest":

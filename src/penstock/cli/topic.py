@@ -155,7 +155,9 @@ def config(
         if changes:
             admin.alter_configs(topic, changes)
         if partitions is not None:
+            before = len(admin.topic(topic).partitions)
             admin.add_partitions(topic, partitions)
+            note(f"topic {topic} has {partitions} partitions now; it had {before}")
         admin.topic(topic)
         entries = [entry for entry in admin.configs(topic) if everything or not entry.is_default]
     rows: list[Row] = [

@@ -200,11 +200,9 @@ class Cluster:
         """Where the partition's leader listens."""
         info = self.topic(topic, auto_create=auto_create)
         if not 0 <= partition < len(info.partitions):
-            raise BrokerRefused(
-                UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic}/{partition}",
-                f"topic {topic!r} has partitions 0 to {len(info.partitions) - 1}",
-            )
+            last = len(info.partitions) - 1
+            there = f"partitions 0 to {last}" if last else "only partition 0"
+            raise BrokerRefused(UNKNOWN_TOPIC_OR_PARTITION, f"{topic}/{partition}", f"topic {topic!r} has {there}")
         node = self._nodes.get(info.partitions[partition].leader)
         if node is None:
             self.forget(topic)

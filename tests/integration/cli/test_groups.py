@@ -50,11 +50,20 @@ def test_a_group_that_does_not_exist(penstock, topic):
     penstock("group", "describe", "no-such-group", code=3)
     penstock("group", "rm", "no-such-group", code=3)
     penstock("group", "rm", "no-such-group", "--if-exists")
-    penstock("group", "reset", "no-such-group", "--to-latest", code=3)
+    refused = penstock("group", "reset", "no-such-group", "--to-latest", code=3)
+    assert refused.err == "error: There is no group no-such-group (GROUP_ID_NOT_FOUND); see penstock group ls\n"
     made = penstock("group", "reset", f"{topic}-new", "--to-earliest", "--topic", topic, "--execute", "-o", "ndjson")
     assert [(row["partition"], row["new_offset"]) for row in made.lines] == [(0, 0), (1, 0)]
     penstock("group", "rm", f"{topic}-new")
     penstock("group", "describe", f"{topic}-new", code=3)
+
+
+def test_a_reset_of_a_partition_that_is_not_there(penstock, topic):
+    penstock("topic", "create", f"{topic}-one", "-p", "1")
+    words = ("group", "reset", "g", "--to-latest", "--topic")
+    assert "has only partition 0; there is no 4" in penstock(*words, f"{topic}-one:4", code=3).err
+    assert "has partitions 0 to 1; there is no 2" in penstock(*words, f"{topic}:2", code=3).err
+    assert "write TOPIC, or TOPIC:0,1" in penstock(*words, f"{topic}:x", code=2).err
 
 
 def test_a_group_with_members_is_left_alone(penstock, topic, environment):

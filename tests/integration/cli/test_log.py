@@ -97,7 +97,7 @@ def test_a_dump_can_open_the_records(penstock, data):
     assert records[-1]["encoding"] == "base64"
     table = penstock("log", "dump", "orders", "--data-dir", str(data), "--records", "-n", "1").out
     assert "0 0 0" in table
-    assert "1970-01-01T00:00:01.000+00:00" in table
+    assert "1970-01-01T00:00:01.000Z" in table
 
 
 def test_a_dump_goes_on_behind_the_damage(penstock, data):

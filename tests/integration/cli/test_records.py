@@ -45,6 +45,9 @@ def test_a_file_that_is_not_there_is_told(penstock, topic):
 def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic):
     assert "has partitions 0 to 1" in penstock("produce", topic, "-p", "7", stdin="x\n", code=3).err
     assert "has partitions 0 to 1" in penstock("consume", topic, "-p", "7", code=3).err
+    penstock("topic", "create", f"{topic}-one", "-p", "1")
+    assert "has only partition 0" in penstock("produce", f"{topic}-one", "-p", "7", stdin="x\n", code=3).err
+    assert "has only partition 0; there is no 7" in penstock("consume", f"{topic}-one", "-p", "7", code=3).err
     penstock("consume", "no-such-topic", code=3)
 
 

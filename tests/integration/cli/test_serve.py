@@ -117,6 +117,11 @@ def test_config_show_says_where_values_come_from(tmp_path):
     table = run("config", "show", "--changed", PENSTOCK__LOG__FLUSH="os").stdout
     assert "PENSTOCK__LOG__FLUSH" in table
     assert "listeners.tcp" not in table
+    cells = [line.split() for line in run("config", "show").stdout.splitlines()]
+    values = {line[0]: line[1] for line in cells if len(line) > 1}
+    assert values["listeners.kafka"] == '"127.0.0.1:9092"'
+    assert values["groups.session_timeout_ms_min"].isdigit()
+    assert "true" in values.values() or "false" in values.values()
 
 
 def test_config_example_is_a_configuration(tmp_path):
