@@ -115,11 +115,14 @@ def test_tail_shows_a_table_row_by_row(penstock, topic, environment):
         text=True,
     )
     assert tail.stdout is not None
-    assert [tail.stdout.readline().split() for _ in range(3)][2][-1] == "a"
-    penstock("produce", topic, "-p", "0", stdin="b\n")
-    assert tail.stdout.readline().split()[-1] == "b"
-    tail.send_signal(signal.SIGINT)
-    assert tail.communicate(timeout=60)[0] == ""
+    try:
+        assert [tail.stdout.readline().split() for _ in range(3)][2][-1] == "a"
+        penstock("produce", topic, "-p", "0", stdin="b\n")
+        assert tail.stdout.readline().split()[-1] == "b"
+    finally:
+        tail.send_signal(signal.SIGINT)
+        rest, _ = tail.communicate(timeout=60)
+    assert (tail.returncode, rest) == (130, "")
 
 
 def test_a_wait_ends_with_the_records_that_were_waited_for(penstock, topic, environment):
