@@ -108,11 +108,8 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
         ...
 
-    def write_back(self, path: str) -> None:
-        """Bring what is unwritten on the file system of ``path`` to disk, so that many syncs that follow are cheap.
-
-        A hint: it promises nothing, and those syncs are still needed.
-        """
+    def sync_all(self, path: str) -> bool:
+        """Make all files and names on the file system of ``path`` durable at once; False when that cannot be promised."""
         ...
 
     def size(self, path: str) -> int:

@@ -97,13 +97,14 @@ class LogManager:
         # A crash between the removal of a topic and the next checkpoint leaves points that nobody asks for again.
         self._points = {key: self._points[key] for key in there if key in self._points}
         due = [key for key in there if not matches(self._disk, self._directory(key), self._points.get(key))]
-        if len(due) >= MANY_LOGS:
-            # Each log is synced when it has been scanned; one after the other that would take long.
-            self._disk.write_back(self._topics_dir)
+        # One after the other, the syncs of many logs would take longer than all the rest.
+        synced = len(due) >= MANY_LOGS and self._disk.sync_all(self._topics_dir)
         started_ms = said_ms = self._clock.monotonic_ms()
         for number, key in enumerate(due):
             interval_bytes = LogConfig().index_interval_bytes
-            self._points[key] = recover(self._world, self._directory(key), interval_bytes, self._points.get(key))
+            self._points[key] = recover(
+                self._world, self._directory(key), interval_bytes, self._points.get(key), synced=synced
+            )
             now_ms = self._clock.monotonic_ms()
             if now_ms - said_ms >= PROGRESS_MS:
                 said_ms = now_ms

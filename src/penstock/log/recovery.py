@@ -45,6 +45,7 @@ from penstock.ports import Clock, Disk, File, Report
 from penstock.types import NO_EPOCH
 
 OFFSET_LIMIT = 2**63 - 1
+FEW_ROWS = 32
 _HOLE_BYTES = 64
 
 
@@ -115,8 +116,13 @@ def matches(disk: Disk, directory: str, point: RecoveryPoint | None) -> bool:
 # Scanning.
 
 
-def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPoint | None) -> RecoveryPoint:
-    """Make the folder sound and synced from the recovery point on; returns the point at its new end."""
+def recover(
+    world: World, directory: str, interval_bytes: int, point: RecoveryPoint | None, *, synced: bool = False
+) -> RecoveryPoint:
+    """Make the folder sound and durable from the recovery point on; returns the point at its new end.
+
+    With ``synced`` it is durable already, and only what is changed here has to be synced.
+    """
     disk = world.disk
     tidy(disk, directory)
     cut = read_note(disk, f"{directory}/{CUT}", CUT_TITLE, 3)
@@ -129,6 +135,7 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, believed = _where_to_begin(segments, point)
     believed_offset = segments[first].base_offset if point is None else point.offset
+    tail = Tail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
     for number in range(first, len(segments)):
@@ -141,15 +148,18 @@ def recover(world: World, directory: str, interval_bytes: int, point: RecoveryPo
         else:
             tail = index_tail(segment, interval_bytes, believed, believed_offset, epochs)
         believed = 0
-        segment.opened().sync()
+        if not synced:
+            segment.opened().sync()
         if tail.damage is not None:
             _cut_at(world, segments, number, tail)
             break
         if number == len(segments) - 1:
             segment.next_offset = tail.next_offset
-    _flush_index(world, segments[-1])
-    disk.sync_dir(directory)
-    _sync_names_above(world, directory)
+    _flush_index(world, segments[-1], tail)
+    if tail.damage is not None or not synced:
+        disk.sync_dir(directory)
+    if not synced:
+        _sync_names_above(world, directory)
     active = segments[-1]
     next_offset = active.next_offset
     _bring_epochs_up(world, directory, epochs, next_offset)
@@ -273,7 +283,10 @@ def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> N
     cut_segment(segment, tail)
 
 
-def _flush_index(world: World, segment: Segment) -> None:
+def _flush_index(world: World, segment: Segment, tail: Tail) -> None:
+    if segment.offsets.unflushed_rows < FEW_ROWS and not tail.stepped_over:
+        # Cheaper to walk over again than to make a file for.
+        return
     try:
         segment.offsets.flush()
         segment.times.flush()

@@ -15,6 +15,8 @@ class Tail(NamedTuple):
     last_epoch: int
     """Leader epoch of the last batch; -1 when the walk met none."""
     damage: DamageError | None
+    stepped_over: bool = False
+    """Whether there was damage that only the index made now leads around."""
 
 
 def index_tail(
@@ -30,6 +32,7 @@ def index_tail(
     builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, interval_bytes)
     epoch = NO_EPOCH
     damage: DamageError | None = None
+    stepped_over = False
     while position < segment.size:
         known = position < believed
         try:
@@ -50,8 +53,9 @@ def index_tail(
                 break
             sound = segment.next_sound(found.position, offset)
             position, offset = sound if sound is not None and sound[0] < believed else (believed, believed_offset)
+            stepped_over = True
     segment.max_timestamp = builder.finish()
-    return Tail(position, offset, epoch, damage)
+    return Tail(position, offset, epoch, damage, stepped_over)
 
 
 def check_end(segment: Segment) -> Tail:

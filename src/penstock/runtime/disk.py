@@ -192,16 +192,18 @@ class RealDisk:
         finally:
             os.close(fd)
 
-    def write_back(self, path: str) -> None:
-        """With syncfs, where there is one."""
+    def sync_all(self, path: str) -> bool:
+        """With syncfs, which Linux alone has. It waits until all is on disk, and tells errors since Linux 5.8."""
         if _syncfs is None:
-            return
-        with contextlib.suppress(OSError):
+            return False
+        try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                _syncfs(fd)
-            finally:
-                os.close(fd)
+        except OSError:
+            return False
+        try:
+            return bool(_syncfs(fd) == 0)
+        finally:
+            os.close(fd)
 
     def size(self, path: str) -> int:
         """Size of a file."""

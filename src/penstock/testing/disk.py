@@ -324,8 +324,20 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         self._sync(directory)
 
-    def write_back(self, path: str) -> None:
-        """A hint, which this disk does not take."""
+    def sync_all(self, path: str) -> bool:
+        """Everything would now survive, unless ``path`` is absent or a fault was ordered."""
+        try:
+            self.meet_fault("sync_all")
+        except OSError:
+            return False
+        if not self.exists(path):
+            return False
+        for inode in self._inodes():
+            inode.synced = bytes(inode.data)
+            inode.pending.clear()
+        for directory in self._directories.values():
+            self._sync(directory)
+        return True
 
     def size(self, path: str) -> int:
         """Size of a file."""

@@ -61,9 +61,9 @@ def scanned(monkeypatch):
     found = []
     real = recovery.recover
 
-    def note(world, directory, interval_bytes, point):
+    def note(world, directory, interval_bytes, point, **more):
         found.append(directory)
-        return real(world, directory, interval_bytes, point)
+        return real(world, directory, interval_bytes, point, **more)
 
     monkeypatch.setattr(manager, "recover", note)
     monkeypatch.setattr(recovery, "recover", note)
@@ -111,6 +111,23 @@ def test_after_a_kill_only_the_logs_that_differ_from_the_checkpoint_are_scanned(
     assert len(scanned) == 2
     node.kill()
     assert len(scanned) == 2, "what was recovered once is not scanned again"
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_many_recovered_logs_are_durable_whether_or_not_all_can_be_synced_at_once(node, at_once, monkeypatch):
+    monkeypatch.setattr("penstock.log.manager.MANY_LOGS", 4)
+    for partition in range(6):
+        for number in range(30):
+            append(node.log(partition=partition), b"%d" % number)
+        node.log(partition=partition).write_pending()
+    path = node.log(partition=3).segments[-1].log_path
+    node.disk.change(path, lambda data: data.__delitem__(slice(-1, None)))
+    if not at_once:
+        node.disk.fail_next("sync_all")
+    node.kill()
+    node.disk.lose_power(torn=False)
+    node.start()
+    assert [count(node.log(partition=partition)) for partition in range(6)] == [30, 30, 30, 29, 30, 30]
 
 
 def test_a_node_killed_while_it_recovers_recovers_again(node, scanned):

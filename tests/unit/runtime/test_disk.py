@@ -1,3 +1,4 @@
+import ctypes
 import errno
 import os
 import resource
@@ -150,6 +151,7 @@ def test_free_room_is_told(disk, tmp_path):
     assert disk.free_bytes(str(tmp_path)) > 0
 
 
-def test_writing_back_is_a_hint_that_never_fails(disk, tmp_path):
-    disk.write_back(str(tmp_path))
-    disk.write_back(str(tmp_path / "absent"))
+def test_all_files_are_synced_at_once_where_the_system_can(disk, tmp_path):
+    disk.write_atomic(str(tmp_path / "f"), b"x", sync=False)
+    assert disk.sync_all(str(tmp_path)) == hasattr(ctypes.CDLL(None), "syncfs")
+    assert not disk.sync_all(str(tmp_path / "absent"))

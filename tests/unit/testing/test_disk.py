@@ -178,6 +178,17 @@ def test_missing_names_are_errors_where_a_real_disk_has_them(disk):
         disk.open("/data")
 
 
+def test_everything_can_be_synced_at_once(disk):
+    disk.make_dirs("/data/a", sync=False)
+    disk.open("/data/a/f", create=True).pwritev((b"x",), 0)
+    disk.fail_next("sync_all")
+    assert not disk.sync_all("/data")
+    assert not disk.sync_all("/absent")
+    assert disk.sync_all("/data")
+    disk.lose_power(torn=False)
+    assert disk.read_bytes("/data/a/f") == b"x"
+
+
 def test_a_removed_tree_is_gone(disk):
     disk.make_dirs("/data/a/b")
     disk.write_atomic("/data/a/b/f", b"x")
