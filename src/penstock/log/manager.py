@@ -121,14 +121,17 @@ class LogManager:
             self._report(f"{self._checkpoint_path}: could not be written ({error})")
 
     def _on_disk(self) -> Iterator[LogKey]:
-        for topic in self._disk.listdir(self._topics_dir):
-            try:
-                topic_id = UUID(hex=topic)
-            except ValueError:
-                continue
+        for topic, topic_id in self._topic_folders():
             for partition in self._disk.listdir(f"{self._topics_dir}/{topic}"):
                 if partition.isascii() and partition.isdigit():
                     yield LogKey(topic_id, int(partition))
+
+    def _topic_folders(self) -> Iterator[tuple[str, UUID]]:
+        for name in self._disk.listdir(self._topics_dir):
+            try:
+                yield name, UUID(hex=name)
+            except ValueError:
+                continue
 
     def _directory(self, key: LogKey) -> str:
         return f"{self._topics_dir}/{key.topic_id.hex}/{key.partition}"
@@ -149,8 +152,11 @@ class LogManager:
         return key in self._points or key in self._logs
 
     def topic_ids(self) -> list[UUID]:
-        """The topics that have files, so that those of deleted topics can be found."""
-        return sorted({key.topic_id for key in self._on_disk()})
+        """The topics that have a folder, so that those of deleted topics can be found.
+
+        Without a partition in it, too: a loss of power can bring back the folder of a deleted topic and nothing in it.
+        """
+        return sorted({topic_id for _, topic_id in self._topic_folders()})
 
     def leftovers(self) -> RemovalTask:
         """What the removal of topics has left behind, at a start after a crash."""

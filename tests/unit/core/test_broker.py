@@ -186,6 +186,15 @@ async def test_what_a_crash_left_of_a_deleted_topic_goes_at_the_next_start(tmp_p
         assert node.broker.partition("t", 0).high_watermark == 1
 
 
+async def test_the_empty_folder_of_a_deleted_topic_goes_at_the_next_start(tmp_path: Path) -> None:
+    async with KafkaNode(tmp_path) as node:
+        await node.create("t")
+    stray = tmp_path / "topics" / UUID(int=99, version=4).hex
+    stray.mkdir(parents=True)
+    async with KafkaNode(tmp_path):
+        assert not stray.exists()
+
+
 def lose_metadata(folder: Path) -> None:
     for file in folder.glob("metadata.sqlite*"):
         file.unlink()
