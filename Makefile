@@ -82,7 +82,7 @@ test-interop: $(VENV)/.installed-dev ## Run the clients of others against the br
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/interop $(ARGS)
 
 .PHONY: test-crash
-test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 for a long run).
+test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).
 	@$(PYTEST) -q tests/crash $(ARGS)
 
 .PHONY: test-versions
