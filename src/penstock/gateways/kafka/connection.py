@@ -59,6 +59,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._waiting: asyncio.Future[Any] | None = None
         self._transport: asyncio.Transport | None = None
         self._sending = False
+        self._gathers = False
         self._choked = False
         self._paused = False
         self._closing = False
@@ -67,7 +68,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        # uvloop's transports are not subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's. They send many buffers with one call; asyncio's own do not
+        # tell us when the peer takes nothing if they are given many (before 3.12.9 and 3.13.2).
+        self._gathers = not isinstance(transport, asyncio.Transport)
         transport = self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
@@ -267,13 +270,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
             if sum(map(len, out)) <= _JOINED_BYTES_MAX:
                 transport.write(b"".join(out))
             else:
-                # Not writelines: asyncio's own, before 3.12.9 and 3.13.2, does not tell us when the peer takes nothing.
-                for part in out:
-                    transport.write(part)
+                self._write_parts(transport, out)
         if self._frames.unread or self._paused:
             self._run()
         elif self._closing:
             self._leave()
+
+    def _write_parts(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
+        if self._gathers:
+            transport.writelines(parts)
+        else:
+            for part in parts:
+                transport.write(part)
 
     # Bounds.
 
