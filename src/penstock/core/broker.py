@@ -23,6 +23,7 @@ from penstock.log.log import Log
 from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
+from penstock.meters import Meters
 from penstock.ports import Clock, Entropy, Flusher, Report
 from penstock.types import Flush, NodeId, TopicName
 
@@ -68,6 +69,7 @@ class Broker:
         self.clock: Final = clock
         self.entropy: Final = entropy
         self.logs: Final = logs
+        self.meters: Final = Meters()
         self.node_id: Final = settings.node_id
         self.cluster_id: Final = settings.cluster_id
         self.advertised: Final = settings.advertised
@@ -186,6 +188,7 @@ class Broker:
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
+        self.meters.forget_topic(topic.name)
         self._trash(topic.topic_id)
 
     def _clear_leftovers(self) -> None:
