@@ -48,6 +48,8 @@ GROUP_STATE_BYTES_MAX = 32 * MIB
 """All subscriptions, or all assignments, of one group: the leader is told them in one answer, and they are stored in one record."""
 GROUP_PROTOCOLS_MAX = 64
 """Ways of sharing that one member may offer; clients offer one to four."""
+SHARED_MEMBER_TOPICS_MAX = 1000
+"""Topics that one member reads whose partitions the broker assigns."""
 OFFSET_METADATA_BYTES_MAX = 4096
 
 PRODUCER_IDS_PER_PARTITION_MAX = 100_000

@@ -167,6 +167,11 @@ class Broker:
         found = self.topics.get(topic)
         return found is not None and 0 <= partition < found.partition_count
 
+    def partition_count(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 when there is no such topic."""
+        found = self.topics.get(topic)
+        return 0 if found is None else found.partition_count
+
     def end_offset(self, topic: TopicName, partition: int) -> int:
         """The offset behind the last record a reader can see."""
         return self.partition(topic, partition).high_watermark
@@ -176,11 +181,13 @@ class Broker:
     def _created(self, topic: Topic) -> None:
         self.topics_version += 1
         self._names[topic.topic_id.bytes] = topic.name
+        self.groups.topic_changed(topic.name)
 
     def _changed(self, topic: Topic) -> None:
         self.topics_version += 1
         for partition in self._partitions.get(topic.name, {}).values():
             partition.reconfigure(topic)
+        self.groups.topic_changed(topic.name)
 
     def _deleted(self, topic: Topic) -> None:
         self.topics_version += 1

@@ -34,7 +34,8 @@ from penstock.core.groups.requests import (
     SyncRequest,
 )
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.groups.storage import OffsetsLog, Partitions, StoredDone
+from penstock.core.groups.shared import CountedPartitions, SharedGroups
+from penstock.core.groups.storage import OffsetsLog, StoredDone
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock, Entropy, Report
 from penstock.types import GroupId, MemberId, TopicName
@@ -52,7 +53,7 @@ class GroupCoordinator:
         self,
         settings: GroupSettings,
         log: OffsetsLog,
-        partitions: Partitions,
+        partitions: CountedPartitions,
         clock: Clock,
         entropy: Entropy,
         report: Report,
@@ -61,6 +62,8 @@ class GroupCoordinator:
         self._directory = Directory(settings, log, clock, report)
         self._rebalancer = Rebalancer(self._directory, entropy)
         self._commits = Commits(self._directory, partitions)
+        self.shared: Final = SharedGroups(self._directory, partitions)
+        """Members whose partitions the broker assigns."""
         self._loads: dict[int, Load] = {}
 
     # -- which groups this node speaks for
@@ -97,6 +100,7 @@ class GroupCoordinator:
         self._directory.partitions.pop(partition, None)
         for group in self._directory.of_partition(partition):
             self._rebalancer.abandon(group, reason)
+            self.shared.abandon(group)
 
     def close(self) -> None:
         """The broker stops: whoever waits is told to look for a coordinator again."""
@@ -151,6 +155,11 @@ class GroupCoordinator:
     def forget_topic(self, topic: TopicName) -> None:
         """A topic was deleted, and with it the offsets that every group had in it."""
         self._commits.forget_topic(topic)
+        self.shared.topic_changed(topic)
+
+    def topic_changed(self, topic: TopicName) -> None:
+        """A topic was made or has more partitions than before."""
+        self.shared.topic_changed(topic)
 
     # -- administration
 
@@ -160,7 +169,9 @@ class GroupCoordinator:
             group = self._directory.find(group_id)
         except PenstockError as error:
             return GroupDescription(group_id, GroupState.DEAD, reason=error.reason)
-        return GroupDescription(group_id, GroupState.DEAD) if group is None else _description(group)
+        if group is None:
+            return GroupDescription(group_id, GroupState.DEAD)
+        return _description(group, self.shared.describe(group))
 
     def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
         """The groups of this node, in these states or in any. PenstockError while some are being loaded."""
@@ -225,7 +236,7 @@ def _one_deleted(
         done(answers)
 
 
-def _description(group: Group) -> GroupDescription:
+def _description(group: Group, shared: tuple[MemberDescription, ...]) -> GroupDescription:
     # Between generations, subscriptions and assignments are on their way to change, so they are not told.
     stable = group.state is GroupState.STABLE
     return GroupDescription(
@@ -243,5 +254,6 @@ def _description(group: Group) -> GroupDescription:
                 assignment=member.assignment if stable else b"",
             )
             for member in group.members.values()
-        ),
+        )
+        + shared,
     )

@@ -136,6 +136,8 @@ class Directory:
                 self.deadlines.cancel(timer)
             for member in group.members.values():
                 self.deadlines.cancel(member.session)
+            for reader in group.shared.members.values():
+                self.deadlines.cancel(reader.session)
 
 
 def _in_coordinator_words(reason: Reason) -> Reason:

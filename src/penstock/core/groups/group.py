@@ -5,6 +5,7 @@ Invariants:
 - ``static_members`` maps each instance id to the one member that holds it.
 - ``awaiting_join`` counts the members whose join is not answered.
 - The generation only grows.
+- ``members`` and ``shared`` are never both filled: a group shares its partitions in one way at a time.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from penstock.core.groups.requests import (
     SyncDone,
     SyncResult,
 )
+from penstock.core.groups.shared_members import SharedMembers
 from penstock.core.groups.stored import StoredGroup, StoredMember
 from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from penstock.errors import Reason
@@ -102,6 +104,7 @@ class Group:
         "protocol",
         "protocol_type",
         "rebalance",
+        "shared",
         "state",
         "state_since_ms",
         "static_members",
@@ -139,6 +142,8 @@ class Group:
         self.unsynced: set[MemberId] = set()
         """Members that were told of this generation and have not asked for their assignment."""
         self.offsets: Final = GroupOffsets()
+        self.shared: Final = SharedMembers()
+        """Members whose partitions the broker assigns."""
 
     # -- membership
 
@@ -261,7 +266,7 @@ class Group:
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         """Whether a member with these protocols leaves the group one that all can use."""
-        if not protocol_type or not protocols:
+        if not protocol_type or not protocols or self.shared:
             return False
         if not self.members:
             return True

@@ -141,6 +141,9 @@ class Topics:
     def exists(self, topic: TopicName, partition: int) -> bool:
         return 0 <= partition < len(self.ends.get(topic, ()))
 
+    def partition_count(self, topic: TopicName) -> int:
+        return len(self.ends.get(topic, ()))
+
     def end_offset(self, topic: TopicName, partition: int) -> int:
         return self.ends[topic][partition]
 

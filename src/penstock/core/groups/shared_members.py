@@ -1,0 +1,158 @@
+"""Who of a group reads which partitions, where the broker says so: partition p of a topic is the (p mod n)-th reader's.
+
+Readers of a topic are in the order of their ids, so everybody who knows the ids can tell who has what. No rules of time and no
+storage live here: a reader that came back after a restart gets the same partitions because it has the same id.
+
+Invariant: ``topics`` has exactly the topics that some member reads, and ``held`` what the readers were last told.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final, NamedTuple
+
+from penstock.core.groups.deadlines import Timer
+from penstock.types import TopicName
+
+OnChange = Callable[[tuple[int, ...]], None]
+"""Told the partitions of one topic that a member has from now on."""
+
+_HEAD: Final = Struct(">hi")
+"""Version and a count."""
+_LENGTH: Final = Struct(">h")
+_COUNT: Final = Struct(">i")
+_NO_USER_DATA: Final = _COUNT.pack(-1)
+_VERSION: Final = 0
+
+
+class Change(NamedTuple):
+    """Somebody who asked to be told has other partitions."""
+
+    on_change: OnChange
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class SharedMember:
+    """One reader of the group."""
+
+    consumer_id: str
+    client: str
+    session_timeout_ms: int | None
+    session: Timer
+    topics: dict[TopicName, OnChange | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _SharedTopic:
+    """One topic of the group."""
+
+    readers: list[str] = field(default_factory=list)
+    """Their ids, in order."""
+    held: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Only those who have partitions."""
+
+
+class SharedMembers:
+    """The members of one group whose partitions the broker assigns."""
+
+    __slots__ = ("members", "topics")
+
+    def __init__(self) -> None:
+        self.members: dict[str, SharedMember] = {}
+        self.topics: dict[TopicName, _SharedTopic] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def clear(self) -> None:
+        """Everybody is gone."""
+        self.members.clear()
+        self.topics.clear()
+
+    def partitions(self, topic: TopicName, consumer_id: str) -> tuple[int, ...]:
+        """What a member has of a topic."""
+        shared = self.topics.get(topic)
+        return () if shared is None else shared.held.get(consumer_id, ())
+
+    def subscribe(
+        self, member: SharedMember, topic: TopicName, on_change: OnChange | None, partition_count: int
+    ) -> list[Change]:
+        """Let a member read a topic; who held the place before under the same id has nothing from now on."""
+        self.members[member.consumer_id] = member
+        changes = []
+        if topic in member.topics:
+            before = member.topics[topic]
+            if before is not None and before != on_change:
+                changes.append(Change(before, ()))
+        else:
+            insort(self.topics.setdefault(topic, _SharedTopic()).readers, member.consumer_id)
+        member.topics[topic] = None  # the one who joins is told by the answer
+        changes += self.reassign(topic, partition_count)
+        member.topics[topic] = on_change
+        return changes
+
+    def unsubscribe(self, member: SharedMember, topic: TopicName, partition_count: int) -> list[Change]:
+        """A member reads the topic no more; with its last topic it is a member no more."""
+        del member.topics[topic]
+        if not member.topics:
+            del self.members[member.consumer_id]
+        shared = self.topics[topic]
+        shared.readers.remove(member.consumer_id)
+        shared.held.pop(member.consumer_id, None)
+        if not shared.readers:
+            del self.topics[topic]
+            return []
+        return self.reassign(topic, partition_count)
+
+    def reassign(self, topic: TopicName, partition_count: int) -> list[Change]:
+        """Share the partitions there are now among the readers; gives back who must be told."""
+        shared = self.topics[topic]
+        readers = len(shared.readers)
+        before = shared.held
+        shared.held = {
+            consumer_id: tuple(range(place, partition_count, readers))
+            for place, consumer_id in enumerate(shared.readers[:partition_count])
+        }
+        changes = []
+        for consumer_id in dict.fromkeys((*before, *shared.held)):
+            partitions = shared.held.get(consumer_id, ())
+            on_change = self.members[consumer_id].topics.get(topic)
+            if on_change is not None and partitions != before.get(consumer_id, ()):
+                changes.append(Change(on_change, partitions))
+        return changes
+
+    def subscription(self, member: SharedMember) -> bytes:
+        """The topics of a member, as a Kafka consumer writes its subscription: version, names, no user data."""
+        return b"".join(
+            (_HEAD.pack(_VERSION, len(member.topics)), *(_text(topic) for topic in member.topics), _NO_USER_DATA)
+        )
+
+    def assignment(self, member: SharedMember) -> bytes:
+        """The partitions of a member, as a Kafka consumer's leader writes them."""
+        held = {
+            topic: partitions for topic in member.topics if (partitions := self.partitions(topic, member.consumer_id))
+        }
+        return b"".join(
+            (
+                _HEAD.pack(_VERSION, len(held)),
+                *(_text(topic) + _numbers(partitions) for topic, partitions in held.items()),
+                _NO_USER_DATA,
+            )
+        )
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return _LENGTH.pack(len(encoded)) + encoded
+
+
+def _numbers(numbers: tuple[int, ...]) -> bytes:
+    return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
+
+
+def tell(changes: Iterable[Change]) -> None:
+    """Tell those who asked. Everything must be in order before: they may join and leave meanwhile."""
+    for on_change, partitions in changes:
+        on_change(partitions)
