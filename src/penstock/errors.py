@@ -72,6 +72,17 @@ class Reason(Enum):
     COORDINATOR_NOT_AVAILABLE = "the coordinator is not available"
     NOT_COORDINATOR = "this node does not coordinate the group"
 
+    # Queues.
+    NOT_LEASE_OWNER = "not owner"
+    NOT_IN_FLIGHT = "record is not in flight"
+    DEADLINE_EXCEEDED = "message deadline exceeded"
+    BACKLOG_FULL = "too many records wait to be consumed"
+    UNKNOWN_CONSUMER = "unknown consumer of the group"
+
+    # Access.
+    TOPIC_AUTHORIZATION_FAILED = "not allowed on this topic"
+    GROUP_AUTHORIZATION_FAILED = "not allowed on this group"
+
     # The world failed.
     STORAGE_ERROR = "storage error"
     NOT_ENOUGH_REPLICAS = "too few replicas in sync"

@@ -4,7 +4,7 @@
 test can move the clock, lose power between a write and its sync, and repeat a run from a seed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -152,6 +152,10 @@ class Flusher(Protocol):
         """``target`` has appended bytes; its turn comes at the end of this turn of the loop. Cheap; call it on every append."""
         ...
 
+    def gather(self, action: Callable[[], None]) -> None:
+        """Call ``action`` at the end of this turn, before its appends are written: it appends what the turn added up to."""
+        ...
+
 
 class EndOfTurn(Protocol):
     """The end of the event loop's turn, when everything that came in it has been applied."""
@@ -167,3 +171,6 @@ class EndOfTurn(Protocol):
 
 Report = Callable[[str], None]
 """Where a rule says something a person should read in the log (what recovery cut, what retention dropped)."""
+
+Background = Callable[[Coroutine[object, None, object]], None]
+"""Starts a coroutine that nobody waits for (making a topic on demand)."""

@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Final
 
 from penstock import __version__
@@ -54,6 +54,7 @@ class Server:
         self.settings: Final = settings
         self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
         self._ready = False
+        self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
@@ -91,6 +92,7 @@ class Server:
             flusher=commit,
             report=_report,
         )
+        broker.background = self._start_task
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
@@ -106,6 +108,12 @@ class Server:
         stack.push_async_callback(housekeeping.stop)
         await self._listen(broker, commit, sockets)
         self._ready = True
+
+    def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        # The loop itself holds tasks only weakly.
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     def _bind(self, name: str) -> socket.socket | None:
         wanted: Address | None = getattr(self.settings.listeners, name)
@@ -127,9 +135,9 @@ class Server:
             await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
         if (listener := sockets["http"]) is not None:
-            from penstock.gateways.http.gateway import HttpGateway
+            from penstock.gateways.http.gateway import HttpBounds, HttpGateway
 
-            http = HttpGateway(lambda: self._ready)
+            http = HttpGateway(broker, commit.turn, HttpBounds(), lambda: self._ready)
             http.start(listener)
             self._stack.push_async_callback(http.stop)
 

@@ -31,3 +31,21 @@ class Flush(Enum):
 
     SYNC = "sync"
     OS = "os"
+
+
+class Acks(Enum):
+    """What a producer waits for: that all in-sync replicas have its records, that the leader has, or nothing."""
+
+    ALL = "all"
+    LEADER = "leader"
+    NONE = "none"
+
+
+class Gateway(Enum):
+    """Through which door a request came; the values are labels of metrics."""
+
+    KAFKA = "kafka"
+    HTTP = "http"
+    TCP = "tcp"
+    GRPC = "grpc"
+    INTERNAL = "internal"

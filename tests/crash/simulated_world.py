@@ -94,12 +94,19 @@ class StepFlusher:
 
     def __init__(self) -> None:
         self._targets: dict[Flushable, None] = {}
+        self._gatherers: list[Callable[[], None]] = []
 
     def dirty(self, target: Flushable) -> None:
         self._targets[target] = None
 
+    def gather(self, action: Callable[[], None]) -> None:
+        self._gatherers.append(action)
+
     def write(self) -> None:
         """Hand all appends to the disk; a log that cannot tells those who wait."""
+        gatherers, self._gatherers = self._gatherers, []
+        for gather in gatherers:
+            gather()
         for target in list(self._targets):
             try:
                 target.write_pending()

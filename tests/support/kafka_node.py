@@ -50,6 +50,7 @@ class KafkaNode:
         self._stack.push_async_callback(store.close)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
         self._stack.callback(commit.close)
+        self.flusher = commit
         logs = LogManager(RealDisk(), self._data_dir, self.clock, lambda _text: None)
         self.broker = Broker(
             self._settings,
@@ -102,10 +103,14 @@ class KafkaNode:
         target = self.broker.partition(topic, partition)
         for n in range(count):
             target.append(build_batch([Record(n, self.clock.now_ms(), b"key", b"value")]), self.clock.now_ms())
+        await self.committed(target)
+        return target
+
+    async def committed(self, target: Partition) -> None:
+        """Wait until all that was appended counts."""
         committed = asyncio.get_running_loop().create_future()
         target.when_committed(target.log.next_offset, committed.set_result)
         assert await committed is None
-        return target
 
 
 def versions(key: ApiKey) -> range:

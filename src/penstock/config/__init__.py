@@ -14,7 +14,6 @@ what is wanted, and where it came from. Nothing here reads the process's environ
 from penstock.address import Address, parse_address
 from penstock.config.loading import load
 from penstock.config.settings import (
-    Acks,
     GroupSettings,
     HttpSettings,
     LimitSettings,
@@ -27,6 +26,7 @@ from penstock.config.settings import (
     TopicSettings,
 )
 from penstock.config.sources import ConfigError, Source, SourceKind
+from penstock.types import Acks
 
 __all__ = [
     "Acks",

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 from penstock import limits
 from penstock.address import Address
 from penstock.config.sources import Source
-from penstock.types import Flush
+from penstock.types import Acks, Flush
 
 
 class LogFormat(Enum):
@@ -30,14 +30,6 @@ class LogLevel(Enum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
-
-
-class Acks(Enum):
-    """What an HTTP publisher waits for."""
-
-    ALL = "all"
-    LEADER = "leader"
-    NONE = "none"
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

@@ -4,17 +4,19 @@ A gateway holds a :class:`Broker` and nothing below it. Partitions are opened wh
 thousand of them starts as quickly as one with ten.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from penstock.address import Address
+from penstock.core.access import Access
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.offsets_topic import OffsetsTopic
+from penstock.core.internal_topic import InternalTopic
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
+from penstock.core.publish import Publisher
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
@@ -24,7 +26,7 @@ from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
-from penstock.ports import Clock, Entropy, Flusher, Report
+from penstock.ports import Background, Clock, Entropy, Flusher, Report
 from penstock.types import Flush, NodeId, TopicName
 
 _OFFSETS_CONFIGS: Final[Mapping[str, str]] = {
@@ -77,7 +79,12 @@ class Broker:
         self.topics_version = 0
         """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        offsets_topic = OffsetsTopic(self, settings.groups.offsets_topic_partitions, report)
+        self.access = Access()
+        """The one place that says who may do what."""
+        self.publisher: Final = Publisher(self)
+        self.background: Background = _run_to_the_end
+        """Starts what nobody waits for; the runtime makes it a task of the event loop."""
+        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
@@ -195,6 +202,7 @@ class Broker:
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
+        self.publisher.forget_topic(topic.name)
         self.meters.forget_topic(topic.name)
         self._trash(topic.topic_id)
 
@@ -224,3 +232,12 @@ class Broker:
             self._report(
                 f"the files of deleted topic {topic_id} could not be removed ({error}); the next start tries again"
             )
+
+
+def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:
+    """Where there is no event loop nothing suspends either: a store in memory answers at once."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("without an event loop a coroutine must not wait")

@@ -27,6 +27,7 @@ class GroupCommit:
         self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
         # Called on every append: no step in between.
         self.dirty = self.turn.write
+        self.gather = self.turn.gather
 
     def _written(self, target: Flushable) -> None:
         if self._sync:

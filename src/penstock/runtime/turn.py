@@ -1,8 +1,8 @@
 """The end of the event loop's turn: one write per touched log, one look per woken reader, one send per touched connection.
 
 Requests that arrive in one turn are applied at once and only noted here. When all of them have been, ``call_soon`` brings
-us back: first the gathered appends go to the operating system, which lets answers and waiting readers become ready;
-then readers look; then answers leave. The cost of a system call is so shared by all requests of the turn.
+us back: first those who collected changes over the turn append them; then the gathered appends go to the operating system,
+which lets answers and waiting readers become ready; then readers look; then answers leave. The cost of a system call is so shared by all requests of the turn.
 """
 
 import asyncio
@@ -20,12 +20,13 @@ Action = Callable[[], None]
 class Turn:
     """Collects what the end of this turn has to do. Nothing is collected twice: callers keep a flag of their own."""
 
-    __slots__ = ("_loop", "_lookers", "_scheduled", "_senders", "_targets", "_written")
+    __slots__ = ("_gatherers", "_loop", "_lookers", "_scheduled", "_senders", "_targets", "_written")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, written: Callable[[Flushable], None]) -> None:
         self._loop = loop
         self._written = written
         self._scheduled = False
+        self._gatherers: list[Action] = []
         self._targets: dict[Flushable, None] = {}
         self._lookers: list[Action] = []
         self._senders: list[Action] = []
@@ -33,6 +34,12 @@ class Turn:
     def write(self, target: Flushable) -> None:
         """``target`` has gathered appends."""
         self._targets[target] = None
+        if not self._scheduled:
+            self._schedule()
+
+    def gather(self, action: Action) -> None:
+        """Somebody has changes to append before this turn is written."""
+        self._gatherers.append(action)
         if not self._scheduled:
             self._schedule()
 
@@ -53,6 +60,7 @@ class Turn:
         self._loop.call_soon(self._end)
 
     def _end(self) -> None:
+        self._gather()
         while self._targets:
             targets, self._targets = self._targets, {}
             for target in targets:
@@ -80,5 +88,14 @@ class Turn:
                 send()
             except Exception:
                 logger.exception("a connection failed to send; the others are not to suffer from it")
-        if self._targets or self._lookers:
+        # Changes that the steps above brought about wait for the next turn, so that connections get theirs in between.
+        if self._targets or self._lookers or self._gatherers:
             self._schedule()
+
+    def _gather(self) -> None:
+        gatherers, self._gatherers = self._gatherers, []
+        for gather in gatherers:
+            try:
+                gather()
+            except Exception:
+                logger.exception("changes failed to be appended; the others are not to suffer from it")

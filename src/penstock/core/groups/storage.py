@@ -1,4 +1,4 @@
-"""Where group records lie: the ports that the rules write through (``core/offsets_topic.py`` has the real one).
+"""Where group records lie: the ports that the rules write through (``core/internal_topic.py`` has the real one).
 
 A group belongs to one partition of the topic, by its id, so all its records are in one order. The topic is compacted: the
 last record of a key is the state, so replaying a partition gives back everything that was acknowledged.
@@ -47,10 +47,10 @@ class Partitions(Protocol):
         ...
 
 
-def partition_of(group_id: GroupId, partitions: int) -> int:
+def partition_of(owner: str, partitions: int) -> int:
     """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
     value = 0
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    encoded = owner.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(encoded), 2):
         value = (value * 31 + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
     if value >= 1 << 31:

@@ -1,53 +1,64 @@
-"""The group rules' storage on top of the partitions of ``__consumer_offsets``."""
+"""The broker's own compacted topics: where the rules keep what must outlive the process (groups, queues, idempotency keys)."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.storage import StoredDone, partition_of
-from penstock.core.groups.stored import Record
-from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.ports import Report
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
-from penstock.types import Buffer, GroupId
+from penstock.types import Buffer, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _READ_BYTES: Final = 4 * MIB
 
+StateRecord = tuple[bytes, bytes | None]
+"""A key and its state; None when there is none any more."""
 
-class OffsetsTopic:
-    """The real :class:`penstock.core.groups.storage.OffsetsLog`."""
 
-    def __init__(self, broker: "Broker", partitions: int, report: Report) -> None:
+class InternalTopic:
+    """One of them. For groups it is the real :class:`penstock.core.groups.storage.OffsetsLog`."""
+
+    def __init__(self, broker: "Broker", name: TopicName, partitions: int, report: Report) -> None:
+        self.name: Final = name
         self._broker = broker
         self._partitions = partitions
         self._report = report
 
-    def partition_for(self, group_id: GroupId) -> int:
-        """By the hash of the id."""
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
-        return partition_of(group_id, self._partitions if topic is None else topic.partition_count)
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has, or will have when it is made."""
+        topic = self._broker.topics.get(self.name)
+        return self._partitions if topic is None else topic.partition_count
 
-    def append(self, partition: int, records: Sequence[Record]) -> int:
+    def partition_for(self, owner: str) -> int:
+        """The partition of all records of one owner (a group), by the hash of its id."""
+        return partition_of(owner, self.partition_count)
+
+    def append(self, partition: int, records: Sequence[StateRecord]) -> int:
         """One batch; returns the offset behind it."""
         now_ms = self._broker.clock.now_ms()
         builder = BatchBuilder()
         for key, value in records:
             builder.add(now_ms, key, value)
-        return self._broker.partition(OFFSETS_TOPIC, partition).append(builder.build(), now_ms) + len(records)
+        return self._broker.partition(self.name, partition).append(builder.build(), now_ms) + len(records)
+
+    def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:
+        """Call ``done`` once everything below ``next_offset`` is with the operating system."""
+        self._broker.partition(self.name, partition).when_written(next_offset, done)
 
     def when_committed(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Committed as every partition counts it."""
-        self._broker.partition(OFFSETS_TOPIC, partition).when_committed(next_offset, done)
+        self._broker.partition(self.name, partition).when_committed(next_offset, done)
 
     def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record, oldest first. Damaged ones are passed over: the other groups must not suffer for them."""
-        source = self._broker.partition(OFFSETS_TOPIC, partition)
+        """Every committed record, oldest first. Damaged ones are passed over: the others must not suffer for them."""
+        source = self._broker.partition(self.name, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         offset, end = source.log.start_offset, source.high_watermark
         damaged = False
@@ -58,7 +69,7 @@ class OffsetsTopic:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
                 if not damaged:
-                    self._report(f"{OFFSETS_TOPIC}/{partition}, replayed without the damaged records: {error.text}")
+                    self._report(f"{self.name}/{partition}, replayed without the damaged records: {error.text}")
                 damaged = True
                 offset += 1
                 continue

@@ -1,0 +1,148 @@
+"""Records that come one by one: where they go, what each is told, and what is refused."""
+
+import asyncio
+
+import pytest
+
+from penstock.core.access import ANONYMOUS, Access, Action, Caller
+from penstock.core.publish import NewRecord, Placed, Results, record_id
+from penstock.core.reading import read_from
+from penstock.errors import PenstockError, Reason
+from penstock.records.partitioner import partition_for_key
+from penstock.types import Acks, Gateway
+from tests.support.kafka_node import KafkaNode
+
+CALLER = Caller(ANONYMOUS, Gateway.HTTP)
+
+
+@pytest.fixture
+async def node(tmp_path):
+    async with KafkaNode(tmp_path / "data") as node:
+        yield node
+
+
+async def publish(node: KafkaNode, topic: str, records, acks=Acks.ALL) -> Results:
+    done: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+    node.broker.publisher.publish(CALLER, topic, records, acks, done.set_result)
+    return await done
+
+
+def values(node, topic, partition):
+    return [record.value for record in read_from(node.broker.partition(topic, partition), 0, 1000, 1 << 20)]
+
+
+async def test_each_record_is_told_its_place_in_the_order_of_the_call(node):
+    await node.create("t", 3)
+    results = await publish(node, "t", [NewRecord(None, b"%d" % n, partition=n % 3) for n in range(7)])
+    now_ms = node.clock.now_ms()
+    assert results == [Placed(n % 3, n // 3, now_ms) for n in range(7)]
+    assert values(node, "t", 0) == [b"0", b"3", b"6"]
+
+
+@pytest.mark.parametrize("acks", Acks)
+async def test_every_level_of_acks_is_answered(node, acks):
+    await node.create("t")
+    assert await publish(node, "t", [NewRecord(None, b"v")], acks) == [Placed(0, 0, node.clock.now_ms())]
+
+
+async def test_a_key_goes_where_every_kafka_client_puts_it_and_no_key_goes_in_turn(node):
+    await node.create("t", 5)
+    keyed = await publish(node, "t", [NewRecord(key, b"v") for key in (b"a", b"long" * 100, b"a")])
+    assert [placed.partition for placed in keyed] == [partition_for_key(k, 5) for k in (b"a", b"long" * 100, b"a")]
+    unkeyed = await publish(node, "t", [NewRecord(key, b"v") for key in (None, b"", None)])
+    assert [placed.partition for placed in unkeyed] == [0, 1, 2]
+    assert (await publish(node, "t", [NewRecord(None, b"v")]))[0].partition == 3
+
+
+async def test_a_partition_that_is_not_there_refuses_its_record_alone(node):
+    await node.create("t", 2)
+    records = [
+        NewRecord(None, b"0", partition=0),
+        NewRecord(None, b"x", partition=2),
+        NewRecord(None, b"1", partition=1),
+    ]
+    first, wrong, last = await publish(node, "t", records)
+    assert isinstance(first, Placed)
+    assert isinstance(last, Placed)
+    assert isinstance(wrong, PenstockError)
+    assert wrong.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
+    assert "0 to 1" in wrong.text
+
+
+async def test_records_beyond_one_batch_are_split_and_a_record_that_fits_in_none_is_refused(node):
+    await node.create("t", 1, max_message_bytes="1000")
+    records = [NewRecord(None, b"%03d" % n * 100) for n in range(9)]
+    records.insert(4, NewRecord(None, b"x" * 2000))
+    results = await publish(node, "t", records)
+    refused = results.pop(4)
+    assert isinstance(refused, PenstockError)
+    assert refused.reason is Reason.RECORDS_TOO_LARGE
+    assert [placed.offset for placed in results] == list(range(9))
+    assert values(node, "t", 0) == [b"%03d" % n * 100 for n in range(9)]
+
+
+async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node):
+    await node.create("t")
+    await node.create("stamped", message_timestamp_type="LogAppendTime")
+    given_ms = node.clock.now_ms() - 1000
+    record = NewRecord(b"k", b"v", (("h", b"1"), ("none", None)), timestamp_ms=given_ms)
+    assert (await publish(node, "t", [record]))[0].timestamp_ms == given_ms
+    assert (await publish(node, "stamped", [record]))[0].timestamp_ms == node.clock.now_ms()
+    [stored] = read_from(node.broker.partition("t", 0), 0, 10, 1 << 20)
+    assert (stored.timestamp, stored.headers) == (given_ms, (("h", b"1"), ("none", None)))
+    [stored] = read_from(node.broker.partition("stamped", 0), 0, 10, 1 << 20)
+    assert stored.timestamp == node.clock.now_ms()
+
+
+async def test_a_topic_s_compression_is_used(node):
+    await node.create("t", compression_type="zstd")
+    await publish(node, "t", [NewRecord(None, b"same" * 1000) for _ in range(50)])
+    assert node.broker.partition("t", 0).log.size_bytes < 5000
+    assert values(node, "t", 0) == [b"same" * 1000] * 50
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [("missing", Reason.UNKNOWN_TOPIC_OR_PARTITION), ("__consumer_offsets", Reason.INVALID_TOPIC)],
+)
+async def test_a_topic_that_cannot_be_published_to_refuses_the_whole_call(node, topic, reason):
+    with pytest.raises(PenstockError) as raised:
+        await publish(node, topic, [NewRecord(None, b"v")])
+    assert raised.value.reason is reason
+
+
+async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node):
+    await node.create("t", min_insync_replicas="2")
+    with pytest.raises(PenstockError) as raised:
+        await publish(node, "t", [NewRecord(None, b"v")])
+    assert raised.value.reason is Reason.NOT_ENOUGH_REPLICAS
+    assert values(node, "t", 0) == []
+    assert isinstance((await publish(node, "t", [NewRecord(None, b"v")], Acks.LEADER))[0], Placed)
+
+
+async def test_the_caller_is_checked_before_anything_is_done(node):
+    class Denying(Access):
+        allows_all = False
+
+        def require_topic(self, caller, action, topic):
+            assert (caller, action, topic) == (CALLER, Action.WRITE, "t")
+            raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
+
+    await node.create("t")
+    node.broker.access = Denying()
+    with pytest.raises(PenstockError) as raised:
+        await publish(node, "t", [NewRecord(None, b"v")])
+    assert raised.value.reason is Reason.TOPIC_AUTHORIZATION_FAILED
+    assert node.broker.partition("t", 0).log.next_offset == 0
+
+
+async def test_what_came_in_is_counted_by_topic_and_gateway(node):
+    await node.create("t", 2)
+    await publish(node, "t", [NewRecord(None, b"v") for _ in range(10)])
+    flow = node.broker.meters.flow("t", Gateway.HTTP)
+    assert flow.records_in == 10
+    assert flow.bytes_in == sum(node.broker.partition("t", index).log.size_bytes for index in range(2))
+
+
+def test_a_record_has_a_name_that_people_can_type():
+    assert record_id("orders", 0, 42) == "orders/0@42"
