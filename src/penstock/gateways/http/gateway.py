@@ -1,45 +1,64 @@
-"""The HTTP listener: Starlette on uvicorn, in the broker's event loop."""
+"""The HTTP listener: Starlette on uvicorn, in the broker's event loop, with a fast lane before it for the hot calls."""
 
 import asyncio
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import uvicorn
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock import __version__
+from penstock import limits
+from penstock.core.access import ANONYMOUS, Caller
+from penstock.core.broker import Broker
+from penstock.gateways.http.app import build_app
+from penstock.ports import EndOfTurn
+from penstock.types import Acks, Gateway
 
-_KEEP_ALIVE_SECONDS: Final = 75
-_CONNECTIONS_MAX: Final = 1000
-_BACKLOG: Final = 128
+_BACKLOG: Final = 1024
 
 
-def build_app(is_ready: Callable[[], bool]) -> Starlette:
-    """The routes. ``is_ready`` is asked on every ``/readyz``."""
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    """The bounds of this gateway."""
 
-    async def livez(_: Request) -> Response:
-        return JSONResponse({"status": "alive", "version": __version__})
+    body_bytes_max: int = 32 * limits.MIB
+    """Of one request that is not streamed."""
+    head_bytes_max: int = 32 * limits.KIB
+    """The request line and all headers of one request."""
+    lane_body_bytes_max: int = 4 * limits.MIB
+    """A larger body goes through ASGI."""
+    connections_max: int = limits.CONNECTIONS_MAX
+    keep_alive_ms: int = 75_000
+    """A connection without a request is closed after this."""
+    request_idle_ms_max: int = 30_000
+    """A request whose bytes stop coming, or an answer that nobody takes, ends its connection after this."""
+    pipelined_max: int = 1024
+    """Requests of one connection that are not answered; reading pauses above it."""
+    output_bytes_max: int = 1 * limits.MIB
+    """What a slow reader has not taken before nothing more is made for it."""
+    batch_records_max: int = 100_000
+    """Records of one batch."""
+    streams_max: int = 1000
+    """Streams (tails, consumers, NDJSON) at the same time."""
+    fast_lane: bool = True
 
-    async def readyz(_: Request) -> Response:
-        if is_ready():
-            return JSONResponse({"status": "ready"})
-        return JSONResponse({"status": "not ready"}, status_code=503)
 
-    async def not_found(_: Request, __: Exception) -> Response:
-        return JSONResponse({"error": "Not found"}, status_code=404)
+@dataclass(frozen=True, slots=True)
+class HttpDefaults:
+    """What a request means that does not say."""
 
-    async def wrong_method(_: Request, __: Exception) -> Response:
-        return JSONResponse({"error": "Method not allowed"}, status_code=405, headers={"Allow": "GET, HEAD"})
-
-    return Starlette(
-        routes=[Route("/livez", livez), Route("/readyz", readyz)],
-        exception_handlers={404: not_found, 405: wrong_method},
-    )
+    partitions: int = 4
+    replication_factor: int = 1
+    retention_seconds: int = 604_800
+    retention_bytes: int = 1_073_741_824
+    acks: Acks = Acks.LEADER
+    max_poll_records: int = 500
+    session_timeout_ms: int = 30_000
+    request_timeout_ms: int = 30_000
 
 
 class _Server(uvicorn.Server):
@@ -52,17 +71,38 @@ class _Server(uvicorn.Server):
 
 
 class HttpGateway:
-    """Serves while the broker runs."""
+    """Serves while the broker runs. Handlers find the broker and everything about this gateway here."""
 
-    def __init__(self, is_ready: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        turn: EndOfTurn,
+        bounds: HttpBounds,
+        is_ready: Callable[[], bool],
+        defaults: HttpDefaults | None = None,
+    ) -> None:
+        self.broker: Final = broker
+        self.turn: Final = turn
+        self.bounds: Final = bounds
+        self.defaults: Final = defaults or HttpDefaults()
+        self.is_ready: Final = is_ready
+        self.loop: Final = asyncio.get_running_loop()
+        self.routes: list[Route] = []
+        """All of them, once the application is built."""
+        self.on_stop: Final[dict[Callable[[], None], None]] = {}
+        """What ends each stream that would go on for ever: called when the gateway stops."""
+        self._request_prefix = broker.entropy.uuid().hex[:12].encode()
+        self._request_count = 0
         config = uvicorn.Config(
-            build_app(is_ready),
+            build_app(self),
             log_config=None,
             access_log=False,
             lifespan="off",
+            ws="none",
+            http="httptools",
             server_header=False,
-            limit_concurrency=_CONNECTIONS_MAX,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            backlog=_BACKLOG,
+            timeout_keep_alive=bounds.keep_alive_ms // 1000,
             timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
@@ -76,6 +116,21 @@ class HttpGateway:
 
     async def stop(self) -> None:
         """Finish what is under way and close."""
+        for end in list(self.on_stop):
+            end()
         if self._serving is not None:
             self._server.should_exit = True
             await self._serving
+
+    def caller(self, request: Request) -> Caller:
+        """Who asks."""
+        return self.caller_at(request.client.host if request.client else "")
+
+    def caller_at(self, host: str) -> Caller:
+        """Who asks from this host."""
+        return Caller(ANONYMOUS, Gateway.HTTP, host)
+
+    def new_request_id(self) -> bytes:
+        """An id that no other request of this broker has."""
+        self._request_count += 1
+        return b"%s-%x" % (self._request_prefix, self._request_count)

@@ -1,0 +1,262 @@
+"""How a resource module declares its calls: a path, a method, a function, and what the OpenAPI document says about it.
+
+A resource module has ``routes(gateway) -> list[Route]`` and makes each with :func:`route` or :func:`hot_route`; ``app.py``
+puts them together. A handler gets a :class:`Call` and returns an :class:`~penstock.gateways.http.answers.Answer` (or a
+Starlette response when it streams). To refuse, it raises ``Refusal`` or lets a ``PenstockError`` pass; the shape of the API is
+given here. A hot handler never waits: it gets a ``done`` and calls it exactly once, perhaps before it returns.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.core.access import Caller
+from penstock.errors import PenstockError
+from penstock.gateways.http.answers import Answer, RawHeaders, Refusal, error_answer, headers_of, refusal_of
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+QUERY_FIELDS_MAX: Final = 100
+
+
+class Call:
+    """One request as a handler sees it. ``request`` is Starlette's, for those that stream; the fast lane has none."""
+
+    __slots__ = ("body", "caller", "gateway", "headers", "params", "path", "query", "request", "request_id")
+
+    def __init__(
+        self,
+        gateway: "HttpGateway",
+        caller: Caller,
+        path: str,
+        params: Mapping[str, str],
+        query: bytes,
+        headers: RawHeaders,
+        body: bytes,
+        request_id: bytes,
+        request: Request | None = None,
+    ) -> None:
+        self.gateway = gateway
+        self.caller = caller
+        self.path = path
+        self.params = params
+        self.query = query
+        self.headers = headers
+        self.body = body
+        self.request_id = request_id
+        self.request = request
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first header of that name, which is in small letters."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return None
+
+    def query_fields(self) -> dict[str, str]:
+        """The query string; of a name given twice the last counts."""
+        if not self.query:
+            return {}
+        try:
+            return dict(
+                parse_qsl(
+                    self.query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_FIELDS_MAX
+                )
+            )
+        except ValueError:
+            raise Refusal(
+                400, "The query string cannot be read: send name=value pairs in UTF-8, percent-encoded."
+            ) from None
+
+    def int_field(self, fields: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+        """A number of the query string, or a refusal that says what it may be."""
+        text = fields.get(name)
+        if text is None:
+            return default
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) < 20 and low <= int(text) <= high:
+            return int(text)
+        raise Refusal(400, f"{name} must be a whole number from {low} to {high}.")
+
+
+Done = Callable[[Answer], None]
+Handler = Callable[[Call], Awaitable[Answer | Response]]
+HotHandler = Callable[[Call, Done], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A body that is not JSON: its media type, and what one piece of it (a line, an event) is."""
+
+    media_type: str
+    model: Any = str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the query string. Those of the path are known by the path."""
+
+    name: str
+    model: Any = str
+    description: str = ""
+    required: bool = False
+    where: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What the OpenAPI document says about a call. Models are msgspec's; ``None`` is an answer without a body.
+
+    ``errors`` are the statuses with a body in the API's error shape; those that any call may have (413, 500, 503) are known.
+    """
+
+    tag: str
+    summary: str
+    answers: Mapping[int, Any]
+    errors: Sequence[int] = ()
+    description: str = ""
+    parameters: Sequence[Parameter] = ()
+    body: Any = None
+    """The JSON body's model, or a list of models and :class:`Content`, any of which may be sent."""
+    body_required: bool = True
+    headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By status: headers of the answer, each with its description."""
+
+
+class ApiRoute(Route):
+    """A Starlette route that knows its OpenAPI operation, and its hot function if the fast lane may take it."""
+
+    operation: Operation
+    method: str
+    hot: HotHandler | None = None
+
+
+class RawAnswer(Response):
+    """An answer that goes out with exactly the headers that the fast lane sends."""
+
+    def __init__(self, answer: Answer, request_id: bytes) -> None:
+        super().__init__(answer.body, answer.status)
+        self.raw_headers = headers_of(answer, request_id)
+
+
+def route(
+    gateway: "HttpGateway", method: str, path: str, handler: Handler, operation: Operation, *, reads_body: bool = True
+) -> ApiRoute:
+    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false."""
+
+    async def endpoint(request: Request) -> Response:
+        call = call_of(gateway, request)
+        try:
+            if reads_body:
+                call.body = await read_body(gateway, request)
+            answer = await handler(call)
+        except ClientDisconnect:
+            # Nobody is there to be answered.
+            return Response(status_code=400)
+        except (PenstockError, Refusal) as error:
+            answer = refused(call.path, error)
+        return RawAnswer(answer, call.request_id) if isinstance(answer, Answer) else answer
+
+    made = ApiRoute(path, endpoint, methods=[method])
+    made.operation = operation
+    made.method = method
+    return made
+
+
+def hot_route(
+    gateway: "HttpGateway",
+    method: str,
+    path: str,
+    handler: HotHandler,
+    operation: Operation,
+    wide: Handler | None = None,
+) -> ApiRoute:
+    """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does."""
+
+    async def through_asgi(call: Call) -> Answer:
+        assert call.request is not None
+        call.body = await read_body(gateway, call.request)
+        return await answer_of(handler, call)
+
+    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=False)
+    made.hot = handler
+    return made
+
+
+async def answer_of(handler: HotHandler, call: Call) -> Answer:
+    """What a hot handler answers, for one who can wait."""
+    future: asyncio.Future[Answer] = call.gateway.loop.create_future()
+
+    def done(answer: Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    handler(call, done)
+    return await future
+
+
+def refused(path: str, error: PenstockError | Refusal) -> Answer:
+    """A refusal as an answer."""
+    return error_answer(path, refusal_of(error) if isinstance(error, PenstockError) else error)
+
+
+def call_of(gateway: "HttpGateway", request: Request) -> Call:
+    """The request without its body."""
+    scope = request.scope
+    return Call(
+        gateway,
+        gateway.caller(request),
+        scope["path"],
+        request.path_params,
+        scope["query_string"],
+        scope["headers"],
+        b"",
+        scope["penstock.request_id"],
+        request,
+    )
+
+
+async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
+    """The whole body, within the bound."""
+    most = gateway.bounds.body_bytes_max
+    told = request.headers.get("content-length", "0")
+    if told.isascii() and told.isdigit() and int(told) > most:
+        raise body_too_large(most)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise body_too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def body_too_large(most: int) -> Refusal:
+    """413; the rest of the body is not read, so the connection ends with it."""
+    return Refusal(
+        413, f"The body is larger than {most} bytes. Send it in smaller parts.", headers=((b"connection", b"close"),)
+    )
+
+
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """A JSON body as its model, or a refusal that says where it is wrong."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"The body is not what is expected: {_plain(str(error))}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal(400, f"The body is not JSON: {_plain(str(error))}") from None
+
+
+def _plain(text: str) -> str:
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
