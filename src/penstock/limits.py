@@ -57,6 +57,10 @@ PRODUCER_BATCHES_REMEMBERED = 5
 """As Kafka's clients expect: max.in.flight is at most five with idempotence."""
 PRODUCER_ID_BLOCK = 1000
 
+IDEMPOTENCY_KEYS_MAX = 1_000_000
+"""Produce keys remembered, at some 200 bytes each. A key must not be forgotten within its window, so a new one is refused above it."""
+IDEMPOTENCY_KEY_CHARS_MAX = 1024
+
 MESSAGE_BYTES_DEFAULT = 1 * MIB + 12
 DECOMPRESSED_RATIO_MAX = 64
 """A batch may not open to more than max.message.bytes times this."""
@@ -86,6 +90,15 @@ REQUEST_ELEMENTS_MAX = 500_000
 200 in memory, so without this a frame within REQUEST_BYTES_MAX could take gigabytes, and seconds of the event loop."""
 RESPONSE_ELEMENTS_MAX = 4_000_000
 """The same for answers that our own client reads: the metadata of a large cluster must fit."""
+
+QUEUE_IN_FLIGHT_MAX = 1_000_000
+"""Leased records of one queue; each costs some 30 bytes."""
+
+HTTP_BODY_BYTES_MAX = 32 * MIB
+HTTP_CONNECTIONS_MAX = 1_000
+TCP_LINE_BYTES_MAX = 4 * MIB
+GRPC_MESSAGE_BYTES_MAX = 32 * MIB
+GRPC_STREAMS_MAX = 1_000
 
 OPEN_SEGMENTS_MAX = 400
 """Descriptors that all logs hold together: well below the usual process limit of 1024, which connections need too."""

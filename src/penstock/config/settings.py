@@ -133,6 +133,50 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     ] = limits.PARTITIONS_MAX
 
 
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """Queues: topics worked by leases. A record may say otherwise of its own retries."""
+
+    lease_ms: Annotated[int, Meta(ge=1, description="how long a worker has a record that does not say")] = 2_000
+    lease_ms_max: Annotated[int, Meta(ge=1, description="the longest lease a worker may ask for")] = 12 * 3_600_000
+    in_flight_max: Annotated[
+        int, Meta(ge=1, le=limits.QUEUE_IN_FLIGHT_MAX, description="records of one queue that are leased at a time")
+    ] = 10_000
+    max_attempts: Annotated[
+        int, Meta(ge=0, le=65_535, description="deliveries before a record is a dead letter; 0: no limit")
+    ] = 0
+    backoff_ms: Annotated[int, Meta(ge=0, description="the wait after a first nack; it doubles with each attempt")] = 0
+    max_backoff_ms: Annotated[int, Meta(ge=0, description="the longest such wait; 0: no limit")] = 0
+    idempotency_ms: Annotated[
+        int, Meta(ge=1_000, description="how long an idempotency key is remembered, by producers and by groups")
+    ] = 600_000
+    backlog_records_max: Annotated[
+        int, Meta(ge=0, description="unconsumed records of a partition above which /v1/produce answers 429; 0: off")
+    ] = 0
+    backlog_bytes_max: Annotated[int, Meta(ge=0, description="the same, in bytes; 0: off")] = 0
+
+
+class TcpSettings(Struct, frozen=True, kw_only=True):
+    """JSON lines over TCP."""
+
+    line_bytes_max: Annotated[
+        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the longest line; a longer one is skipped")
+    ] = limits.TCP_LINE_BYTES_MAX
+    session_timeout_ms: Annotated[int, Meta(ge=1, description="a silent consumer of a group is dropped after this")] = (
+        10_000
+    )
+
+
+class GrpcSettings(Struct, frozen=True, kw_only=True):
+    """gRPC."""
+
+    message_bytes_max: Annotated[
+        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the largest request of one call")
+    ] = limits.GRPC_MESSAGE_BYTES_MAX
+    streams_max: Annotated[int, Meta(ge=1, description="calls under way at a time, subscriptions too")] = (
+        limits.GRPC_STREAMS_MAX
+    )
+
+
 class HttpSettings(Struct, frozen=True, kw_only=True):
     """The HTTP API for topics, messages and consumers."""
 
@@ -154,6 +198,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     max_poll_records: Annotated[int, Meta(ge=1, le=100_000, description="the most messages of one answer")] = 500
     session_timeout_ms: Annotated[int, Meta(ge=1, description="a silent consumer is dropped after this")] = 30_000
     request_timeout_ms: Annotated[int, Meta(ge=1, description="a request that waits longer is refused")] = 30_000
+    body_bytes_max: Annotated[
+        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the largest body; a larger one is refused")
+    ] = limits.HTTP_BODY_BYTES_MAX
+    connections_max: Annotated[int, Meta(ge=1, description="connections at the same time")] = (
+        limits.HTTP_CONNECTIONS_MAX
+    )
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -167,7 +217,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Topic configs by Kafka's names, as text; what a topic has that does not say otherwise."""
     groups: GroupSettings = field(default_factory=GroupSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    queues: QueueSettings = field(default_factory=QueueSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    tcp: TcpSettings = field(default_factory=TcpSettings)
+    grpc: GrpcSettings = field(default_factory=GrpcSettings)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Where each value that is not a default came from, by its path ("log.flush")."""
 
@@ -185,7 +238,10 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "topics": TopicSettings,
     "groups": GroupSettings,
     "limits": LimitSettings,
+    "queues": QueueSettings,
     "http": HttpSettings,
+    "tcp": TcpSettings,
+    "grpc": GrpcSettings,
 }
 TOPIC_DEFAULTS = "topic_defaults"
 """The one section whose keys are not a struct's: they are Kafka's topic configs."""

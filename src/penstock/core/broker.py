@@ -17,7 +17,7 @@ from penstock.core.internal_topic import InternalTopic
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
@@ -29,7 +29,7 @@ from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, Report
 from penstock.types import Flush, NodeId, TopicName
 
-_OFFSETS_CONFIGS: Final[Mapping[str, str]] = {
+_INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
     "segment.bytes": str(100 * MIB),
@@ -102,9 +102,13 @@ class Broker:
         self.topics.on_created.append(self._created)
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
-        if OFFSETS_TOPIC not in self.topics:
-            count = self.settings.groups.offsets_topic_partitions
-            await self.topics.create(NewTopic(OFFSETS_TOPIC, count, configs=_OFFSETS_CONFIGS), internal=True)
+        # As many partitions each: what a group has in all of them is then looked after by one node.
+        count = self.settings.groups.offsets_topic_partitions
+        if (offsets := self.topics.get(OFFSETS_TOPIC)) is not None:
+            count = offsets.partition_count
+        for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
+            if name not in self.topics:
+                await self.topics.create(NewTopic(name, count, configs=_INTERNAL_CONFIGS), internal=True)
         for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
             self.groups.load(index)
 

@@ -10,7 +10,12 @@ from penstock.types import TopicName
 OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 """Groups and their committed offsets."""
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC})
+QUEUE_STATE_TOPIC: Final = TopicName("__queue_state")
+"""Leases, attempts and finished records of queues."""
+IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
+"""Keys of records that must not be taken twice."""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC})
 """Topics that the broker makes for itself; users may read them, and neither make nor delete them."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
