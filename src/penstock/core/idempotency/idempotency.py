@@ -1,0 +1,468 @@
+"""The door to produce keys: of all records sent with one key within its window, one is appended.
+
+How a crash leaves no doubt: the key is committed to ``__idempotency`` with where its record is about to go (the intent) before
+the record is appended, and once the record is committed its place is noted there too. A key that a crash left with an
+intent alone is looked for in its partition, from the offset that the intent names up to where the partition ended at the
+restart: found, it is noted; not found, the record was never appended and the key is free.
+
+Always: a key in use has an :class:`_Attempt`, and everyone else who brings the key meanwhile waits with it. A key is forgotten
+before its window is over only if its record is known not to be in the log. Nothing here waits: ``done`` is called exactly
+once, perhaps before the call returns. What is written in one turn of the loop is one batch.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.core.access import Action, Caller
+from penstock.core.idempotency.keys import Keys
+from penstock.core.idempotency.search import Search
+from penstock.core.idempotency.stored import (
+    Key,
+    Note,
+    decode_key,
+    decode_note,
+    digest_of,
+    encode_key,
+    encode_note,
+    with_key,
+)
+from penstock.core.internal_topic import InternalTopic
+from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import IDEMPOTENCY_KEY_CHARS_MAX, IDEMPOTENCY_KEYS_MAX
+from penstock.ports import Flusher, Report
+from penstock.records.records import Record
+from penstock.types import Acks, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+SWEEP_MS: Final = 1_000
+"""Between two looks for keys that are over. A key that is over and still here counts as unknown, so this is for memory only."""
+_TOMBSTONES_MAX: Final = 1_000
+"""Written in one tick."""
+
+_NOTHING_APPENDED: Final = frozenset(
+    {
+        Reason.UNKNOWN_TOPIC_OR_PARTITION,
+        Reason.INVALID_TOPIC,
+        Reason.INVALID_RECORD,
+        Reason.INVALID_TIMESTAMP,
+        Reason.NOT_ENOUGH_REPLICAS,
+        Reason.RECORDS_TOO_LARGE,
+        Reason.RECORD_LIST_TOO_LARGE,
+        Reason.TOPIC_AUTHORIZATION_FAILED,
+        Reason.POLICY_VIOLATION,
+        Reason.BACKLOG_FULL,
+    }
+)
+"""Refusals after which a record is surely not in the log. After any other one the log is asked when the key comes again."""
+
+OnceDone = Callable[[Placed | PenstockError, bool], None]
+"""Told the place and whether it was there before, or why there is none."""
+Admit = Callable[[str, int], None]
+"""Asked before a record is appended, with its topic and partition; a PenstockError refuses it."""
+
+
+class _Asker(NamedTuple):
+    """Somebody who wants a record published under a key."""
+
+    caller: Caller
+    record: NewRecord
+    acks: Acks
+    admit: Admit | None
+    done: OnceDone
+
+
+class _Attempt:
+    """A key whose record is on its way: looked for, intended, appended, or placed and not yet noted."""
+
+    __slots__ = ("askers", "key", "over", "placed", "topic")
+
+    def __init__(self, key: Key, topic: TopicName) -> None:
+        self.key = key
+        self.topic = topic
+        self.askers: list[_Asker] = []
+        self.placed: Placed | None = None
+        self.over = False
+
+
+_Stored = Callable[[Reason | None], None]
+
+
+class Idempotency:
+    """The produce keys of this node. All calls are made on the event loop."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        log: InternalTopic,
+        flusher: Flusher,
+        report: Report,
+        *,
+        window_ms: int,
+        keys_max: int = IDEMPOTENCY_KEYS_MAX,
+    ) -> None:
+        self.window_ms: Final = window_ms
+        self._broker = broker
+        self._log = log
+        self._flusher = flusher
+        self._report = report
+        self._keys_max = keys_max
+        self._keys = Keys()
+        self._attempts: dict[Key, _Attempt] = {}
+        self._searches: deque[Search] = deque()
+        self._gathered: dict[int, list[tuple[bytes, bytes | None, _Stored | None]]] = {}
+        self._tombstones: deque[Key] = deque()
+        self._sweep_due_ms = 0
+
+    @property
+    def key_count(self) -> int:
+        """How many keys are remembered."""
+        return self._keys.count
+
+    # Publishing.
+
+    def publish_once(
+        self,
+        caller: Caller,
+        topic: str,
+        record: NewRecord,
+        acks: Acks,
+        tenant: str,
+        key: str,
+        done: OnceDone,
+        *,
+        admit: Admit | None = None,
+    ) -> None:
+        """Publish a record unless its key is known. PenstockError when the request cannot be at all.
+
+        ``admit`` is asked only for a record that is really to be appended: a duplicate takes no room.
+        """
+        broker = self._broker
+        if not broker.access.allows_all:
+            broker.access.require_topic(caller, Action.WRITE, topic)
+        found = broker.topics.require(topic)
+        _check_key(tenant, key)
+        tenant_bytes, key_bytes = _encoded(tenant), _encoded(key)
+        record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes))
+        asker = _Asker(caller, record, acks, admit, done)
+        produce_key = Key(found.topic_id, digest_of(tenant_bytes, key_bytes))
+        attempt = self._attempts.get(produce_key)
+        if attempt is not None:
+            if attempt.placed is None:
+                attempt.askers.append(asker)
+            else:
+                self._answer_duplicate(found.name, attempt.placed, asker)
+            return
+        note = self._keys.get(produce_key)
+        if note is not None and self._is_over(note):
+            # Its place in the order of the windows is at the end again.
+            self._keys.drop(produce_key)
+            note = None
+        if note is not None and note.is_placed:
+            self._answer_duplicate(found.name, Placed(note.partition, note.offset, note.timestamp_ms), asker)
+            return
+        attempt = self._attempts[produce_key] = _Attempt(produce_key, found.name)
+        attempt.askers.append(asker)
+        if note is None:
+            self._intend(attempt)
+        else:
+            self._look_again(attempt, note)
+
+    def _is_over(self, note: Note) -> bool:
+        return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
+
+    def _answer_duplicate(self, topic: TopicName, placed: Placed, asker: _Asker) -> None:
+        """The first one's place; this asker may want to know more safely than the first that the record is there."""
+        self._broker.meters.produce_duplicates.add((topic,))
+
+        def answer(reason: Reason | None) -> None:
+            asker.done(placed if reason is None else PenstockError(reason), True)
+
+        if asker.acks is Acks.ALL:
+            try:
+                partition = self._broker.partition(topic, placed.partition)
+            except PenstockError as error:
+                asker.done(error, True)
+                return
+            partition.when_committed(placed.offset + 1, answer)
+        else:
+            answer(None)
+
+    # The steps of one record.
+
+    def _intend(self, attempt: _Attempt) -> None:
+        """Note where the record is about to go."""
+        broker, asker = self._broker, attempt.askers[0]
+        try:
+            topic = self._same_topic(attempt)
+            index = broker.publisher.choose_partition(topic, asker.record)
+            if asker.admit is not None:
+                asker.admit(topic.name, index)
+            self._check_room()
+            partition = broker.partition(topic.name, index)
+        except PenstockError as error:
+            self._end(attempt, error, forget=True)
+            return
+        attempt.askers[0] = asker._replace(record=asker.record._replace(partition=index))
+        # Not the end of the log: appends that are not written yet may be taken back, and the record would lie before it.
+        note = Note(False, index, partition.high_watermark, broker.clock.now_ms())
+        self._keys.put(attempt.key, note)
+        self._store(attempt.key, encode_note(note), partial(self._intended, attempt))
+
+    def _same_topic(self, attempt: _Attempt) -> Topic:
+        """The topic that the key was brought for: not another one that has its name by now."""
+        topic = self._broker.topics.require(attempt.topic)
+        if topic.topic_id != attempt.key.topic_id:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {attempt.topic} was deleted meanwhile. Send it again."
+            )
+        return topic
+
+    def _check_room(self) -> None:
+        if self._keys.count >= self._keys_max:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION,
+                f"{self._keys.count} idempotency keys are remembered, which is the most, each for {self.window_ms} ms; "
+                "send fewer records with a key, or lower queues.idempotency_ms",
+            )
+
+    def _intended(self, attempt: _Attempt, reason: Reason | None) -> None:
+        if attempt.over:
+            return
+        if reason is not None:
+            # The record was not appended, whether the intent survives or not.
+            self._end(attempt, PenstockError(reason), forget=True)
+            return
+        asker = attempt.askers[0]
+        try:
+            self._same_topic(attempt)
+            self._broker.publisher.publish(
+                asker.caller, attempt.topic, [asker.record], asker.acks, partial(self._published, attempt)
+            )
+        except PenstockError as error:
+            self._end(attempt, error, forget=True)
+
+    def _published(self, attempt: _Attempt, results: Results) -> None:
+        if attempt.over:
+            return
+        (placed,) = results
+        if isinstance(placed, PenstockError):
+            self._end(attempt, placed, forget=placed.reason in _NOTHING_APPENDED)
+            return
+        attempt.placed = placed
+        first, *others = attempt.askers
+        attempt.askers = []
+        first.done(placed, False)
+        for other in others:
+            self._answer_duplicate(attempt.topic, placed, other)
+        try:
+            partition = self._broker.partition(attempt.topic, placed.partition)
+        except PenstockError:
+            self._settled(attempt, Reason.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        # Noted only when the record is there for good: its acknowledgement may have asked for less.
+        partition.when_committed(placed.offset + 1, partial(self._settled, attempt))
+
+    def _settled(self, attempt: _Attempt, reason: Reason | None) -> None:
+        """The record is committed, or it is not known whether it ever will be: then the intent stays."""
+        if attempt.over:
+            return
+        placed = attempt.placed
+        assert placed is not None
+        if reason is None:
+            self._note_place(attempt.key, placed)
+        attempt.over = True
+        del self._attempts[attempt.key]
+
+    def _note_place(self, key: Key, placed: Placed) -> None:
+        noted = self._keys.get(key)
+        if noted is None:
+            return
+        note = Note(True, placed.partition, placed.offset, noted.noted_ms, placed.timestamp_ms)
+        self._keys.put(key, note)
+        self._store(key, encode_note(note), None)
+
+    def _end(self, attempt: _Attempt, error: PenstockError, *, forget: bool) -> None:
+        """No place for this record. Everyone who waits is told, and may come again."""
+        attempt.over = True
+        del self._attempts[attempt.key]
+        if forget and self._keys.get(attempt.key) is not None:
+            self._keys.drop(attempt.key)
+            self._store(attempt.key, None, None)
+        for asker in attempt.askers:
+            asker.done(error, False)
+
+    # Looking for a record whose place is not noted.
+
+    def _look_again(self, attempt: _Attempt, note: Note) -> None:
+        """The disk failed under the record. Whatever is in the log is looked through, once it is sure to stay there."""
+        try:
+            partition = self._broker.partition(attempt.topic, note.partition)
+        except PenstockError as error:
+            self._end(attempt, error, forget=False)
+            return
+        end_offset = partition.log.next_offset
+
+        def begin(reason: Reason | None) -> None:
+            if attempt.over:
+                return
+            if reason is not None:
+                self._end(attempt, PenstockError(reason), forget=False)
+            else:
+                self._searches.append(Search(partition, {attempt.key: note.offset}, end_offset, self._found))
+
+        partition.when_committed(end_offset, begin)
+
+    def _found(self, key: Key, record: Record | None) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is None:
+            return
+        note = self._keys.get(key)
+        if record is None or note is None:
+            self._keys.drop(key)
+            if attempt.askers:
+                self._intend(attempt)
+            else:
+                attempt.over = True
+                del self._attempts[key]
+                self._store(key, None, None)
+            return
+        placed = Placed(note.partition, record.offset, record.timestamp)
+        self._note_place(key, placed)
+        attempt.over = True
+        del self._attempts[key]
+        for asker in attempt.askers:
+            self._answer_duplicate(attempt.topic, placed, asker)
+
+    # The log of keys.
+
+    def _partition_for(self, key: Key) -> int:
+        return key.topic_id.int % self._log.partition_count
+
+    def _store(self, key: Key, value: bytes | None, stored: _Stored | None) -> None:
+        """Write at the end of this turn, with all else that the turn brings."""
+        if not self._gathered:
+            self._flusher.gather(self._write)
+        self._gathered.setdefault(self._partition_for(key), []).append((encode_key(key), value, stored))
+
+    def _write(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for partition, entries in gathered.items():
+            waiting = [stored for _, _, stored in entries if stored is not None]
+            tell = partial(_tell_all, waiting)
+            try:
+                next_offset = self._log.append(partition, [(key, value) for key, value, _ in entries])
+                if waiting:
+                    self._log.when_committed(partition, next_offset, tell)
+            except PenstockError as error:
+                self._report(f"idempotency keys were not stored: {error.text}")
+                tell(error.reason)
+
+    def load(self, partition: int) -> None:
+        """Replay a partition of the internal topic. The topics must be known, and nobody may publish yet."""
+        notes: dict[Key, Note] = {}
+        strange = 0
+        for key_data, value in self._log.replay(partition):
+            key, note = decode_key(key_data), None if value is None else decode_note(value)
+            if key is None or (note is None and value is not None):
+                strange += 1
+            elif note is None:
+                notes.pop(key, None)
+            else:
+                notes[key] = note
+        if strange:
+            self._report(f"{self._log.name}/{partition}: {strange} records of a later version were passed over")
+        open_keys: dict[tuple[TopicName, int], dict[Key, int]] = {}
+        for key, note in sorted(notes.items(), key=lambda item: item[1].noted_ms):
+            topic = self._broker.topics.get_by_id(key.topic_id)
+            if topic is None:
+                self._tombstones.append(key)
+                continue
+            self._keys.put(key, note)
+            if not note.is_placed:
+                self._attempts[key] = _Attempt(key, topic.name)
+                open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
+        for (name, index), wanted in open_keys.items():
+            self._search_from_start(name, index, wanted)
+
+    def _search_from_start(self, topic: TopicName, index: int, wanted: dict[Key, int]) -> None:
+        try:
+            source = self._broker.partition(topic, index)
+        except PenstockError as error:
+            # Whoever brings such a key is told the same when its partition is asked for.
+            self._report(f"idempotency keys of {topic}/{index} cannot be looked for: {error.text}")
+            for key in wanted:
+                del self._attempts[key]
+            return
+        self._searches.append(Search(source, wanted, source.high_watermark, self._found))
+
+    def forget_topic(self, topic: Topic) -> None:
+        """A topic was deleted, and with it its keys. Call this before its name can be used again."""
+        for attempt in [each for each in self._attempts.values() if each.key.topic_id == topic.topic_id]:
+            self._end(attempt, PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION), forget=False)
+        self._tombstones.extend(self._keys.drop_topic(topic.topic_id))
+
+    def close(self) -> None:
+        """The broker stops: whoever waits is told. What was intended is looked for at the next start."""
+        self._searches.clear()
+        for attempt in list(self._attempts.values()):
+            self._end(attempt, PenstockError(Reason.SHUTTING_DOWN), forget=False)
+
+    # Time.
+
+    def next_deadline_ms(self) -> int | None:
+        """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""
+        if self._searches or self._tombstones:
+            return self._broker.clock.monotonic_ms()
+        return self._sweep_due_ms if self._keys.count else None
+
+    def tick(self, monotonic_ms: int) -> None:
+        """Do what is due; each call does a bounded piece of work."""
+        if self._searches:
+            self._step_search()
+        if monotonic_ms >= self._sweep_due_ms and not self._tombstones:
+            over = self._keys.take_over(
+                self._broker.clock.now_ms(), self.window_ms, _TOMBSTONES_MAX, in_use=self._attempts
+            )
+            self._tombstones.extend(over)
+            if len(over) < _TOMBSTONES_MAX:
+                self._sweep_due_ms = monotonic_ms + SWEEP_MS
+        for _ in range(min(len(self._tombstones), _TOMBSTONES_MAX)):
+            key = self._tombstones.popleft()
+            # It may be in use again since it was over.
+            if self._keys.get(key) is None and key not in self._attempts:
+                self._store(key, None, None)
+
+    def _step_search(self) -> None:
+        search = self._searches.popleft()
+        try:
+            if not search.step():
+                self._searches.append(search)
+        except PenstockError as error:
+            self._report(f"idempotency keys cannot be looked for: {error.text}")
+            for key in search.give_up():
+                self._end(self._attempts[key], error, forget=False)
+
+
+def _tell_all(waiting: list[_Stored], reason: Reason | None) -> None:
+    for stored in waiting:
+        stored(reason)
+
+
+def _encoded(text: str) -> bytes:
+    # A lone surrogate can come in by JSON; it is a key like any other.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _check_key(tenant: str, key: str) -> None:
+    if not key or len(key) > IDEMPOTENCY_KEY_CHARS_MAX or len(tenant) > IDEMPOTENCY_KEY_CHARS_MAX:
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            f"an idempotency key has 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters, and a tenant no more than that; "
+            "choose a shorter one",
+        )

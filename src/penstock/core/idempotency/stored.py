@@ -1,0 +1,92 @@
+"""How a produce key lies in the internal topic ``__idempotency``.
+
+A record's key is ``version 1 byte | topic id 16 bytes | digest 20 bytes``, its value
+``version | state (0 intended, 1 placed) | partition u32 | offset i64 | noted ms i64 | timestamp ms i64``, or nothing when the
+key is over. The digest stands for tenant and key, so that a key of any length costs the same. The state says what the offset
+is: the partition's high watermark when the record was about to be appended, or where the record lies.
+"""
+
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.records.records import Headers
+from penstock.types import NO_TIMESTAMP, Buffer
+
+KEY_HEADER: Final = "penstock.idempotency_key"
+TENANT_HEADER: Final = "penstock.tenant_id"
+
+VERSION: Final = 1
+DIGEST_BYTES: Final = 20
+
+_KEY: Final = Struct(f">B16s{DIGEST_BYTES}s")
+_VALUE: Final = Struct(">BBIqqq")
+
+
+class Key(NamedTuple):
+    """A produce key, whatever its length."""
+
+    topic_id: UUID
+    digest: bytes
+
+
+class Note(NamedTuple):
+    """What is known of a key."""
+
+    is_placed: bool
+    """Whether ``offset`` is the record's own; if not, the record lies there or behind it, or nowhere."""
+    partition: int
+    offset: int
+    noted_ms: int
+    """When the key was first used, by the wall clock: its window begins here."""
+    timestamp_ms: int = NO_TIMESTAMP
+    """The record's own."""
+
+
+def digest_of(tenant: bytes, key: bytes) -> bytes:
+    """What stands for a tenant and a key. The length keeps ("a", "bc") and ("ab", "c") apart."""
+    return blake2b(b"%d:%b%b" % (len(tenant), tenant, key), digest_size=DIGEST_BYTES).digest()
+
+
+def digest_in(headers: Headers) -> bytes | None:
+    """The digest of the key that a record carries; None when it has none."""
+    tenant, key = b"", None
+    for name, value in headers:
+        if name == KEY_HEADER:
+            key = value
+        elif name == TENANT_HEADER:
+            tenant = value or b""
+    return None if key is None else digest_of(tenant, key)
+
+
+def with_key(headers: Headers, tenant: bytes, key: bytes) -> Headers:
+    """The headers of a record that is to be found by its key; the key that was asked for wins over one already there."""
+    others = tuple(header for header in headers if header[0] not in (KEY_HEADER, TENANT_HEADER))
+    return (*others, (KEY_HEADER, key), *(((TENANT_HEADER, tenant),) if tenant else ()))
+
+
+def encode_key(key: Key) -> bytes:
+    """The key of its record."""
+    return _KEY.pack(VERSION, key.topic_id.bytes, key.digest)
+
+
+def decode_key(data: Buffer) -> Key | None:
+    """The key of a record; None for one that a later version wrote."""
+    if len(data) != _KEY.size or data[0] != VERSION:
+        return None
+    _, topic_id, digest = _KEY.unpack(data)
+    return Key(UUID(bytes=topic_id), digest)
+
+
+def encode_note(note: Note) -> bytes:
+    """The value of its record."""
+    return _VALUE.pack(VERSION, note.is_placed, note.partition, note.offset, note.noted_ms, note.timestamp_ms)
+
+
+def decode_note(data: Buffer) -> Note | None:
+    """The note in a value; None for one that a later version wrote."""
+    if len(data) != _VALUE.size or data[0] != VERSION:
+        return None
+    _, is_placed, partition, offset, noted_ms, timestamp_ms = _VALUE.unpack(data)
+    return Note(bool(is_placed), partition, offset, noted_ms, timestamp_ms)
