@@ -37,8 +37,8 @@ serve: $(VENV)/.installed ## Run the broker on its defaults (ARGS="--kafka 127.0
 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
-	@tools/install_kcat.sh
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-interop test-crash
+	@tools/install_test_tools.sh
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
@@ -80,6 +80,10 @@ test-integration: $(VENV)/.installed-dev ## Run the parts together: broker, clie
 .PHONY: test-interop
 test-interop: $(VENV)/.installed-dev ## Run the clients of others against the broker (kcat included where it is installed).
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/interop $(ARGS)
+
+.PHONY: test-conformance
+test-conformance: $(VENV)/.installed-dev ## Run what the four APIs promise against a running broker, with curl, sockets and gRPC.
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/conformance $(ARGS)
 
 .PHONY: test-crash
 test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).
