@@ -52,6 +52,21 @@ SHARED_MEMBER_TOPICS_MAX = 1000
 """Topics that one member reads whose partitions the broker assigns."""
 OFFSET_METADATA_BYTES_MAX = 4096
 
+GRPC_MESSAGE_BYTES_MAX = 32 * MIB
+"""One message of a client: a frame of many records, or one large record."""
+GRPC_CONNECTION_STREAMS_MAX = 1000
+"""Calls at the same time on one connection; gRPC lets the next one wait."""
+GRPC_CALLS_MAX = 20_000
+"""Calls at the same time in all, subscriptions included; the next one is refused."""
+GRPC_PENDING_FRAMES_MAX = 128
+"""Frames of one PublishStream that are taken and not answered; reading pauses above it."""
+GRPC_BATCH_RECORDS_MAX = 1000
+"""Records in a frame of SubscribeBatch: to make one takes some milliseconds of the event loop."""
+GRPC_BATCH_BYTES_MAX = 1 * MIB
+"""About as much is in a frame, and one larger record still goes out: clients take 4 MiB by default."""
+GRPC_IN_FLIGHT_MAX = 1000
+"""Records of a queue on their way to one subscription."""
+
 PRODUCER_IDS_PER_PARTITION_MAX = 100_000
 PRODUCER_BATCHES_REMEMBERED = 5
 """As Kafka's clients expect: max.in.flight is at most five with idempotence."""
@@ -111,4 +126,5 @@ assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX
 assert 2 * GROUP_STATE_BYTES_MAX < REQUEST_BYTES_MAX
+assert GRPC_BATCH_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX <= REQUEST_BYTES_MAX
 assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX
