@@ -8,7 +8,7 @@ not given, names that older clients use stand for the newer ones (:data:`ALIASES
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -120,7 +120,7 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 
 
-def read(model: type[R], query: str, body: bytes | bytearray) -> R:
+def read(model: type[R], query: bytes, body: bytes | bytearray) -> R:
     """The request; ``INVALID_REQUEST`` with a text for the caller when it cannot be read."""
     if body:
         return decode(model, body)
@@ -164,16 +164,21 @@ def moment_ms(name: str, text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def _pairs(query: str) -> dict[str, str]:
+def _pairs(query: bytes) -> dict[str, str]:
+    if not query:
+        return {}
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
+        pairs = parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict"
+        )
     except ValueError:
         raise refuse(
             f"invalid query string: give at most {QUERY_FIELDS_MAX} fields, in UTF-8 with percent signs for the rest"
         ) from None
     found: dict[str, str] = {}
     for name, text in pairs:
-        if text.strip():
+        # Of a key and of a value blanks are a part.
+        if text.strip() or (text and name in ("key", "value")):
             found.setdefault(name, text)
     return found
 
@@ -184,7 +189,7 @@ def _unknown(name: str, known: tuple[str, ...]) -> PenstockError:
     return refuse(f"unknown field: {shown}; {takes}")
 
 
-def _produce(query: str) -> ProduceRequest:
+def _produce(query: bytes) -> ProduceRequest:
     top: dict[str, object] = {}
     envelope: dict[str, object] = {}
     retry: dict[str, object] = {}
@@ -223,3 +228,30 @@ PRODUCE_QUERY_FIELDS: Final = (
     "deadline_ms",
     *_RETRY_FIELDS,
 )
+
+
+class _Worker(Protocol):
+    """A request of somebody who works on a queue."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+
+
+class Names(NamedTuple):
+    """Who works on what."""
+
+    topic: str
+    group: str
+    owner: str
+
+
+def names_of(request: _Worker) -> Names:
+    """The three names that everybody gives who works on a queue."""
+    topic, group, owner = request.topic.strip(), request.group.strip(), request.owner.strip()
+    if not (topic and group and owner):
+        raise refuse("topic, group, and owner are required")
+    return Names(topic, group, owner)
