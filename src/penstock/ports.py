@@ -169,6 +169,18 @@ class EndOfTurn(Protocol):
         ...
 
 
+class Timed(Protocol):
+    """Rules that work by the clock, whether or not anyone is connected. Times are monotonic."""
+
+    def next_deadline_ms(self) -> int | None:
+        """When :meth:`tick` has something to do; None: nothing is waited for."""
+        ...
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due, a bounded piece at a time."""
+        ...
+
+
 Report = Callable[[str], None]
 """Where a rule says something a person should read in the log (what recovery cut, what retention dropped)."""
 

@@ -26,7 +26,7 @@ from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
-from penstock.ports import Background, Clock, Entropy, Flusher, Report
+from penstock.ports import Background, Clock, Entropy, Flusher, Report, Timed
 from penstock.types import Flush, NodeId, TopicName
 
 _INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -86,6 +86,8 @@ class Broker:
         """Starts what nobody waits for; the runtime makes it a task of the event loop."""
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
+        self.timed: Final[list[Timed]] = [self.groups]
+        """What has deadlines; the runtime drives them."""
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
         self._report = report

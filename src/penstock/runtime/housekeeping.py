@@ -1,4 +1,4 @@
-"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the groups' deadlines.
+"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the deadlines of the rules.
 
 The rules decide on the event loop what is to be done; what blocks (removing files, rewriting segments, writing the
 checkpoint) runs in one thread, one thing at a time, so that housekeeping never takes the disk away from clients.
@@ -14,6 +14,7 @@ from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
+from penstock.ports import Timed
 from penstock.runtime.group_commit import GroupCommit
 
 logger = logging.getLogger("penstock.housekeeping")
@@ -43,7 +44,7 @@ class Housekeeping:
         """Begin."""
         self._broker.on_trash = self._trash
         for work, name in (
-            (self._tick_groups(), "groups"),
+            (self._tick(), "deadlines"),
             (self._every(self._interval_seconds, self._look_after_logs), "logs"),
             (self._every(self._checkpoint_seconds, self._checkpoint), "checkpoint"),
         ):
@@ -67,15 +68,26 @@ class Housekeeping:
             except Exception:
                 logger.exception("housekeeping failed; it is tried again in %.0f s", seconds)
 
-    async def _tick_groups(self) -> None:
-        groups, clock = self._broker.groups, self._broker.clock
+    async def _tick(self) -> None:
+        wait_ms = _TICK_MS_MIN
         while True:
-            wait_ms = groups.next_deadline_ms() - clock.monotonic_ms()
-            await asyncio.sleep(min(max(wait_ms, _TICK_MS_MIN), _TICK_MS_MAX) / 1000)
-            try:
-                groups.tick(clock.monotonic_ms())
-            except Exception:
-                logger.exception("a deadline of a group failed")
+            await asyncio.sleep(wait_ms / 1000)
+            wait_ms = min([self._tick_one(rules) for rules in self._broker.timed], default=_TICK_MS_MAX)
+
+    def _tick_one(self, rules: Timed) -> int:
+        """Let these rules do what is due; gives back how long they can be left alone."""
+        clock = self._broker.clock
+        try:
+            due_ms = rules.next_deadline_ms()
+            if due_ms is not None and due_ms <= clock.monotonic_ms():
+                rules.tick(clock.monotonic_ms())
+                due_ms = rules.next_deadline_ms()
+        except Exception:
+            logger.exception("a deadline failed (%s)", type(rules).__name__)
+            return _TICK_MS_MAX
+        if due_ms is None:
+            return _TICK_MS_MAX
+        return min(max(due_ms - clock.monotonic_ms(), _TICK_MS_MIN), _TICK_MS_MAX)
 
     async def _look_after_logs(self) -> None:
         await self._open_untouched()
