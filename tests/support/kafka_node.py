@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.address import Address
+from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
@@ -23,12 +24,13 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
-from penstock.types import Flush, NodeId
+from penstock.types import Flush, Gateway, NodeId
 from penstock.wire.kafka.apis import API, ApiKey
 from tests.support.worlds import CountingEntropy, ManualClock
 
 NODE = NodeId(7)
-REASONS = {code: reason for reason, code in CODES.items() if reason is not Reason.SHUTTING_DOWN}
+# Where several reasons have one code, the one that Kafka named it for stands first; but for this one.
+REASONS = {code: reason for reason, code in reversed(CODES.items()) if reason is not Reason.SHUTTING_DOWN}
 
 
 class KafkaNode:
@@ -36,6 +38,7 @@ class KafkaNode:
 
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         self.clock = ManualClock()
+        self.caller = Caller(ANONYMOUS, Gateway.KAFKA, "127.0.0.1")
         data_dir.mkdir(exist_ok=True)
         self._data_dir = str(data_dir)
         # One partition for the groups, since every start opens them all; and nobody moves the clock for a first generation.
@@ -82,7 +85,7 @@ class KafkaNode:
             version=version,
             client_id="test",
             client_host="127.0.0.1",
-            principal="User:ANONYMOUS",
+            caller=self.caller,
             now_ms=self.clock.now_ms(),
             monotonic_ms=self.clock.monotonic_ms(),
             local=Address("127.0.0.1", 9092),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.meters import Histogram
 from penstock.types import Buffer
 
 if TYPE_CHECKING:
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
 class Answer:
     """Completed once, with the buffers of a whole frame."""
 
-    __slots__ = ("connection", "due_ms", "late", "parts")
+    __slots__ = ("arrived", "connection", "due_ms", "late", "latency", "parts")
 
-    def __init__(self, connection: "KafkaConnection") -> None:
+    def __init__(self, connection: "KafkaConnection", latency: Histogram) -> None:
         self.connection = connection
+        self.arrived = connection.arrived
+        """When the request was read: an answer that leaves is observed in ``latency``."""
+        self.latency = latency
         self.parts: list[Buffer] | None = None
         self.due_ms: int | None = None
         self.late: Callable[[], None] | None = None

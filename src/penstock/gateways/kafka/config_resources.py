@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.config_table import ConfigKind, ConfigSource
 from penstock.core.topic_config import ConfigValue
 from penstock.core.topic_image import Topic
@@ -62,18 +63,20 @@ def refuse_resource(resource_type: int) -> PenstockError:
 
 
 def check_alterable(resource_type: int, name: str, context: RequestContext) -> None:
-    """Only topics' configs change while the broker runs."""
+    """Only topics' configs change while the broker runs, and only for those who may."""
     if resource_type == ResourceType.TOPIC:
+        context.require_topic(Action.ALTER, name)
         check_topic_name(name)
-    elif resource_type == ResourceType.BROKER:
+        return
+    context.require_cluster(Action.ALTER)
+    if resource_type == ResourceType.BROKER:
         if name:
             check_broker_name(name, context)
         raise PenstockError(
             Reason.INVALID_REQUEST,
             "The broker's configs cannot change while it runs. Set them in its TOML file and restart it.",
         )
-    else:
-        raise refuse_resource(resource_type)
+    raise refuse_resource(resource_type)
 
 
 def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:

@@ -9,11 +9,13 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from penstock.address import Address
+from penstock.core.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
@@ -22,7 +24,8 @@ from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.gateways.kafka.receive import FrameReader
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
-from penstock.types import Buffer
+from penstock.meters import Histogram
+from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse
 from penstock.wire.kafka.apis import ApiKey
@@ -36,6 +39,9 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
+PROTOCOL_VIOLATION: Final = "protocol_violation"
+INTERNAL_ERROR: Final = "internal_error"
+"""How these two are counted beside the reasons for refusals."""
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -45,6 +51,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.client_host = ""
+        self.caller = Caller(ANONYMOUS, Gateway.KAFKA)
+        self.arrived = 0.0
+        """When bytes last came: requests that came together share it."""
         self._local = Address("127.0.0.1", 0)
         self._last_active_ms = gateway.broker.clock.monotonic_ms()
         self._active = False
@@ -74,6 +83,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         transport = self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
+        self.caller = Caller(ANONYMOUS, Gateway.KAFKA, self.client_host)
         self._local = Address(*(transport.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         transport.set_write_buffer_limits(high=self.gateway.bounds.pending_output_bytes_max)
         if not self.gateway.admit(self):
@@ -95,6 +105,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """The next bytes are there."""
         self._active = True
+        self.arrived = perf_counter()
         self._frames.received(nbytes)
         self._run()
 
@@ -132,6 +143,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     break
                 self._request(frames, found[0], found[1])
         except ProtocolViolation as violation:
+            self.gateway.count_error(PROTOCOL_VIOLATION)
             self._abandon(str(violation))
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
@@ -158,7 +170,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             refusal = ApiVersionsResponse(
                 error_code=CODES[Reason.UNSUPPORTED_VERSION], api_keys=self.gateway.advertised
             )
-            self.answer(frame(correlation_id, 0, served.encode[0](refusal)))
+            self.gateway.count_error(Reason.UNSUPPORTED_VERSION.name)
+            self.answer(frame(correlation_id, 0, served.encode[0](refusal)), served.latency)
             return
         header, position = decode_request_header(view)
         clock = self.broker.clock
@@ -168,7 +181,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             version=version,
             client_id=header.client_id,
             client_host=self.client_host,
-            principal="anonymous",
+            caller=self.caller,
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
             local=self._local,
@@ -181,7 +194,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if api_key == _FETCH:
             self._fetch_lane.learn(request, context, view, position)
         if isinstance(result, msgspec.Struct):
-            self.answer(frame(correlation_id, served.header_version(version), served.encode[version](result)))
+            parts = served.encode[version](result)
+            self.answer(frame(correlation_id, served.header_version(version), parts), served.latency)
         else:
             self._wait(result, served, version, correlation_id)
 
@@ -203,11 +217,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _fail(self, error: BaseException) -> None:
         """A mistake of ours in one request: the broker outlives it, the connection does not."""
+        self.gateway.count_error(INTERNAL_ERROR)
         self.gateway.report_bug(self, error)
         self._abandon(f"internal error: {type(error).__name__}")
 
     def _wait(self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int) -> None:
-        answer = self.reserve()
+        answer = self.reserve(served.latency)
         waiting = asyncio.ensure_future(result)
         self._waiting = waiting
 
@@ -228,9 +243,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     # Answers.
 
-    def reserve(self) -> Answer:
+    def reserve(self, latency: Histogram) -> Answer:
         """A place in the order of answers, to be completed later."""
-        answer = Answer(self)
+        answer = Answer(self, latency)
         self._answers.append(answer)
         return answer
 
@@ -238,10 +253,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Give an answer its place in the order."""
         self._answers.append(answer)
 
-    def answer(self, parts: list[Buffer]) -> None:
+    def answer(self, parts: list[Buffer], latency: Histogram) -> None:
         """Answer at once, behind what is still due."""
         self._held_bytes += sum(map(len, parts))
-        self.reserve().complete(parts)
+        self.reserve(latency).complete(parts)
 
     def ready(self) -> None:
         """An answer is complete: send at the end of the turn."""
@@ -253,12 +268,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._sending = False
         answers = self._answers
         out: list[Buffer] = []
+        # Answers to requests that came together and were of one kind took the same time.
+        alike: Answer | None = None
+        count = 0
         while answers:
-            parts = answers[0].parts
+            answer = answers[0]
+            parts = answer.parts
             if parts is None:
                 break
             out += parts
             answers.popleft()
+            if alike is not None:
+                if answer.arrived == alike.arrived and answer.latency is alike.latency:
+                    count += 1
+                    continue
+                alike.latency.observe(perf_counter() - alike.arrived, count)
+            alike = answer
+            count = 1
+        if alike is not None:
+            alike.latency.observe(perf_counter() - alike.arrived, count)
         if not answers:
             self._held_bytes = 0
         transport = self._transport

@@ -5,7 +5,7 @@ Where Kafka has no code of its own, the nearest one is chosen by what clients do
 
 from typing import Final
 
-from penstock.errors import PenstockError, Reason
+from penstock.errors import Reason
 
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 """Only Kafka's protocol knows this one."""
@@ -33,9 +33,12 @@ CODES: Final[dict[Reason, int]] = {
     Reason.INCONSISTENT_GROUP_PROTOCOL: 23,
     Reason.INVALID_GROUP_ID: 24,
     Reason.UNKNOWN_MEMBER_ID: 25,
+    Reason.UNKNOWN_CONSUMER: 25,  # UNKNOWN_MEMBER_ID
     Reason.INVALID_SESSION_TIMEOUT: 26,
     Reason.REBALANCE_IN_PROGRESS: 27,
     Reason.INVALID_COMMIT_OFFSET_SIZE: 28,
+    Reason.TOPIC_AUTHORIZATION_FAILED: 29,
+    Reason.GROUP_AUTHORIZATION_FAILED: 30,
     Reason.CLUSTER_AUTHORIZATION_FAILED: 31,
     Reason.INVALID_TIMESTAMP: 32,
     Reason.UNSUPPORTED_VERSION: 35,
@@ -68,17 +71,11 @@ CODES: Final[dict[Reason, int]] = {
     Reason.FENCED_INSTANCE_ID: 82,
     Reason.GROUP_SUBSCRIBED_TO_TOPIC: 86,
     Reason.INVALID_RECORD: 87,
+    Reason.DEADLINE_EXCEEDED: 87,  # INVALID_RECORD
+    Reason.BACKLOG_FULL: 89,  # THROTTLING_QUOTA_EXCEEDED
     Reason.UNKNOWN_TOPIC_ID: 100,
     Reason.INCONSISTENT_TOPIC_ID: 103,
     Reason.FETCH_SESSION_TOPIC_ID_ERROR: 106,
+    Reason.NOT_LEASE_OWNER: 121,  # INVALID_RECORD_STATE
+    Reason.NOT_IN_FLIGHT: 121,  # INVALID_RECORD_STATE
 }
-
-
-def code_of(error: PenstockError) -> int:
-    """The code that goes into an answer."""
-    return CODES[error.reason]
-
-
-def code_for(reason: Reason | None) -> int:
-    """The code for a reason, and 0 where there is none to refuse."""
-    return 0 if reason is None else CODES[reason]

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM
 from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
-from penstock.types import Buffer
+from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.fetch_generated import (
     ENCODE_RESPONSE,
     FetchRequest,
@@ -53,6 +53,7 @@ class FetchShape:
         "before",
         "bytes_max",
         "bytes_min",
+        "flow",
         "offset_at",
         "partition",
         "size",
@@ -68,6 +69,7 @@ class FetchShape:
         self.version = context.version
         self.topics_version = context.broker.topics_version
         self.partition = partition
+        self.flow = context.broker.meters.flow(partition.topic.name, Gateway.KAFKA)
         self.before = bytes(view[_HEAD_BYTES:offset_at])
         self.after = bytes(view[offset_at + _OFFSET.size :])
         self.offset_at = offset_at
@@ -132,11 +134,14 @@ class FetchLane:
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Answer the request if it is the known one with another offset; False leaves it for the general way."""
         shape = self._shape
+        connection = self._connection
+        broker = connection.broker
         if (
             shape is None
             or end - start != shape.size
             or version != shape.version
-            or shape.topics_version != self._connection.broker.topics_version
+            or shape.topics_version != broker.topics_version
+            or not broker.access.allows_all
         ):
             return False
         buffer = frames.buffer
@@ -148,12 +153,15 @@ class FetchLane:
         if not partition.log.start_offset <= offset < partition.stable_offset:
             return False
         try:
-            records = partition.read(offset, shape.bytes_max).data
+            records, next_offset = partition.read(offset, shape.bytes_max)
         except (PenstockError, OSError):
             return False
         if len(records) < shape.bytes_min or not records:
             return False
-        self._connection.answer(shape.frame(correlation_id, records))
+        flow = shape.flow
+        flow.records_out += next_offset - offset
+        flow.bytes_out += len(records)
+        connection.answer(shape.frame(correlation_id, records), connection.gateway.fetch_latency)
         return True
 
     def learn(self, request: FetchRequest, context: RequestContext, view: memoryview, position: int) -> None:

@@ -15,9 +15,11 @@ from penstock.gateways.kafka.fetch_session import FetchSessions
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.gateways.kafka.produce_lane import SWEEP_MS
 from penstock.gateways.kafka.receive import BufferPool
+from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
+from penstock.types import Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
-from penstock.wire.kafka.apis import API, Api, DecodeTable, EncodeTable
+from penstock.wire.kafka.apis import API, Api, ApiKey, DecodeTable, EncodeTable
 
 logger = logging.getLogger("penstock.kafka")
 
@@ -42,10 +44,11 @@ class KafkaLimits:
 class Served:
     """One API as this gateway serves it. The codec is imported when a client first uses the API."""
 
-    __slots__ = ("_api", "handle", "max_version", "min_version", "name")
+    __slots__ = ("_api", "handle", "latency", "max_version", "min_version", "name")
 
-    def __init__(self, api: Api, handle: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, api: Api, handle: Callable[[Any, Any], Any], latency: Histogram) -> None:
         self._api = api
+        self.latency = latency
         self.name = api.name
         self.min_version = api.min_version
         self.max_version = api.max_version
@@ -76,7 +79,14 @@ class KafkaGateway:
         self.loop: Final = asyncio.get_running_loop()
         self.buffers: Final = BufferPool()
         self.fetch_sessions: Final = FetchSessions(broker.entropy, bounds.fetch_sessions_max)
-        self.served: Final = {int(key): Served(API[key], handle) for key, handle in HANDLERS.items()}
+        meters = broker.meters
+        self.served: Final = {
+            int(key): Served(API[key], handle, meters.latency(Gateway.KAFKA, API[key].name))
+            for key, handle in HANDLERS.items()
+        }
+        self.produce_latency: Final = self.served[ApiKey.PRODUCE].latency
+        self.fetch_latency: Final = self.served[ApiKey.FETCH].latency
+        meters.connections[Gateway.KAFKA.value] = lambda: len(self._connections)
         self.advertised: Final = [
             ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
             for key, served in sorted(self.served.items())
@@ -129,6 +139,7 @@ class KafkaGateway:
         if self._stopping:
             return False
         if len(self._connections) >= self.bounds.connections_max:
+            self.broker.meters.connections_refused.add((Gateway.KAFKA.value,))
             logger.warning(
                 "refusing %s: %d connections are open (limits.connections_max)",
                 connection.client_host,
@@ -155,6 +166,10 @@ class KafkaGateway:
         for connection in list(self._connections):
             connection.look_after(now_ms)
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+
+    def count_error(self, reason: str) -> None:
+        """A request was refused."""
+        self.broker.meters.request_errors.add((Gateway.KAFKA.value, reason.lower()))
 
     def say(self, text: str) -> None:
         """Something about a connection that an operator may want to know."""

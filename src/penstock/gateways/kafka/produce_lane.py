@@ -18,7 +18,8 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers.k00_produce import ProducedTopics, place_of, refuse_all, start_produce
 from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
-from penstock.types import NO_OFFSET, NO_TIMESTAMP
+from penstock.meters import Flow
+from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.headers import frame
 from penstock.wire.kafka.produce_generated import (
     ENCODE_RESPONSE,
@@ -81,10 +82,11 @@ class Shape:
 class Place:
     """A partition as a connection produces to it: what the requests have in common, and the answer ready to be filled in."""
 
-    __slots__ = ("_after", "_before", "_pack", "_size", "partition", "shape")
+    __slots__ = ("_after", "_before", "_pack", "_size", "flow", "partition", "shape")
 
-    def __init__(self, partition: Partition, shape: Shape) -> None:
+    def __init__(self, partition: Partition, shape: Shape, flow: Flow) -> None:
         self.partition = partition
+        self.flow = flow
         self.shape = shape
         body = _response(shape, partition.index, _PLACEHOLDER)
         at = body.index(_PLACE.pack(*_PLACEHOLDER))
@@ -134,6 +136,8 @@ class LaneAnswer(Answer):
     ) -> None:
         # Not the base class's own: this is made for every request.
         self.connection = connection
+        self.arrived = connection.arrived
+        self.latency = connection.gateway.produce_latency
         self.parts = None
         self.due_ms = due_ms
         self.correlation_id = correlation_id
@@ -152,6 +156,7 @@ class LaneAnswer(Answer):
 
     def refuse(self, error: PenstockError) -> None:
         """Answer with an error."""
+        self.connection.gateway.count_error(error.reason.name)
         place = self.place
         body = _response(place.shape, place.partition.index, (-1, NO_TIMESTAMP, -1), CODES[error.reason], error.text)
         self.complete(frame(self.correlation_id, 1 if place.shape.is_flexible else 0, [body]))
@@ -174,7 +179,13 @@ class ProduceLane:
         """Handle the request if it has the known shape; False leaves it untouched for the general way."""
         shape = self._shape
         connection = self._connection
-        if shape is None or version != shape.version or shape.topics_version != connection.broker.topics_version:
+        broker = connection.broker
+        if (
+            shape is None
+            or version != shape.version
+            or shape.topics_version != broker.topics_version
+            or not broker.access.allows_all
+        ):
             return False
         buffer = frames.buffer
         at = start + _HEAD_BYTES
@@ -201,25 +212,34 @@ class ProduceLane:
         connection = self._connection
         partition = place.partition
         acks = place.shape.acks
+        log = partition.log
+        next_offset = log.next_offset
         try:
             base_offset = partition.append(batch, connection.broker.clock.now_ms())
         except PenstockError as error:
             if acks == 0:
+                connection.gateway.count_error(error.reason.name)
                 connection.refuse_produce(error)
             else:
                 refusal = LaneAnswer(connection, correlation_id, NO_OFFSET, place, 0)
                 connection.queue(refusal)
                 refusal.refuse(error)
             return
+        count = log.next_offset - next_offset
+        if count:
+            # A known duplicate brings nothing new.
+            flow = place.flow
+            flow.records_in += count
+            flow.bytes_in += len(batch)
         if acks == 0:
             return
         due_ms = connection.gateway.swept_ms + place.shape.timeout_ms
         answer = LaneAnswer(connection, correlation_id, base_offset, place, due_ms)
         connection.queue(answer)
         if acks == 1:
-            partition.when_written(partition.log.next_offset, answer)
+            partition.when_written(log.next_offset, answer)
         else:
-            partition.when_committed(partition.log.next_offset, answer)
+            partition.when_committed(log.next_offset, answer)
 
     def take_general(
         self, request: ProduceRequest, context: RequestContext, correlation_id: int, view: memoryview, position: int
@@ -238,9 +258,9 @@ class ProduceLane:
 
             done = refused
         else:
-            answer = connection.reserve()
+            answer = connection.reserve(connection.gateway.produce_latency)
             answer.due_ms = context.monotonic_ms + request.timeout_ms
-            answer.late = lambda: answered(refuse_all(request, PenstockError(Reason.REQUEST_TIMED_OUT)))
+            answer.late = lambda: answered(refuse_all(request, context, PenstockError(Reason.REQUEST_TIMED_OUT)))
 
             def answered(response: ProduceResponse) -> None:
                 answer.complete(frame(correlation_id, header_version, encode(response)))
@@ -250,13 +270,14 @@ class ProduceLane:
             done(
                 refuse_all(
                     request,
+                    context,
                     PenstockError(Reason.UNSUPPORTED_VERSION, "use a client that speaks produce version 3 or newer"),
                 )
             )
             return
         if request.transactional_id is not None:
             text = "transactions are not supported; produce without transactional.id"
-            done(refuse_all(request, PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)))
+            done(refuse_all(request, context, PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)))
             return
         waiting = start_produce(request, context, done)
         if waiting is not None:
@@ -276,6 +297,7 @@ class ProduceLane:
             return
         if not _is_plain(known, request.acks):
             return
+        flow = context.broker.meters.flow(known.topic.name, Gateway.KAFKA)
         end = _index_position(request, version, position)
         prefix = bytes(view[_HEAD_BYTES:end])
         shape = self._shape
@@ -286,7 +308,7 @@ class ProduceLane:
             or shape.topics_version != context.broker.topics_version
         ):
             shape = self._shape = Shape(prefix, version, request, context.broker.topics_version)
-        shape.partitions[known.index] = Place(known, shape)
+        shape.partitions[known.index] = Place(known, shape, flow)
 
 
 def _is_plain(partition: Partition, acks: int) -> bool:

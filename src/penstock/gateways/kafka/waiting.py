@@ -8,6 +8,13 @@ Outcome = TypeVar("Outcome")
 Response = TypeVar("Response")
 
 
+def answered(response: Response) -> asyncio.Future[Response]:
+    """An answer that is there already, where others wait."""
+    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    future.set_result(response)
+    return future
+
+
 def answer_later(
     start: Callable[[Callable[[Outcome], None]], None], translate: Callable[[Outcome], Response]
 ) -> asyncio.Future[Response]:

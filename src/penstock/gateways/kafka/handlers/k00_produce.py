@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
 from penstock.records.recompress import recompress
-from penstock.types import NO_TIMESTAMP, Buffer
+from penstock.types import NO_TIMESTAMP, Buffer, Gateway
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -35,24 +35,23 @@ Later = Callable[[], Awaitable[None]]
 """Work that is begun when its turn comes."""
 
 
-def refuse_all(request: ProduceRequest, error: PenstockError) -> ProduceResponse:
+def refuse_all(request: ProduceRequest, context: RequestContext, error: PenstockError) -> ProduceResponse:
     """The same refusal for every partition asked for."""
+    code = context.code(error)
     return ProduceResponse(
         responses=[
             ProduceResponseTopic(
                 topic_id=topic.topic_id,
                 name=topic.name,
-                partition_responses=[refusal(partition.index, error) for partition in topic.partition_data],
+                partition_responses=[
+                    ProduceResponsePartition(
+                        index=partition.index, error_code=code, base_offset=-1, error_message=error.text
+                    )
+                    for partition in topic.partition_data
+                ],
             )
             for topic in request.topic_data
         ]
-    )
-
-
-def refusal(index: int, error: PenstockError) -> ProduceResponsePartition:
-    """One partition's error."""
-    return ProduceResponsePartition(
-        index=index, error_code=CODES[error.reason], base_offset=-1, error_message=error.text
     )
 
 
@@ -86,7 +85,7 @@ def start_produce(request: ProduceRequest, context: RequestContext, done: Done) 
     Returns something to wait for before the connection's next request, when batches must be compressed anew first.
     """
     if request.acks not in (-1, 0, 1):
-        done(refuse_all(request, PenstockError(Reason.INVALID_REQUIRED_ACKS)))
+        done(refuse_all(request, context, PenstockError(Reason.INVALID_REQUIRED_ACKS)))
         return None
     response = ProduceResponse()
     pending = _Pending(response, done)
@@ -124,7 +123,11 @@ def _produce_one(
     pending: _Pending,
 ) -> Later | None:
     try:
+        if context.version < ProducedTopics.BY_ID_FROM:
+            context.require_topic(Action.WRITE, topic.name)
         partition = place_of(context.broker, topic, index, context.version)
+        if context.version >= ProducedTopics.BY_ID_FROM:
+            context.require_topic(Action.WRITE, partition.topic.name)
         if partition.topic.internal:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
@@ -138,9 +141,9 @@ def _produce_one(
         assert not isinstance(records, bytes)
         if partition.wants_recompression or partition.is_compacted:
             return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
-        _append(partition, records, acks, context.now_ms, answer, pending)
+        _append(partition, records, acks, context, answer, pending)
     except PenstockError as error:
-        _fill(answer, error)
+        _fill(answer, context, error)
     return None
 
 
@@ -168,43 +171,51 @@ async def _open_then_append(
             await asyncio.to_thread(partition.check_keys, batch, read_header(batch))
         if partition.gone:
             raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION)
-        _append(partition, batch, acks, context.now_ms, answer, pending, keys_checked=keys_checked)
+        _append(partition, batch, acks, context, answer, pending, keys_checked=keys_checked)
     except PenstockError as error:
-        _fill(answer, error)
+        _fill(answer, context, error)
 
 
 def _append(
     partition: Partition,
     batch: bytearray | memoryview,
     acks: int,
-    now_ms: int,
+    context: RequestContext,
     answer: ProduceResponsePartition,
     pending: _Pending,
     *,
     keys_checked: bool = False,
 ) -> None:
+    now_ms = context.now_ms
+    next_offset = partition.log.next_offset
     answer.base_offset = partition.append(batch, now_ms, keys_checked=keys_checked)
+    count = partition.log.next_offset - next_offset
+    if count:
+        # A known duplicate brings nothing new.
+        context.broker.meters.took_in(partition.topic.name, Gateway.KAFKA, count, len(batch))
     answer.log_start_offset = partition.log.start_offset
     stamped = partition.stamps
     answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
     if acks == 0:
         return
     pending.expect()
-    through = partial(_through, answer, pending)
+    through = partial(_through, answer, context, pending)
     if acks == 1:
         partition.when_written(partition.log.next_offset, through)
     else:
         partition.when_committed(partition.log.next_offset, through)
 
 
-def _through(answer: ProduceResponsePartition, pending: _Pending, reason: Reason | None) -> None:
+def _through(
+    answer: ProduceResponsePartition, context: RequestContext, pending: _Pending, reason: Reason | None
+) -> None:
     if reason is not None:
-        _fill(answer, PenstockError(reason))
+        _fill(answer, context, PenstockError(reason))
     pending.through()
 
 
-def _fill(answer: ProduceResponsePartition, error: PenstockError) -> None:
-    answer.error_code = CODES[error.reason]
+def _fill(answer: ProduceResponsePartition, context: RequestContext, error: PenstockError) -> None:
+    answer.error_code = context.code(error)
     answer.error_message = error.text
     answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset = -1

@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
 from penstock.limits import FETCH_WAIT_MS_MAX
+from penstock.types import Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
@@ -40,7 +41,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
         by_id = context.version >= BY_ID_FROM
         session = context.gateway.fetch_sessions.open(request, by_id=by_id, now_ms=context.monotonic_ms)
     except PenstockError as error:
-        return FetchResponse(error_code=CODES[error.reason])
+        return FetchResponse(error_code=context.code(error))
     fetch = _Fetch(request, session, context)
     if fetch.satisfied():
         return fetch.response()
@@ -61,12 +62,15 @@ class _Fetch:
         self._wanted = list(session.wanted.values())
         self._gateway = context.gateway
         self._broker = context.broker
+        self._context = context
         self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
         self._bytes_max = min(max(request.max_bytes, 0), context.gateway.bounds.fetch_bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._found: list[tuple[Wanted, FetchResponsePartition]] = []
+        self._counted: list[tuple[str, int, int]] = []
+        """Topic, records and bytes of what was found."""
         self._watched: list[Partition] = []
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -82,6 +86,7 @@ class _Fetch:
         found: list[tuple[Wanted, FetchResponsePartition]] = []
         left = self._bytes_max
         total = 0
+        self._counted.clear()
         urgent = self._wait_ms == 0 or self._bytes_min <= 0 or not self._wanted
         for wanted in self._wanted:
             answer = self._read(wanted, left, first=total == 0)
@@ -99,7 +104,7 @@ class _Fetch:
 
     def _read(self, wanted: Wanted, left: int, *, first: bool) -> FetchResponsePartition:
         try:
-            partition = _partition(self._broker, wanted)
+            partition = self._allowed(wanted)
             partition.check_epoch(wanted.leader_epoch)
             diverging = _diverging(partition, wanted)
             records: bytes | bytearray | memoryview = b""
@@ -108,12 +113,16 @@ class _Fetch:
                     raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
                 end = partition.stable_offset if self._committed_only else partition.high_watermark
                 if wanted.offset < end and (left > 0 or first):
-                    records = partition.read(wanted.offset, min(wanted.bytes_max, left), at_least_one=first).data
+                    records, next_offset = partition.read(
+                        wanted.offset, min(wanted.bytes_max, left), at_least_one=first
+                    )
+                    if records:
+                        self._counted.append((partition.topic.name, next_offset - wanted.offset, len(records)))
         except (PenstockError, OSError) as error:
             reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
             return FetchResponsePartition(
                 partition_index=wanted.index,
-                error_code=CODES[reason],
+                error_code=self._context.code(reason),
                 high_watermark=-1,
                 aborted_transactions=None,
                 records=b"",
@@ -127,6 +136,15 @@ class _Fetch:
             aborted_transactions=[] if self._committed_only else None,
             records=records,
         )
+
+    def _allowed(self, wanted: Wanted) -> Partition:
+        """The partition, if the caller may read it."""
+        if isinstance(wanted.topic, str):
+            self._context.require_topic(Action.READ, wanted.topic)
+            return _partition(self._broker, wanted)
+        partition = _partition(self._broker, wanted)
+        self._context.require_topic(Action.READ, partition.topic.name)
+        return partition
 
     def _available(self) -> int:
         """About how many bytes there are to send, without reading them."""
@@ -184,6 +202,8 @@ class _Fetch:
 
     def response(self) -> FetchResponse:
         """What was found last, as the session wants it told."""
+        for name, count, size in self._counted:
+            self._broker.meters.gave_out(name, Gateway.KAFKA, count, size)
         session = self._session
         in_session = session.session_id != NO_SESSION
         topics: list[FetchResponseTopic] = []

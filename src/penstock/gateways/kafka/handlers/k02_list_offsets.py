@@ -6,10 +6,10 @@ last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import (
@@ -50,12 +50,13 @@ def _answer(
     topic: str, asked: ListOffsetsRequestPartition, context: RequestContext, *, committed_only: bool
 ) -> ListOffsetsResponsePartition:
     try:
+        context.require_topic(Action.DESCRIBE, topic)
         partition = context.broker.partition(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=committed_only)
     except (PenstockError, OSError) as error:
         reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
-        return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=CODES[reason])
+        return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=context.code(reason))
     return ListOffsetsResponsePartition(
         partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )

@@ -11,12 +11,13 @@ import asyncio
 from typing import Final
 from uuid import UUID
 
+from penstock.core.access import Action
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES, code_of
-from penstock.gateways.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
     MetadataRequest,
@@ -38,11 +39,15 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
     broker = context.broker
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [_found(topic, request, context) for topic in broker.topics]
+        topics = [
+            _found(topic, request, context)
+            for topic in broker.topics
+            if context.allows_topic(Action.DESCRIBE, topic.name)
+        ]
     else:
         wanted = {(topic.name, topic.topic_id): topic for topic in asked}
         topics = list(await asyncio.gather(*(_topic(topic, request, context) for topic in wanted.values())))
-    operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=[MetadataResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
         cluster_id=broker.cluster_id,
@@ -61,19 +66,23 @@ async def _topic(
         name = asked.name
         if name is None and context.version < _NULL_NAME_FROM:
             name = ""
-        return MetadataResponseTopic(error_code=code_of(error), name=name, topic_id=asked.topic_id)
+        return MetadataResponseTopic(error_code=context.code(error), name=name, topic_id=asked.topic_id)
 
 
 async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> Topic:
     broker = context.broker
     if asked.topic_id != UUID_ZERO:
-        return broker.topics.require_id(UUID(bytes=asked.topic_id))
+        topic = broker.topics.require_id(UUID(bytes=asked.topic_id))
+        context.require_topic(Action.DESCRIBE, topic.name)
+        return topic
     if asked.name is None:
         raise PenstockError(Reason.INVALID_REQUEST, "A topic is asked for by its name or by its id.")
+    context.require_topic(Action.DESCRIBE, asked.name)
     known = broker.topics.get(asked.name)
     if known is not None:
         return known
     if request.allow_auto_topic_creation and broker.settings.auto_create_topics:
+        context.require_topic(Action.CREATE, asked.name)
         # Somebody else may be making it at this moment: theirs is as good.
         return await broker.topics.create(NewTopic(asked.name), exist_ok=True)
     return broker.topics.require_named(asked.name)
@@ -85,5 +94,7 @@ def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> M
         code = LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0
         replicas, in_sync = list(record.replicas), list(record.in_sync)
         partitions.append(MetadataResponsePartition(code, index, record.leader, record.leader_epoch, replicas, in_sync))
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    operations = NOT_ASKED
+    if request.include_topic_authorized_operations:
+        operations = topic_operations(topic.name, context)
     return MetadataResponseTopic(0, topic.name, topic.topic_id.bytes, topic.internal, partitions, operations)

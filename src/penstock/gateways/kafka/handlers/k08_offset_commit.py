@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
-from penstock.errors import Reason
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.waiting import answer_later, answered
 from penstock.types import GroupId, MemberId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import (
@@ -27,11 +27,16 @@ from penstock.wire.kafka.offset_commit_generated import (
 
 KEY: Final = ApiKey.OFFSET_COMMIT
 
-_Named = list[tuple[OffsetCommitRequestTopic, TopicName | None]]
+_Named = list[tuple[OffsetCommitRequestTopic, TopicName | Reason]]
+"""Each topic with its name, or why nothing is committed for it."""
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Future[OffsetCommitResponse]:
     """Answered once the offsets are durable."""
+    try:
+        context.require_group(Action.READ, request.group_id)
+    except PenstockError as error:
+        return answered(_response(context, [(topic, error.reason) for topic in request.topics], {}))
     named: _Named = [(topic, _name(topic, context)) for topic in request.topics]
     commit = CommitRequest(
         group_id=GroupId(request.group_id),
@@ -47,27 +52,36 @@ def handle(request: OffsetCommitRequest, context: RequestContext) -> Future[Offs
                 metadata=partition.committed_metadata or "",
             )
             for topic, name in named
-            if name is not None
+            if not isinstance(name, Reason)
             for partition in topic.partitions
         ),
     )
-    return answer_later(partial(context.broker.groups.commit_offsets, commit), partial(_response, named))
+    return answer_later(partial(context.broker.groups.commit_offsets, commit), partial(_response, context, named))
 
 
-def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicName | None:
-    if context.version < 10:
-        return TopicName(topic.name)
-    found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
-    return None if found is None else found.name
+def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicName | Reason:
+    name = TopicName(topic.name)
+    if context.version >= 10:
+        found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
+        if found is None:
+            return Reason.UNKNOWN_TOPIC_ID
+        name = found.name
+    try:
+        context.require_topic(Action.READ, name)
+    except PenstockError as error:
+        return error.reason
+    return name
 
 
-def _response(named: _Named, answers: Mapping[PartitionKey, Reason | None]) -> OffsetCommitResponse:
+def _response(
+    context: RequestContext, named: _Named, answers: Mapping[PartitionKey, Reason | None]
+) -> OffsetCommitResponse:
     topics = []
     for topic, name in named:
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
-            reason = Reason.UNKNOWN_TOPIC_ID if name is None else answers[PartitionKey(name, index)]
-            partitions.append(OffsetCommitResponsePartition(index, code_for(reason)))
+            reason = name if isinstance(name, Reason) else answers[PartitionKey(name, index)]
+            partitions.append(OffsetCommitResponsePartition(index, context.code(reason)))
         topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=partitions))
     return OffsetCommitResponse(topics=topics)

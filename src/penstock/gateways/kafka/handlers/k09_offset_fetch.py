@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (
@@ -41,10 +41,12 @@ def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFe
     asked = None
     if request.topics is not None:
         asked = [(TopicName(topic.name), topic.partition_indexes) for topic in request.topics]
+    refused = {name for name, _ in asked or () if not context.allows_topic(Action.DESCRIBE, name)}
+    denied = Reason.TOPIC_AUTHORIZATION_FAILED if refused else None
     try:
         found = _fetch(request.group_id, asked, context)
     except PenstockError as error:
-        code = CODES[error.reason]
+        code = context.code(error)
         if context.version >= 2:
             return OffsetFetchResponse(error_code=code)
         # The first version has no place for an error of the whole group.
@@ -62,7 +64,9 @@ def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFe
             OffsetFetchResponseTopic(
                 name=name,
                 partitions=[
-                    OffsetFetchResponsePartition(index, each.offset, each.leader_epoch, each.metadata)
+                    OffsetFetchResponsePartition(index, -1, error_code=context.code(denied))
+                    if name in refused
+                    else OffsetFetchResponsePartition(index, each.offset, each.leader_epoch, each.metadata)
                     for index, each in partitions
                 ],
             )
@@ -76,11 +80,13 @@ _Found = list[tuple[TopicName, list[tuple[int, CommittedOffset]]]]
 
 
 def _fetch(group_id: str, asked: _Asked | None, context: RequestContext) -> _Found:
+    context.require_group(Action.DESCRIBE, group_id)
     groups = context.broker.groups
     if asked is None:
         by_topic: dict[TopicName, list[tuple[int, CommittedOffset]]] = {}
         for key, committed in groups.fetch_offsets(GroupId(group_id), None).items():
-            by_topic.setdefault(key.topic, []).append((key.partition, committed))
+            if context.allows_topic(Action.DESCRIBE, key.topic):
+                by_topic.setdefault(key.topic, []).append((key.partition, committed))
         return list(by_topic.items())
     keys = [(name, [PartitionKey(name, index) for index in indexes]) for name, indexes in asked]
     found = groups.fetch_offsets(GroupId(group_id), [key for _, of_topic in keys for key in of_topic])
@@ -89,20 +95,22 @@ def _fetch(group_id: str, asked: _Asked | None, context: RequestContext) -> _Fou
 
 def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
     by_id = context.version >= 10
-    unknown: list[OffsetFetchResponseGroupTopic] = []
+    refused: list[OffsetFetchResponseGroupTopic] = []
     asked: list[tuple[TopicName, list[int]]] | None = None
     if group.topics is not None:
         asked = []
         for topic in group.topics:
             name = _name_of(topic, context) if by_id else TopicName(topic.name)
             if name is None:
-                unknown.append(_unknown_topic(topic))
+                refused.append(_refused(topic, Reason.UNKNOWN_TOPIC_ID, context))
+            elif not context.allows_topic(Action.DESCRIBE, name):
+                refused.append(_refused(topic, Reason.TOPIC_AUTHORIZATION_FAILED, context))
             else:
                 asked.append((name, topic.partition_indexes))
     try:
         found = _fetch(group.group_id, asked, context)
     except PenstockError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=CODES[error.reason])
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=context.code(error))
     topics = []
     for name, partitions in found:
         topic_id = _id_of(name, context) if by_id else None
@@ -118,7 +126,7 @@ def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
         if topic_id is not None:
             answered.topic_id = topic_id
         topics.append(answered)
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + refused)
 
 
 def _name_of(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> TopicName | None:
@@ -131,9 +139,12 @@ def _id_of(name: TopicName, context: RequestContext) -> bytes | None:
     return None if found is None else found.topic_id.bytes
 
 
-def _unknown_topic(topic: OffsetFetchRequestGroupTopic) -> OffsetFetchResponseGroupTopic:
-    code = CODES[Reason.UNKNOWN_TOPIC_ID]
+def _refused(
+    topic: OffsetFetchRequestGroupTopic, reason: Reason, context: RequestContext
+) -> OffsetFetchResponseGroupTopic:
+    code = context.code(reason)
     return OffsetFetchResponseGroupTopic(
+        name=topic.name,
         topic_id=topic.topic_id,
         partitions=[OffsetFetchResponseGroupPartition(index, -1, error_code=code) for index in topic.partition_indexes],
     )

@@ -7,9 +7,9 @@ available" they would look for a coordinator for ever.
 
 from typing import Final
 
-from penstock.errors import Reason
+from penstock.core.access import Action
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,
@@ -25,30 +25,43 @@ _NO_NODE: Final = -1
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """The same answer for every key."""
-    reason, text = _refusal(request.key_type)
-    code = code_for(reason)
-    node_id, host, port = _NO_NODE, "", _NO_NODE
-    if reason is None:
-        node_id, host, port = context.broker.node_id, context.advertised.host, context.advertised.port
-    if context.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=text, node_id=node_id, host=host, port=port)
+    """The same node for every key."""
+    keys = [request.key] if context.version < 4 else request.coordinator_keys
+    found = [_find(key, request.key_type, context) for key in keys]
+    if context.version >= 4:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
     return FindCoordinatorResponse(
-        coordinators=[
-            FindCoordinatorResponseCoordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=text
-            )
-            for key in request.coordinator_keys
-        ]
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )
 
 
-def _refusal(key_type: int) -> tuple[Reason | None, str | None]:
+def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:
+    try:
+        _check(key, key_type, context)
+    except PenstockError as error:
+        return FindCoordinatorResponseCoordinator(
+            key=key,
+            node_id=_NO_NODE,
+            host="",
+            port=_NO_NODE,
+            error_code=context.code(error),
+            error_message=error.text,
+        )
+    node_id, host, port = context.broker.node_id, context.advertised.host, context.advertised.port
+    return FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+
+
+def _check(key: str, key_type: int, context: RequestContext) -> None:
     if key_type == _GROUP:
-        return None, None
-    if key_type == _TRANSACTION:
-        return (
+        context.require_group(Action.DESCRIBE, key)
+    elif key_type == _TRANSACTION:
+        raise PenstockError(
             Reason.TRANSACTIONS_NOT_SUPPORTED,
             "This broker has no transactions. Produce without transactional.id; idempotence works without it.",
         )
-    return Reason.INVALID_REQUEST, f"This broker has no coordinators of type {key_type}; ask for a group (type 0)."
+    else:
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            f"This broker has no coordinators of type {key_type}; ask for a group (type 0).",
+        )

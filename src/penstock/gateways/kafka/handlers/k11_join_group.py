@@ -9,10 +9,11 @@ from asyncio import Future
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import JoinRequest, JoinResult, MemberProtocol
+from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.waiting import answer_later, answered
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -23,6 +24,10 @@ KEY: Final = ApiKey.JOIN_GROUP
 def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGroupResponse]:
     """Answered when the generation begins."""
     version = context.version
+    try:
+        context.require_group(Action.READ, request.group_id)
+    except PenstockError as error:
+        return answered(_response(context, JoinResult(error.reason, MemberId(request.member_id))))
     join = JoinRequest(
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
@@ -37,15 +42,15 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGro
         require_known_member_id=version >= 4,
         can_skip_assignment=version >= 9,
     )
-    return answer_later(partial(context.broker.groups.join, join), partial(_response, version))
+    return answer_later(partial(context.broker.groups.join, join), partial(_response, context))
 
 
-def _response(version: int, result: JoinResult) -> JoinGroupResponse:
+def _response(context: RequestContext, result: JoinResult) -> JoinGroupResponse:
     return JoinGroupResponse(
-        error_code=code_for(result.reason),
+        error_code=context.code(result.reason),
         generation_id=result.generation,
         protocol_type=result.protocol_type,
-        protocol_name=result.protocol if version >= 7 else result.protocol or "",
+        protocol_name=result.protocol if context.version >= 7 else result.protocol or "",
         leader=result.leader_id,
         skip_assignment=result.skip_assignment,
         member_id=result.member_id,

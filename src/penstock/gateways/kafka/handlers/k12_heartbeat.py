@@ -5,8 +5,9 @@ Version 3 adds static members, 4 is flexible.
 
 from typing import Final
 
+from penstock.core.access import Action
+from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatResponse
@@ -16,7 +17,11 @@ KEY: Final = ApiKey.HEARTBEAT
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Answered at once."""
+    try:
+        context.require_group(Action.READ, request.group_id)
+    except PenstockError as error:
+        return HeartbeatResponse(error_code=context.code(error))
     reason = context.broker.groups.heartbeat(
         GroupId(request.group_id), MemberId(request.member_id), request.generation_id, request.group_instance_id
     )
-    return HeartbeatResponse(error_code=code_for(reason))
+    return HeartbeatResponse(error_code=context.code(reason))

@@ -5,10 +5,10 @@ Version 3 takes several members, by id or (static ones) by instance id, 4 is fle
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import LeavingMember
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
@@ -23,10 +23,11 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupRes
     else:
         leaving = [LeavingMember(MemberId(member.member_id), member.group_instance_id) for member in request.members]
     try:
+        context.require_group(Action.READ, request.group_id)
         answers = context.broker.groups.leave(GroupId(request.group_id), leaving)
     except PenstockError as error:
-        return LeaveGroupResponse(error_code=code_for(error.reason))
-    codes = [code_for(reason) for reason in answers]
+        return LeaveGroupResponse(error_code=context.code(error))
+    codes = [context.code(reason) for reason in answers]
     if context.version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(

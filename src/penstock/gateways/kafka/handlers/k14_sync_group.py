@@ -7,10 +7,11 @@ from asyncio import Future
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import SyncRequest, SyncResult
+from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.waiting import answer_later, answered
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupResponse
@@ -20,6 +21,10 @@ KEY: Final = ApiKey.SYNC_GROUP
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGroupResponse]:
     """Answered once the leader's assignment is durable."""
+    try:
+        context.require_group(Action.READ, request.group_id)
+    except PenstockError as error:
+        return answered(_response(context, SyncResult(error.reason)))
     sync = SyncRequest(
         group_id=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
@@ -29,12 +34,12 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGro
         protocol=request.protocol_name,
         assignments={MemberId(each.member_id): each.assignment for each in request.assignments},
     )
-    return answer_later(partial(context.broker.groups.sync, sync), _response)
+    return answer_later(partial(context.broker.groups.sync, sync), partial(_response, context))
 
 
-def _response(result: SyncResult) -> SyncGroupResponse:
+def _response(context: RequestContext, result: SyncResult) -> SyncGroupResponse:
     return SyncGroupResponse(
-        error_code=code_for(result.reason),
+        error_code=context.code(result.reason),
         protocol_type=result.protocol_type,
         protocol_name=result.protocol,
         assignment=result.assignment,

@@ -6,10 +6,11 @@ earlier ones say that it is dead.
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import GroupDescription, GroupState
-from penstock.errors import Reason
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
+from penstock.gateways.kafka.operations import NOT_ASKED, group_operations
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_groups_generated import (
@@ -21,29 +22,29 @@ from penstock.wire.kafka.describe_groups_generated import (
 
 KEY: Final = ApiKey.DESCRIBE_GROUPS
 
-_NOT_ASKED: Final = -(2**31)
-_READ, _DELETE, _DESCRIBE = 3, 6, 8
-_EVERYTHING: Final = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE
-"""Without access control everybody may do all that can be done to a group."""
-
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Each group by itself."""
-    allowed = _EVERYTHING if request.include_authorized_operations else _NOT_ASKED
-    return DescribeGroupsResponse(
-        groups=[
-            _group(context.broker.groups.describe(GroupId(group_id)), allowed, context.version)
-            for group_id in request.groups
-        ]
-    )
+    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) for group_id in request.groups])
 
 
-def _group(group: GroupDescription, allowed: int, version: int) -> DescribeGroupsResponseGroup:
+def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponseGroup:
+    try:
+        context.require_group(Action.DESCRIBE, group_id)
+    except PenstockError as error:
+        return DescribeGroupsResponseGroup(
+            group_id=group_id, error_code=context.code(error), error_message=error.text, authorized_operations=NOT_ASKED
+        )
+    allowed = group_operations(group_id, context) if request.include_authorized_operations else NOT_ASKED
+    return _group(context.broker.groups.describe(GroupId(group_id)), allowed, context)
+
+
+def _group(group: GroupDescription, allowed: int, context: RequestContext) -> DescribeGroupsResponseGroup:
     reason, text = group.reason, None
-    if reason is None and group.state is GroupState.DEAD and version >= 6:
+    if reason is None and group.state is GroupState.DEAD and context.version >= 6:
         reason, text = Reason.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id}."
     return DescribeGroupsResponseGroup(
-        error_code=code_for(reason),
+        error_code=context.code(reason),
         error_message=text,
         group_id=group.group_id,
         group_state=group.state.value,

@@ -5,10 +5,10 @@ Version 3 is flexible, 4 adds the state and a filter by it, 5 the type and a fil
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import GroupState
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
@@ -19,7 +19,8 @@ _STATES: Final = {state.value.lower(): state for state in GroupState}
 
 
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """States and types are compared without regard to case; one that does not exist matches nothing."""
+    """Those that the caller may see. States and types are compared without regard to case; one that does not exist matches nothing."""
+    sees_all = context.allows_cluster(Action.DESCRIBE)
     states = {_STATES[name.lower()] for name in request.states_filter if name.lower() in _STATES}
     matches_nothing = (request.states_filter and not states) or (
         request.types_filter and _CLASSIC not in (name.lower() for name in request.types_filter)
@@ -29,7 +30,7 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsRes
     try:
         groups = context.broker.groups.list_groups(states)
     except PenstockError as error:
-        return ListGroupsResponse(error_code=CODES[error.reason])
+        return ListGroupsResponse(error_code=context.code(error))
     return ListGroupsResponse(
         groups=[
             ListGroupsResponseGroup(
@@ -39,5 +40,6 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsRes
                 group_type=_CLASSIC,
             )
             for group in groups
+            if sees_all or context.allows_group(Action.DESCRIBE, group.group_id)
         ]
     )

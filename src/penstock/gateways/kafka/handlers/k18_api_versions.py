@@ -4,7 +4,6 @@ from typing import Final
 
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.kafka.apis import ApiKey
 
@@ -17,7 +16,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
     if context.version >= _SOFTWARE_NAME_FROM and not (
         _is_plain(request.client_software_name) and _is_plain(request.client_software_version)
     ):
-        return ApiVersionsResponse(error_code=CODES[Reason.INVALID_REQUEST])
+        return ApiVersionsResponse(error_code=context.code(Reason.INVALID_REQUEST))
     return ApiVersionsResponse(api_keys=context.gateway.advertised)
 
 

@@ -6,12 +6,12 @@ Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's 
 import asyncio
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.topic_config import describe_topic_configs
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,
@@ -41,11 +41,12 @@ async def _create(
     topics = context.broker.topics
     name = asked[0].name
     try:
+        context.require_topic(Action.CREATE, name)
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
         topic = await topics.create(_new_topic(asked[0]), validate_only=validate_only)
     except PenstockError as error:
-        return CreateTopicsResponseTopic(name=name, error_code=code_of(error), error_message=error.text)
+        return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
     configs = [
         CreateTopicsResponseConfig(value.name, value.value, value.read_only, SOURCES[value.source])
         for value in describe_topic_configs(topic.overrides, topics.defaults.configs)

@@ -4,9 +4,9 @@ import asyncio
 from typing import Final
 from uuid import UUID
 
+from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import (
     DeleteTopicsRequest,
@@ -34,9 +34,13 @@ async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> D
     try:
         if (name is None) == (topic_id == UUID_ZERO):
             raise PenstockError(Reason.INVALID_REQUEST, "Name a topic either by its name or by its id.")
+        if name is not None:
+            context.require_topic(Action.DELETE, name)
         found = topics.require_id(UUID(bytes=topic_id)) if name is None else topics.require_named(name)
+        if name is None:
+            context.require_topic(Action.DELETE, found.name)
         name, topic_id = found.name, found.topic_id.bytes
         await topics.delete(name)
     except PenstockError as error:
-        return DeleteTopicsResponseTopic(name, topic_id, code_of(error), error.text)
+        return DeleteTopicsResponseTopic(name, topic_id, context.code(error), error.text)
     return DeleteTopicsResponseTopic(name, topic_id)

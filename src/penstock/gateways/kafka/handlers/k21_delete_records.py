@@ -4,10 +4,10 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.gateways.kafka.waiting import answer_later
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
@@ -40,13 +40,14 @@ async def _delete(
 ) -> DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
+        context.require_topic(Action.DELETE, topic)
         partition = context.broker.partition(topic, index)
         if partition.high_watermark < asked.offset <= partition.log.next_offset:
             # Acknowledged by the leader and on its way to the disk: it can be deleted once it is committed.
             await answer_later(partial(partition.when_committed, asked.offset), _nothing)
         return DeleteRecordsResponsePartition(index, delete_records(partition, asked.offset))
     except PenstockError as error:
-        return DeleteRecordsResponsePartition(index, NO_OFFSET, code_of(error))
+        return DeleteRecordsResponsePartition(index, NO_OFFSET, context.code(error))
 
 
 def _nothing(_: Reason | None) -> None:

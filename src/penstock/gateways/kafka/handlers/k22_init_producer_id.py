@@ -5,9 +5,9 @@ Version 3 lets a producer keep its id with a higher epoch after an error.
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.types import NO_PRODUCER_ID
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest, InitProducerIdResponse
@@ -18,9 +18,10 @@ KEY: Final = ApiKey.INIT_PRODUCER_ID
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Without a transactional id every call gets an id that nobody had before."""
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=CODES[Reason.TRANSACTIONS_NOT_SUPPORTED], producer_epoch=-1)
+        return InitProducerIdResponse(error_code=context.code(Reason.TRANSACTIONS_NOT_SUPPORTED), producer_epoch=-1)
     try:
+        context.require_cluster(Action.WRITE)
         producer_id = await context.broker.producer_ids.next_id()
     except PenstockError as error:
-        return InitProducerIdResponse(error_code=CODES[error.reason], producer_id=NO_PRODUCER_ID, producer_epoch=-1)
+        return InitProducerIdResponse(error_code=context.code(error), producer_id=NO_PRODUCER_ID, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -5,9 +5,9 @@ Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a p
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequest,
@@ -36,9 +36,10 @@ def _answer(
     topic: str, asked: OffsetForLeaderEpochRequestPartition, context: RequestContext
 ) -> OffsetForLeaderEpochResponsePartition:
     try:
+        context.require_topic(Action.DESCRIBE, topic)
         partition = context.broker.partition(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
     except PenstockError as error:
-        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=CODES[error.reason])
+        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=context.code(error))
     epoch, end_offset = partition.end_offset_for(asked.leader_epoch)
     return OffsetForLeaderEpochResponsePartition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -5,6 +5,7 @@ Version 1 tells the source and the synonyms; 3 the type, and the documentation w
 
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.topic_config import ConfigValue, describe_topic_configs
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.broker_configs import describe_broker_configs
@@ -18,7 +19,6 @@ from penstock.gateways.kafka.config_resources import (
     values_of,
 )
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,
@@ -44,7 +44,7 @@ def _describe(
     try:
         values = values_of(_values(asked, context), asked.configuration_keys)
     except PenstockError as error:
-        result.error_code, result.error_message = code_of(error), error.text
+        result.error_code, result.error_message = context.code(error), error.text
     else:
         result.configs = [_config(value, request) for value in values]
     return result
@@ -52,8 +52,10 @@ def _describe(
 
 def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> list[ConfigValue]:
     if asked.resource_type == ResourceType.TOPIC:
+        context.require_topic(Action.DESCRIBE, asked.resource_name)
         topic = topic_of_resource(asked.resource_name, context)
         return describe_topic_configs(topic.overrides, context.broker.topics.defaults.configs)
+    context.require_cluster(Action.DESCRIBE)
     if asked.resource_type == ResourceType.BROKER:
         # No name asks for what was set for all brokers while they ran, and nothing can be.
         if not asked.resource_name:

@@ -9,7 +9,6 @@ from typing import Final
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
@@ -32,7 +31,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
                 raise refuse_twice(asked.resource_name)
             await _alter(asked, context, validate_only=request.validate_only)
         except PenstockError as error:
-            answer.error_code, answer.error_message = code_of(error), error.text
+            answer.error_code, answer.error_message = context.code(error), error.text
         return answer
 
     return AlterConfigsResponse(responses=list(await asyncio.gather(*(alter(asked) for asked in request.resources))))

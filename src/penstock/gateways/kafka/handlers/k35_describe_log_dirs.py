@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
@@ -27,6 +28,10 @@ _PARTITIONS_A_TURN: Final = 64
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """There is one directory. Partitions that do not exist are left out, as Kafka does."""
+    try:
+        context.require_cluster(Action.DESCRIBE)
+    except PenstockError as error:
+        return DescribeLogDirsResponse(error_code=context.code(error), results=[])
     topics = [
         DescribeLogDirsResponseTopic(topic.name, partitions)
         for topic, indexes in _wanted(request, context)

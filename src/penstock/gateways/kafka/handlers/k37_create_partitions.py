@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsRequest,
@@ -33,11 +33,12 @@ async def _grow(
 ) -> CreatePartitionsResponseResult:
     topic = asked[0]
     try:
+        context.require_topic(Action.ALTER, topic.name)
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
         assignments = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
         topics = context.broker.topics
         await topics.add_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
     except PenstockError as error:
-        return CreatePartitionsResponseResult(topic.name, code_of(error), error.text)
+        return CreatePartitionsResponseResult(topic.name, context.code(error), error.text)
     return CreatePartitionsResponseResult(topic.name)

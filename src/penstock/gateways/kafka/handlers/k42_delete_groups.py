@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
 from penstock.gateways.kafka.waiting import answer_later
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
@@ -23,13 +23,20 @@ KEY: Final = ApiKey.DELETE_GROUPS
 def handle(request: DeleteGroupsRequest, context: RequestContext) -> Future[DeleteGroupsResponse]:
     """Answered once the groups are gone for good."""
     group_ids = [GroupId(name) for name in request.groups_names]
-    return answer_later(partial(context.broker.groups.delete_groups, group_ids), partial(_response, group_ids))
+    allowed = [group_id for group_id in group_ids if context.allows_group(Action.DELETE, group_id)]
+    return answer_later(partial(context.broker.groups.delete_groups, allowed), partial(_response, context, group_ids))
 
 
-def _response(group_ids: list[GroupId], answers: Mapping[GroupId, Reason | None]) -> DeleteGroupsResponse:
-    results = []
-    for group_id in dict.fromkeys(group_ids):
-        reason = answers[group_id]
-        code = code_for(reason)
-        results.append(DeleteGroupsResponseResult(group_id=group_id, error_code=code))
-    return DeleteGroupsResponse(results=results)
+def _response(
+    context: RequestContext, group_ids: list[GroupId], answers: Mapping[GroupId, Reason | None]
+) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponseResult(
+                group_id=group_id,
+                # Those that were not handed on have no answer.
+                error_code=context.code(answers.get(group_id, Reason.GROUP_AUTHORIZATION_FAILED)),
+            )
+            for group_id in dict.fromkeys(group_ids)
+        ]
+    )

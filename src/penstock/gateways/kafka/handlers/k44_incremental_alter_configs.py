@@ -8,7 +8,6 @@ from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.incremental_alter_configs_generated import (
     IncrementalAlterConfigsRequest,
@@ -41,7 +40,7 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
             changes = [_change(config) for config in asked.configs]
             await context.broker.topics.alter(asked.resource_name, changes, validate_only=request.validate_only)
         except PenstockError as error:
-            answer.error_code, answer.error_message = code_of(error), error.text
+            answer.error_code, answer.error_message = context.code(error), error.text
         return answer
 
     answers = await asyncio.gather(*(alter(asked) for asked in request.resources))

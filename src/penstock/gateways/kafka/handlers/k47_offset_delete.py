@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import code_for
 from penstock.gateways.kafka.waiting import answer_later
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
@@ -30,19 +30,21 @@ def handle(
     keys = [
         PartitionKey(TopicName(topic.name), partition.partition_index)
         for topic in request.topics
+        if context.allows_topic(Action.READ, topic.name)
         for partition in topic.partitions
     ]
     try:
+        context.require_group(Action.DELETE, request.group_id)
         return answer_later(
             partial(context.broker.groups.delete_offsets, GroupId(request.group_id), keys),
-            partial(_response, request.topics),
+            partial(_response, context, request.topics),
         )
     except PenstockError as error:
-        return OffsetDeleteResponse(error_code=code_for(error.reason))
+        return OffsetDeleteResponse(error_code=context.code(error))
 
 
 def _response(
-    topics: list[OffsetDeleteRequestTopic], answers: Mapping[PartitionKey, Reason | None]
+    context: RequestContext, topics: list[OffsetDeleteRequestTopic], answers: Mapping[PartitionKey, Reason | None]
 ) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(
         topics=[
@@ -51,7 +53,13 @@ def _response(
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition.partition_index,
-                        code_for(answers[PartitionKey(TopicName(topic.name), partition.partition_index)]),
+                        context.code(
+                            # Those that were not handed on have no answer.
+                            answers.get(
+                                PartitionKey(TopicName(topic.name), partition.partition_index),
+                                Reason.TOPIC_AUTHORIZATION_FAILED,
+                            )
+                        ),
                     )
                     for partition in topic.partitions
                 ],

@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from penstock.core.access import Action
+from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
-from penstock.gateways.kafka.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterRequest,
@@ -25,11 +27,15 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             error_message="This address is a broker's, not a controller's. Ask for endpoint type 1.",
             endpoint_type=_BROKERS,
         )
+    try:
+        context.require_cluster(Action.DESCRIBE)
+    except PenstockError as error:
+        return DescribeClusterResponse(error_code=context.code(error), error_message=error.text)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

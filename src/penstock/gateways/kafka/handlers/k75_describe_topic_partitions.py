@@ -6,12 +6,13 @@ Version 0. An answer that is not the whole has a cursor: the first partition tha
 from collections.abc import Iterable
 from typing import Final
 
+from penstock.core.access import Action
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.errors import CODES, code_of
-from penstock.gateways.kafka.operations import TOPIC_OPERATIONS
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.operations import topic_operations
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_topic_partitions_generated import (
@@ -38,9 +39,10 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
             break
         try:
+            context.require_topic(Action.DESCRIBE, name)
             topic = context.broker.topics.require_named(name)
         except PenstockError as error:
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=code_of(error), name=name))
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=context.code(error), name=name))
             continue
         last = min(first + left, topic.partition_count)
         response.topics.append(_describe(topic, range(first, last), context))
@@ -53,7 +55,11 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
 
 def _names(request: DescribeTopicPartitionsRequest, context: RequestContext, start_name: str) -> Iterable[str]:
     if not request.topics:
-        return (topic.name for topic in context.broker.topics.iterate_from(start_name))
+        return (
+            topic.name
+            for topic in context.broker.topics.iterate_from(start_name)
+            if context.allows_topic(Action.DESCRIBE, topic.name)
+        )
     return sorted({topic.name for topic in request.topics if topic.name >= start_name})
 
 
@@ -74,5 +80,5 @@ def _describe(topic: Topic, indexes: range, context: RequestContext) -> Describe
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, TOPIC_OPERATIONS
+        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, topic_operations(topic.name, context)
     )
