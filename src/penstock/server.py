@@ -15,6 +15,7 @@ from typing import Final
 from penstock import __version__
 from penstock.address import Address
 from penstock.config import LogFormat, Settings
+from penstock.core.backlog import BacklogSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import check_configs
@@ -184,6 +185,8 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
             offsets_retention_ms=groups.offsets_retention_minutes * _MINUTE_MS,
             offsets_topic_partitions=groups.offsets_topic_partitions,
         ),
+        idempotency_ms=settings.queues.idempotency_ms,
+        backlog=BacklogSettings(settings.queues.backlog_records_max, settings.queues.backlog_bytes_max),
     )
 
 

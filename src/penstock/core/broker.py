@@ -11,8 +11,10 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.access import Access
+from penstock.core.backlog import Backlog, BacklogSettings
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.settings import GroupSettings
+from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
@@ -51,6 +53,9 @@ class BrokerSettings:
     auto_create_topics: bool = True
     topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    idempotency_ms: int = 600_000
+    """How long a produce key is remembered."""
+    backlog: BacklogSettings = field(default_factory=BacklogSettings)
 
 
 class Broker:
@@ -88,6 +93,12 @@ class Broker:
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.timed: Final[list[Timed]] = [self.groups]
         """What has deadlines; the runtime drives them."""
+        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
+        self.idempotency: Final = Idempotency(self, keys_topic, flusher, report, window_ms=settings.idempotency_ms)
+        self.backlog: Final = Backlog(self, settings.backlog)
+        if self.backlog.is_on:
+            self.groups.on_committed.append(self.backlog.committed)
+        self.timed.append(self.idempotency)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
         self._report = report
@@ -113,11 +124,16 @@ class Broker:
                 await self.topics.create(NewTopic(name, count, configs=_INTERNAL_CONFIGS), internal=True)
         for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
             self.groups.load(index)
+        keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
+        for index in range(keys_topic.partition_count):
+            if self.logs.has_records(keys_topic.topic_id, index):
+                self.idempotency.load(index)
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
         self.topics.close()
         self.groups.close()
+        self.idempotency.close()
         for partition in self.open_partitions():
             partition.close(Reason.SHUTTING_DOWN)
 
@@ -209,6 +225,8 @@ class Broker:
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
         self.publisher.forget_topic(topic.name)
+        self.idempotency.forget_topic(topic)
+        self.backlog.forget_topic(topic)
         self.meters.forget_topic(topic.name)
         self._trash(topic.topic_id)
 

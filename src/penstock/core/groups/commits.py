@@ -28,6 +28,8 @@ SWEEP_GROUPS_MAX: Final = 200
 _TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
 
 DeleteDone = Callable[[dict[PartitionKey, Reason | None]], None]
+OnCommitted = Callable[[GroupId, PartitionKey, int], None]
+"""Told of an offset that a group committed, whoever asked for it."""
 
 
 class Commits:
@@ -38,6 +40,8 @@ class Commits:
         self._settings = directory.settings
         self._clock = directory.clock
         self._partitions = partitions
+        self.on_committed: Final[list[OnCommitted]] = []
+        """Called when a commit is stored."""
         self._sweep: Iterator[Group] | None = None
         self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
 
@@ -121,6 +125,8 @@ class Commits:
         if reason is None:
             for key, committed in offsets.items():
                 group.offsets.set(key, committed)
+                for told in self.on_committed:
+                    told(group.group_id, key, committed.offset)
         else:
             self._forget_if_void(group)
         done(Reason.INVALID_COMMIT_OFFSET_SIZE if reason in _TOO_LARGE else reason)
@@ -130,6 +136,11 @@ class Commits:
             self._directory.forget([group])
 
     # -- fetch
+
+    def least(self, key: PartitionKey) -> int | None:
+        """The least offset that any group has committed in a partition; None when none has. It looks at every group."""
+        found = (group.offsets.get(key) for group in self._directory.groups.values())
+        return min((committed.offset for committed in found if committed is not None), default=None)
 
     def fetch(self, group_id: GroupId, keys: Sequence[PartitionKey] | None) -> dict[PartitionKey, CommittedOffset]:
         """The offsets of these partitions, or of all; those without a commit are left out. PenstockError when it cannot be known."""

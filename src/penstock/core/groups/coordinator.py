@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.commits import Commits, DeleteDone
+from penstock.core.groups.commits import Commits, DeleteDone, OnCommitted
 from penstock.core.groups.directory import Directory, Loaded
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
@@ -147,6 +147,15 @@ class GroupCoordinator:
     ) -> dict[PartitionKey, CommittedOffset]:
         """The offsets of these partitions, or (None) of all; what was never committed is left out, and so is an unknown group's."""
         return self._commits.fetch(group_id, keys)
+
+    def least_committed(self, key: PartitionKey) -> int | None:
+        """The least offset that any group has committed in a partition; None when none has. It looks at every group."""
+        return self._commits.least(key)
+
+    @property
+    def on_committed(self) -> list[OnCommitted]:
+        """Hooks that are told of every commit once it is stored, whoever made it."""
+        return self._commits.on_committed
 
     def delete_offsets(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
         """Delete offsets that no member reads by; PenstockError for the whole request."""

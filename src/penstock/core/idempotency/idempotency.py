@@ -421,17 +421,17 @@ class Idempotency:
             return self._broker.clock.monotonic_ms()
         return self._sweep_due_ms if self._keys.count else None
 
-    def tick(self, monotonic_ms: int) -> None:
-        """Do what is due; each call does a bounded piece of work."""
+    def tick(self, now_ms: int) -> None:
+        """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
         if self._searches:
             self._step_search()
-        if monotonic_ms >= self._sweep_due_ms and not self._tombstones:
+        if now_ms >= self._sweep_due_ms and not self._tombstones:
             over = self._keys.take_over(
                 self._broker.clock.now_ms(), self.window_ms, _TOMBSTONES_MAX, in_use=self._attempts
             )
             self._tombstones.extend(over)
             if len(over) < _TOMBSTONES_MAX:
-                self._sweep_due_ms = monotonic_ms + SWEEP_MS
+                self._sweep_due_ms = now_ms + SWEEP_MS
         for _ in range(min(len(self._tombstones), _TOMBSTONES_MAX)):
             key = self._tombstones.popleft()
             # It may be in use again since it was over.

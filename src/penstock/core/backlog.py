@@ -1,0 +1,121 @@
+"""The bound on what a partition holds and nobody has consumed yet: producers are told to wait rather than the disk to fill.
+
+Unconsumed is what lies from the least offset that any group has committed in the partition up to its end; with no group, from
+its start. Off unless configured, and then it costs nothing.
+
+The least offset takes a look at every group, so it is kept. A commit below it lowers it at once (:meth:`Backlog.committed`);
+what raises it, a commit, a group that goes, is looked for when the bound seems reached. So the bound never lets
+through what it should not, and what it refuses was looked at within the last moments.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.partition import Partition
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.types import GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+RETRY_AFTER_MS: Final = 1_000
+"""What a refused producer is told to wait."""
+_LOOK_AGAIN_MS: Final = 100
+"""Between two looks at all groups for one partition: producers that are refused come again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogSettings:
+    """For each partition; 0 is no bound."""
+
+    records_max: int = 0
+    bytes_max: int = 0
+
+
+class BacklogBound(Enum):
+    """Which bound was reached, in the words of the API."""
+
+    RECORDS = "partition_buffer_full"
+    BYTES = "partition_buffer_bytes_full"
+
+
+class BacklogFull(PenstockError):
+    """The refusal, with what a gateway tells beside its text."""
+
+    def __init__(self, bound: BacklogBound, text: str) -> None:
+        super().__init__(Reason.BACKLOG_FULL, text)
+        self.bound: Final = bound
+        self.retry_after_ms: Final = RETRY_AFTER_MS
+
+
+@dataclass(slots=True)
+class _Least:
+    """The least committed offset of a partition, when all groups were last looked at, and whether it may be more by now."""
+
+    offset: int | None
+    looked_ms: int
+    outdated: bool = False
+
+
+class Backlog:
+    """Asked before a record is taken that came through an API with this bound."""
+
+    def __init__(self, broker: "Broker", settings: BacklogSettings) -> None:
+        self.settings: Final = settings
+        self.is_on: Final = bool(settings.records_max or settings.bytes_max)
+        self._broker = broker
+        self._least: dict[PartitionKey, _Least] = {}
+
+    def check(self, topic: str, partition: int) -> None:
+        """:class:`BacklogFull` when the partition holds too much that nobody has consumed."""
+        if not self.is_on:
+            return
+        source = self._broker.partition(topic, partition)
+        key = PartitionKey(source.topic.name, partition)
+        now_ms = self._broker.clock.monotonic_ms()
+        least = self._least.get(key)
+        if least is None or (self._may_be_more(least, now_ms) and self._reached(source, least) is not None):
+            least = self._least[key] = _Least(self._broker.groups.least_committed(key), now_ms)
+        bound = self._reached(source, least)
+        if bound is not None:
+            self._broker.meters.produce_rejected.add((bound.value,))
+            raise BacklogFull(bound, self._text(source, bound))
+
+    @staticmethod
+    def _may_be_more(least: _Least, now_ms: int) -> bool:
+        return least.outdated or now_ms - least.looked_ms >= _LOOK_AGAIN_MS
+
+    def _reached(self, source: Partition, least: _Least) -> BacklogBound | None:
+        start, end = source.log.start_offset, source.log.next_offset
+        first = start if least.offset is None else min(max(start, least.offset), end)
+        settings = self.settings
+        if settings.records_max and end - first >= settings.records_max:
+            return BacklogBound.RECORDS
+        if settings.bytes_max and source.log.bytes_between(first, end) >= settings.bytes_max:
+            return BacklogBound.BYTES
+        return None
+
+    def _text(self, source: Partition, bound: BacklogBound) -> str:
+        name = f"{source.topic.name}/{source.index}"
+        if bound is BacklogBound.RECORDS:
+            return f"{name} has {self.settings.records_max} records that nobody consumed, which is the most; try again later"
+        return f"{name} has {self.settings.bytes_max} bytes that nobody consumed, which is the most; try again later"
+
+    def committed(self, _group: GroupId, key: PartitionKey, offset: int) -> None:
+        """A group committed an offset. Told of every commit, whoever made it."""
+        least = self._least.get(key)
+        if least is None:
+            return
+        if least.offset is None or offset < least.offset:
+            least.offset = offset
+        elif offset > least.offset:
+            # It may have been the one that held the rest back.
+            least.outdated = True
+
+    def forget_topic(self, topic: Topic) -> None:
+        """The topic is deleted."""
+        for index in range(topic.partition_count):
+            self._least.pop(PartitionKey(TopicName(topic.name), index), None)
