@@ -47,7 +47,7 @@ SYNC_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02
 """From a disk with its own memory up to one that is about to fail."""
 
 SAMPLE_MS: Final = 10_000
-"""How often flows are noted for rates; see :meth:`Meters.sample`."""
+"""How often flows are noted for rates; see :meth:`Meters.tick`."""
 SAMPLES_KEPT: Final = 7
 """The first and the last are a minute apart."""
 
@@ -261,11 +261,22 @@ class Meters:
             found = self.request_seconds[key] = Histogram(REQUEST_SECONDS)
         return found
 
-    def sample(self, monotonic_ms: int) -> None:
-        """Note the totals for :meth:`rates`; call every ``SAMPLE_MS``."""
-        self._sampled_ms = monotonic_ms
+    def synced(self, seconds: float, failed: bool) -> None:
+        """A sync of a log has ended."""
+        if failed:
+            self.sync_errors += 1
+        else:
+            self.sync_seconds.observe(seconds)
+
+    def next_deadline_ms(self) -> int:
+        """When :meth:`tick` is due."""
+        return 0 if self._sampled_ms is None else self._sampled_ms + SAMPLE_MS
+
+    def tick(self, now_ms: int) -> None:
+        """Note the totals for :meth:`rates`."""
+        self._sampled_ms = now_ms
         for flow in self._flows.values():
-            flow.samples.append(flow.totals(monotonic_ms))
+            flow.samples.append(flow.totals(now_ms))
 
     def rates(self, topic: str, monotonic_ms: int) -> tuple[float, float, float, float]:
         """Records in, bytes in, records out and bytes out a second, through all gateways, over the last minute or what there is of it."""

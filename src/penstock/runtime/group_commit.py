@@ -6,7 +6,9 @@ a few threads, because the file system's journal commits them together.
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 
 from penstock.ports import Flushable, SyncTask
 from penstock.runtime.turn import Turn
@@ -25,6 +27,8 @@ class GroupCommit:
         self._waiting: set[Flushable] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
+        self.on_synced: Callable[[float, bool], None] = lambda _seconds, _failed: None
+        """Told how long each sync took, on the event loop, and whether it failed."""
         # Called on every append: no step in between.
         self.dirty = self.turn.write
         self.gather = self.turn.gather
@@ -45,13 +49,16 @@ class GroupCommit:
 
     def _run(self, target: Flushable, task: SyncTask) -> None:
         error: OSError | None = None
+        began = perf_counter()
         try:
             task.run()
         except OSError as failure:
             error = failure
-        self._loop.call_soon_threadsafe(self._finished, target, task, error)
+        seconds = perf_counter() - began
+        self._loop.call_soon_threadsafe(self._finished, target, task, error, seconds)
 
-    def _finished(self, target: Flushable, task: SyncTask, error: OSError | None) -> None:
+    def _finished(self, target: Flushable, task: SyncTask, error: OSError | None, seconds: float) -> None:
+        self.on_synced(seconds, error is not None)
         self._running.discard(target)
         target.end_sync(task, error)
         if target in self._waiting:
