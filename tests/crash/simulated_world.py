@@ -1,6 +1,7 @@
 """The world of a simulated node: a disk that stops it at a chosen call, ids from a seed, syncs when the history says so."""
 
 import errno
+from collections.abc import Callable
 from enum import Enum
 from random import Random
 from uuid import UUID
