@@ -7,8 +7,9 @@ them, and one that is None is left out unless it says something by being null.
 
 from typing import Annotated
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.gateways.http.message_models import Encoding
 
 INT64_MAX = 2**63 - 1
 
@@ -17,6 +18,9 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 
 
 ATTEMPTS_MAX = 65535
+MILLISECONDS_MAX = 10**15 - 1
+"""A moment or a time that a queue can still keep in a header."""
+Milliseconds = Annotated[int, Meta(ge=0, le=MILLISECONDS_MAX)]
 
 
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,15 +30,15 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 # Requests.
 
 
-class RetryPolicy(Request):
+class RetryPolicy(Request, frozen=True):
     """How often a record is tried, and how long it rests between two tries. 0 attempts: as often as it takes."""
 
     max_attempts: Annotated[int, Meta(ge=0, le=ATTEMPTS_MAX)] | None = None
-    backoff_ms: Count | None = None
-    max_backoff_ms: Count | None = None
+    backoff_ms: Milliseconds | None = None
+    max_backoff_ms: Milliseconds | None = None
 
 
-class EnvelopeFields(Request):
+class EnvelopeFields(Request, frozen=True):
     """What travels with a record beside its value. ``delay_ms`` and ``not_before_ms`` are ours: deliver it later."""
 
     run_id: str | None = None
@@ -46,29 +50,29 @@ class EnvelopeFields(Request):
     deadline: Annotated[str, Meta(description="RFC 3339, with a time zone")] | None = None
     partition_override: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | None = None
     retry_policy: RetryPolicy | None = None
-    delay_ms: Count | None = None
-    not_before_ms: Annotated[int, Meta(ge=0, le=INT64_MAX, description="Unix time in milliseconds")] | None = None
+    delay_ms: Milliseconds | None = None
+    not_before_ms: Annotated[Milliseconds, Meta(description="Unix time in milliseconds")] | None = None
 
 
-class ProduceRequest(Request):
+class ProduceRequest(Request, frozen=True):
     """POST /v1/produce. ``encoding`` "base64": the value is bytes; ``key_encoding`` the same for the key."""
 
     topic: str = ""
     key: str | None = None
     value: str | None = None
     envelope: EnvelopeFields | None = None
-    encoding: str | None = None
-    key_encoding: str | None = None
+    encoding: Encoding | None = None
+    key_encoding: Encoding | None = None
 
 
-class CreateTopicRequest(Request):
+class CreateTopicRequest(Request, frozen=True):
     """POST /v1/topics."""
 
     name: str = ""
     partitions: Count = 1
 
 
-class ConsumeRequest(Request):
+class ConsumeRequest(Request, frozen=True):
     """GET /v1/consume. 0 or no ``lease_ms``: the broker's default."""
 
     topic: str = ""
@@ -77,7 +81,7 @@ class ConsumeRequest(Request):
     lease_ms: Count = 0
 
 
-class LeaseRequest(Request):
+class LeaseRequest(Request, frozen=True):
     """POST /v1/lease: some records, once; the leases stay whether or not the connection does."""
 
     topic: str = ""
@@ -88,7 +92,7 @@ class LeaseRequest(Request):
     wait_ms: Count = 0
 
 
-class AckRequest(Request):
+class AckRequest(Request, frozen=True):
     """POST /v1/ack: one record by ``offset``, or several of one partition by ``offsets``, all or none of them."""
 
     topic: str = ""
@@ -99,7 +103,7 @@ class AckRequest(Request):
     offsets: list[Count] | None = None
 
 
-class NackRequest(Request):
+class NackRequest(Request, frozen=True):
     """POST /v1/nack. ``error`` is another name for ``reason``."""
 
     topic: str = ""
@@ -112,7 +116,7 @@ class NackRequest(Request):
     error: str | None = None
 
 
-class AckCumulativeRequest(Request):
+class AckCumulativeRequest(Request, frozen=True):
     """POST /v1/ack-cumulative: every record of the partition that is leased to the owner, up to and with ``offset``."""
 
     topic: str = ""
@@ -122,7 +126,7 @@ class AckCumulativeRequest(Request):
     offset: Count | None = None
 
 
-class ExtendRequest(Request):
+class ExtendRequest(Request, frozen=True):
     """POST /v1/extend: the lease runs until ``lease_ms`` from now."""
 
     topic: str = ""
@@ -133,7 +137,7 @@ class ExtendRequest(Request):
     lease_ms: Count = 0
 
 
-class WhyRequest(Request):
+class WhyRequest(Request, frozen=True):
     """GET /v1/why."""
 
     topic: str = ""
@@ -142,13 +146,13 @@ class WhyRequest(Request):
     offset: Count | None = None
 
 
-class PeekRequest(Request):
+class PeekRequest(Request, frozen=True):
     """GET /v1/queues/{topic}/{group}/peek."""
 
     max_records: Count = 100
 
 
-class DeadLettersRequest(Request):
+class DeadLettersRequest(Request, frozen=True):
     """What of the dead letters is meant, everywhere under /v1/dlq: an empty filter means all that are open."""
 
     reason: str | None = None
@@ -158,7 +162,7 @@ class DeadLettersRequest(Request):
     max_records: Count | None = None
 
 
-class RedriveRequest(Request):
+class RedriveRequest(Request, frozen=True):
     """POST /v1/dlq/{topic}/redrive: the filter, and how fast. 0 a second: as fast as it goes."""
 
     reason: str | None = None
@@ -169,7 +173,7 @@ class RedriveRequest(Request):
     rate_per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
-class NoFields(Request):
+class NoFields(Request, frozen=True):
     """A route that takes none."""
 
 
@@ -252,7 +256,7 @@ class ConsumedRecord(Struct, frozen=True):
     ``key`` is empty for a record without one, ``value`` is null for a record without one (a Kafka tombstone), and
     ``last_error`` is empty on the first delivery. A dead letter has the ``original_*`` fields, and its ``attempts`` and
     ``last_error`` are those it died with: how often it was delivered from its own queue is ``deliveries``, and how that
-    last went wrong ``delivery_error``.
+    last went wrong ``delivery_error``. ``headers`` are those that are no part of all this.
     """
 
     partition: int
@@ -267,6 +271,7 @@ class ConsumedRecord(Struct, frozen=True):
     encoding: str | UnsetType = UNSET
     key_encoding: str | UnsetType = UNSET
     headers: dict[str, str | None] | UnsetType = UNSET
+    header_encodings: dict[str, str] | UnsetType = UNSET
     original_topic: str | UnsetType = UNSET
     original_partition: int | UnsetType = UNSET
     original_offset: int | UnsetType = UNSET
@@ -281,8 +286,3 @@ class LeasedRecords(Struct, frozen=True):
     """POST /v1/lease."""
 
     records: list[ConsumedRecord]
-
-
-def json_schema_of(*models: type[Struct]) -> dict[str, object]:
-    """The JSON schemas of models, for the OpenAPI document."""
-    return dict(msgspec.json.schema_components(models, ref_template="#/components/schemas/{name}")[1])

@@ -8,15 +8,18 @@ not given, names that older clients use stand for the newer ones (:data:`ALIASES
 import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.message_models import Encoding
+from penstock.gateways.http.routing import Call
 from penstock.gateways.http.v1_models import (
     ATTEMPTS_MAX,
     INT64_MAX,
+    MILLISECONDS_MAX,
     EnvelopeFields,
     ProduceRequest,
     Request,
@@ -28,6 +31,10 @@ R = TypeVar("R", bound=Request)
 QUERY_FIELDS_MAX: Final = 64
 """More names than any request has: whoever sends more is not asking for anything."""
 
+ENCODINGS: Final = frozenset(get_args(Encoding))
+
+NO_SUCH_TOPIC: Final = "topic does not exist (create it first)"
+
 Reader = Callable[[str, str], object]
 """From a name and its text in the query string to the value; ``INVALID_REQUEST`` when it cannot be."""
 
@@ -38,6 +45,12 @@ def refuse(text: str) -> PenstockError:
 
 
 def _text(_: str, text: str) -> str:
+    return text
+
+
+def _encoding(name: str, text: str) -> str:
+    if text not in ENCODINGS:
+        raise refuse(f"invalid {name}: leave it out for text, or give base64")
     return text
 
 
@@ -60,6 +73,13 @@ def _count(name: str, text: str) -> int:
     number = _whole(name, text)
     if number < 0:
         raise refuse(f"invalid {name}: give a whole number that is not negative")
+    return number
+
+
+def _milliseconds(name: str, text: str) -> int:
+    number = _count(name, text)
+    if number > MILLISECONDS_MAX:
+        raise refuse(f"invalid {name}: {MILLISECONDS_MAX} is the most")
     return number
 
 
@@ -94,6 +114,14 @@ _FIELDS: Final[Mapping[str, Reader]] = {
     "error": _text,
 }
 
+_PRODUCE_FIELDS: Final[Mapping[str, Reader]] = {
+    "topic": _trimmed,
+    "key": _text,
+    "value": _text,
+    "encoding": _encoding,
+    "key_encoding": _encoding,
+}
+
 _ENVELOPE_FIELDS: Final[Mapping[str, Reader]] = {
     "run_id": _trimmed,
     "step_id": _trimmed,
@@ -103,8 +131,8 @@ _ENVELOPE_FIELDS: Final[Mapping[str, Reader]] = {
     "target_topic": _trimmed,
     "deadline": _trimmed,
     "partition_override": _whole,
-    "delay_ms": _count,
-    "not_before_ms": _count,
+    "delay_ms": _milliseconds,
+    "not_before_ms": _milliseconds,
 }
 
 _RETRY_FIELDS: Final[Mapping[str, str]] = {
@@ -201,13 +229,13 @@ def _produce(query: bytes) -> ProduceRequest:
         if name in _ENVELOPE_FIELDS:
             envelope[name] = _ENVELOPE_FIELDS[name](given, text)
         elif name in _RETRY_FIELDS:
-            retry[_RETRY_FIELDS[name]] = number = _count(given, text)
+            retry[_RETRY_FIELDS[name]] = number = _milliseconds(given, text)
             if name == "retry_max_attempts" and number > ATTEMPTS_MAX:
                 raise refuse(f"invalid {given}: {ATTEMPTS_MAX} is the most, and 0 means as often as it takes")
         elif name == "deadline_ms":
             envelope.setdefault("deadline", rfc3339(_count(given, text)))
-        elif name in ("topic", "key", "value", "encoding", "key_encoding"):
-            top[name] = text.strip() if name == "topic" else text
+        elif name in _PRODUCE_FIELDS:
+            top[name] = _PRODUCE_FIELDS[name](given, text)
         else:
             raise _unknown(given, PRODUCE_QUERY_FIELDS)
     if retry:
@@ -218,11 +246,7 @@ def _produce(query: bytes) -> ProduceRequest:
 
 
 PRODUCE_QUERY_FIELDS: Final = (
-    "topic",
-    "key",
-    "value",
-    "encoding",
-    "key_encoding",
+    *_PRODUCE_FIELDS,
     *_ENVELOPE_FIELDS,
     *ALIASES,
     "deadline_ms",
@@ -255,3 +279,11 @@ def names_of(request: _Worker) -> Names:
     if not (topic and group and owner):
         raise refuse("topic, group, and owner are required")
     return Names(topic, group, owner)
+
+
+def require_topic(call: Call, topic: str) -> int:
+    """The number of the topic's partitions; a refusal in the words of this API when there is no such topic."""
+    found = call.gateway.broker.topics.get(topic)
+    if found is None:
+        raise refuse(NO_SUCH_TOPIC)
+    return found.partition_count

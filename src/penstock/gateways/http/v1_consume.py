@@ -1,0 +1,173 @@
+"""GET /v1/consume: a stream of lines, one for each record that is leased to its reader, for as long as the reader stays.
+
+The headers leave at once, and a line leaves in the same turn of the loop in which the queue hands the record over. A reader has
+:data:`CREDIT` records at the most that its socket has not taken: then nothing more is leased to it until it reads on, and
+others of its group get the records. When it goes, however that is noticed, its leases fall free at once. When the broker
+stops, or the topic is deleted, the stream ends as a whole answer does.
+"""
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.queues.delivery import Delivery
+from penstock.core.queues.workers import Worker
+from penstock.errors import Reason
+from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, Refusal, encoder
+from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
+from penstock.gateways.http.v1_leases import TAG, lease_ms_of
+from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest
+from penstock.gateways.http.v1_record import consumed
+from penstock.gateways.http.v1_requests import names_of, read, require_topic
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+CREDIT: Final = 256
+"""Records on their way to one reader's socket. More would not be faster: what the socket takes is granted again at once."""
+
+
+class ConsumeStream(Response):
+    """The answer. Invariant: at most one send is under way, and lines leave in the order in which they were delivered."""
+
+    worker: Worker
+
+    def __init__(self, gateway: "HttpGateway", request_id: bytes) -> None:
+        super().__init__()
+        self.raw_headers = [(b"content-type", NDJSON), (REQUEST_ID, request_id)]
+        self._gateway = gateway
+        self._lines: list[bytes] = []
+        self._send: Send | None = None
+        """Once the headers have left; None again while a send waits for the reader."""
+        self._waiting: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[None] = gateway.loop.create_future()
+
+    # What the queue says.
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Records are leased to the reader."""
+        self._lines.extend(encoder.encode(consumed(found)) + b"\n" for found in deliveries)
+        if self._send is not None:
+            self._push(self._send)
+
+    def gone(self, _: Reason) -> None:
+        """There is nothing to work on any more."""
+        self.end()
+
+    def end(self) -> None:
+        """No more lines."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    # What the server does.
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        """Serve the stream to its end."""
+        gateway = self._gateway
+        gateway.on_stop[self.end] = None
+        watching = gateway.loop.create_task(self._watch(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._send = send
+            if self._lines:
+                self._push(send)
+            await self._ended
+        finally:
+            self._send = None
+            self.worker.detach()
+            watching.cancel()
+            if self._waiting is not None:
+                self._waiting.cancel()
+            del gateway.on_stop[self.end]
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.end()
+
+    def _push(self, send: Send) -> None:
+        """Hand the lines to the server now, and wait in a task only if it has to wait for the reader."""
+        count, sending = self._begin(send)
+        try:
+            waits_for = sending.send(None)
+        except StopIteration:
+            self.worker.grant(count)
+            return
+        self._send = None
+        self._waiting = self._gateway.loop.create_task(self._push_rest(send, count, sending, waits_for))
+
+    def _begin(self, send: Send) -> tuple[int, Coroutine[Any, None, None]]:
+        lines, self._lines = self._lines, []
+        sending = send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
+        assert isinstance(sending, Coroutine)
+        return len(lines), sending
+
+    async def _push_rest(self, send: Send, count: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
+        await _finished(sending, waits_for)
+        self.worker.grant(count)
+        while self._lines:
+            count, sending = self._begin(send)
+            await sending
+            self.worker.grant(count)
+        self._waiting = None
+        self._send = send
+
+
+@types.coroutine
+def _finished(begun: Coroutine[Any, None, None], waits_for: object) -> Generator[object, None, None]:
+    """The rest of a coroutine whose first step was made outside a task, and which waits for something since."""
+    try:
+        while True:
+            yield waits_for
+            waits_for = begun.send(None)
+    except StopIteration:
+        return
+    finally:
+        begun.close()
+
+
+async def _consume(call: Call) -> Answer | Response:
+    gateway = call.gateway
+    request = read(ConsumeRequest, call.query, call.body)
+    names = names_of(request)
+    require_topic(call, names.topic)
+    lease_ms = lease_ms_of(call, request.lease_ms)
+    if len(gateway.on_stop) >= gateway.bounds.streams_max:
+        raise Refusal(429, f"There are {gateway.bounds.streams_max} streams, which is the most. Use POST /v1/lease.")
+    stream = ConsumeStream(gateway, call.request_id)
+    stream.worker = gateway.broker.queues.attach(
+        call.caller, *names, lease_ms=lease_ms, credit=CREDIT, on_deliver=stream.deliver, on_gone=stream.gone
+    )
+    return stream
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET /v1/consume."""
+    return [
+        route(
+            gateway,
+            "GET",
+            "/v1/consume",
+            _consume,
+            Operation(
+                TAG,
+                "Work on a queue: a line for each record that is leased to you",
+                {200: Content("application/x-ndjson", ConsumedRecord)},
+                errors=(400, 429),
+                description="The answer is a stream of JSON lines that ends when you leave; your leases end with it. "
+                "Acknowledge each record with POST /v1/ack within lease_ms, or say that it failed with POST /v1/nack.",
+                parameters=(
+                    Parameter("topic", str, "the topic", required=True),
+                    Parameter("group", str, "the group that works on it together", required=True),
+                    Parameter("owner", str, "your name in the group", required=True),
+                    Parameter("lease_ms", int, "how long a record is yours; 2000 unless told"),
+                ),
+            ),
+        )
+    ]

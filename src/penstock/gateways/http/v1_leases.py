@@ -1,0 +1,207 @@
+"""What a worker says about the records it holds: done, failed, still at it. And ``/v1/lease``, for workers that ask.
+
+ack and nack name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
+An answer leaves once what it says is committed. All of them are hot: the fast lane takes them too.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from penstock.core.queues.delivery import Delivery
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.answers import NO_CONTENT, json_answer
+from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused
+from penstock.gateways.http.v1_models import (
+    AckCumulativeRequest,
+    AckRequest,
+    ExtendRequest,
+    LeasedRecords,
+    LeaseRequest,
+    NackRequest,
+    Request,
+)
+from penstock.gateways.http.v1_record import consumed
+from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+TAG: Final = "v1: queues"
+OFFSETS_MAX: Final = 10_000
+"""Records that one call may name: as many as a queue has in flight unless it is told otherwise."""
+LEASE_RECORDS_MAX: Final = 1_000
+"""Records that one call of /v1/lease may give: the answer is one body."""
+WAIT_MS_MAX: Final = 60_000
+"""The longest that /v1/lease may wait: whoever waits between us and the client gives up at some time too."""
+
+
+def ack(call: Call, done: Done) -> None:
+    """POST /v1/ack."""
+    request = read(AckRequest, call.query, call.body)
+    names = names_of(request)
+    partition, offsets = _place(call, names.topic, request)
+    call.gateway.broker.queues.ack(call.caller, *names, partition, offsets, Settled(call, done))
+
+
+def nack(call: Call, done: Done) -> None:
+    """POST /v1/nack."""
+    request = read(NackRequest, call.query, call.body)
+    names = names_of(request)
+    partition, offsets = _place(call, names.topic, request)
+    reason = (request.reason or request.error or "").strip()
+    call.gateway.broker.queues.nack(call.caller, *names, partition, offsets, reason, Settled(call, done))
+
+
+def ack_cumulative(call: Call, done: Done) -> None:
+    """POST /v1/ack-cumulative."""
+    request = read(AckCumulativeRequest, call.query, call.body)
+    names = names_of(request)
+    partition, (offset,) = _place(call, names.topic, request)
+    call.gateway.broker.queues.ack_cumulative(call.caller, *names, partition, offset, Settled(call, done))
+
+
+def extend(call: Call, done: Done) -> None:
+    """POST /v1/extend."""
+    request = read(ExtendRequest, call.query, call.body)
+    names = names_of(request)
+    partition, (offset,) = _place(call, names.topic, request)
+    lease_ms = lease_ms_of(call, request.lease_ms)
+    call.gateway.broker.queues.extend(call.caller, *names, partition, offset, lease_ms, Settled(call, done))
+
+
+def lease(call: Call, done: Done) -> None:
+    """POST /v1/lease."""
+    request = read(LeaseRequest, call.query, call.body)
+    names = names_of(request)
+    require_topic(call, names.topic)
+    if not 1 <= request.max_records <= LEASE_RECORDS_MAX:
+        raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
+    if request.wait_ms > WAIT_MS_MAX:
+        raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; ask again after that")
+
+    def leased(deliveries: Sequence[Delivery]) -> None:
+        done(json_answer(LeasedRecords([consumed(found, until=True) for found in deliveries])))
+
+    call.gateway.broker.queues.lease(
+        call.caller,
+        *names,
+        max_records=request.max_records,
+        lease_ms=lease_ms_of(call, request.lease_ms),
+        wait_ms=request.wait_ms,
+        done=leased,
+    )
+
+
+def lease_ms_of(call: Call, lease_ms: int) -> int:
+    """How long a lease is to run: as told, or as the broker is configured."""
+    settings = call.gateway.broker.queues.settings
+    if lease_ms > settings.lease_ms_max:
+        raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the most; extend the lease while you work")
+    return lease_ms or settings.lease_ms_default
+
+
+def _place(
+    call: Call, topic: str, request: AckRequest | NackRequest | AckCumulativeRequest | ExtendRequest
+) -> tuple[int, list[int]]:
+    """The partition and the offsets that are meant."""
+    partition, offset = request.partition, request.offset
+    several = request.offsets if isinstance(request, AckRequest | NackRequest) else None
+    if partition is None or (offset is None and not several):
+        raise refuse("partition and offset are required")
+    if several is not None:
+        if offset is not None:
+            raise refuse("give offset or offsets, not both")
+        if len(several) > OFFSETS_MAX:
+            raise refuse(f"offsets must be at most {OFFSETS_MAX}; send the others in another call")
+        # Twice the same is once the same; the order says nothing.
+        offsets = sorted(set(several))
+    else:
+        assert offset is not None
+        offsets = [offset]
+    if partition >= require_topic(call, topic):
+        raise refuse("partition out of range")
+    return partition, offsets
+
+
+class Settled:
+    """Answers once the queue has said yes or no."""
+
+    __slots__ = ("_call", "_done")
+
+    def __init__(self, call: Call, done: Done) -> None:
+        self._call = call
+        self._done = done
+
+    def __call__(self, reason: Reason | None) -> None:
+        """The queue has decided."""
+        self._done(NO_CONTENT if reason is None else refused(self._call.path, PenstockError(reason)))
+
+
+_WORKER: Final = (
+    Parameter("topic", str, "the topic", required=False),
+    Parameter("group", str, "the group that works on it together"),
+    Parameter("owner", str, "your name in the group"),
+)
+_RECORD: Final = (
+    *_WORKER,
+    Parameter("partition", int, "the record's partition"),
+    Parameter("offset", int, "the record's offset"),
+)
+_SEVERAL: Final = Parameter("offsets", str, "several offsets with commas between them, instead of offset")
+_LEASE_MS: Final = Parameter("lease_ms", int, "how long a record is yours; 2000 unless told")
+_BOTH_WAYS: Final = "The fields go in the query string or in a body."
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /v1/ack, /v1/nack, /v1/ack-cumulative, /v1/extend and /v1/lease."""
+
+    def hot(
+        path: str,
+        handler: HotHandler,
+        summary: str,
+        body: type[Request],
+        parameters: Sequence[Parameter],
+        errors: Sequence[int] = (400, 409),
+        answers: Mapping[int, object] | None = None,
+    ) -> Route:
+        operation = Operation(
+            TAG,
+            summary,
+            answers or {204: None},
+            errors=errors,
+            description=_BOTH_WAYS,
+            parameters=parameters,
+            body=body,
+            body_required=False,
+        )
+        return hot_route(gateway, "POST", path, handler, operation)
+
+    reason = Parameter("reason", str, "why it failed; error is another name for it")
+    return [
+        hot("/v1/ack", ack, "Finish records that you hold", AckRequest, (*_RECORD, _SEVERAL)),
+        hot("/v1/nack", nack, "Give records back that failed", NackRequest, (*_RECORD, _SEVERAL, reason)),
+        hot(
+            "/v1/ack-cumulative",
+            ack_cumulative,
+            "Finish every record of a partition that you hold, up to this one",
+            AckCumulativeRequest,
+            _RECORD,
+        ),
+        hot("/v1/extend", extend, "Hold a record for lease_ms more, from now", ExtendRequest, (*_RECORD, _LEASE_MS)),
+        hot(
+            "/v1/lease",
+            lease,
+            "Lease some records, once",
+            LeaseRequest,
+            (
+                *_WORKER,
+                Parameter("max_records", int, "how many at the most; 1 unless told"),
+                _LEASE_MS,
+                Parameter("wait_ms", int, "how long to wait for the first record; 0 unless told"),
+            ),
+            errors=(400,),
+            answers={200: LeasedRecords},
+        ),
+    ]

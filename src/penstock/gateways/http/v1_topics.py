@@ -1,0 +1,69 @@
+"""Topics under ``/v1``: their names, and making one."""
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from penstock.core.access import Action
+from penstock.core.topics import NewTopic
+from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.routing import Call, Operation, Parameter, route
+from penstock.gateways.http.v1_models import CreateTopicRequest, NoFields, TopicCreated, TopicNames
+from penstock.gateways.http.v1_requests import read, refuse
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+TAG: Final = "v1: topics"
+
+
+async def _list_topics(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    broker = call.gateway.broker
+    broker.access.require_cluster(call.caller, Action.DESCRIBE)
+    return json_answer(TopicNames(sorted(topic.name for topic in broker.topics if not topic.internal)))
+
+
+async def _create_topic(call: Call) -> Answer:
+    request = read(CreateTopicRequest, call.query, call.body)
+    name = request.name.strip()
+    if not name:
+        raise refuse("name is required")
+    broker = call.gateway.broker
+    broker.access.require_topic(call.caller, Action.CREATE, name)
+    # 0 is what a client sends that leaves the number out of a body without leaving out the field.
+    topic = await broker.topics.create(NewTopic(name, request.partitions or 1), exist_ok=True)
+    return json_answer(TopicCreated("created", topic.name, topic.partition_count), 201)
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET and POST /v1/topics."""
+    return [
+        route(
+            gateway,
+            "GET",
+            "/v1/topics",
+            _list_topics,
+            Operation(TAG, "List the names of all topics, sorted", {200: TopicNames}, errors=(400,)),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/v1/topics",
+            _create_topic,
+            Operation(
+                TAG,
+                "Make a topic",
+                {201: TopicCreated},
+                errors=(400, 409, 429),
+                description="A topic that exists with as many partitions is left as it is; with another number it is a conflict. "
+                "The fields go in the query string or in a body.",
+                parameters=(
+                    Parameter("name", str, "the topic's name"),
+                    Parameter("partitions", int, "how many partitions; 1 unless told"),
+                ),
+                body=CreateTopicRequest,
+                body_required=False,
+            ),
+        ),
+    ]
