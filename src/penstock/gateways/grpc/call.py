@@ -1,0 +1,114 @@
+"""What a handler knows: the broker, who calls, and what all calls of the gateway share."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from penstock import limits
+from penstock.core.access import ANONYMOUS, Action, Caller
+from penstock.core.broker import Broker
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.errors import topic_not_found
+from penstock.types import Gateway
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What keeps one client from taking everything."""
+
+    message_bytes_max: int = limits.GRPC_MESSAGE_BYTES_MAX
+    connections_max: int = limits.CONNECTIONS_MAX
+    connection_streams_max: int = limits.GRPC_CONNECTION_STREAMS_MAX
+    calls_max: int = limits.GRPC_CALLS_MAX
+    connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
+    pending_frames_max: int = limits.GRPC_PENDING_FRAMES_MAX
+    batch_records_max: int = limits.GRPC_BATCH_RECORDS_MAX
+    batch_bytes_max: int = limits.GRPC_BATCH_BYTES_MAX
+    in_flight_max: int = limits.GRPC_IN_FLIGHT_MAX
+
+
+class Serving:
+    """What all calls share while the gateway serves."""
+
+    def __init__(self, broker: Broker, bounds: GrpcLimits) -> None:
+        self.broker: Final = broker
+        self.bounds: Final = bounds
+        self.loop: Final = asyncio.get_running_loop()
+        self.stopping = False
+        self.streams: Final[dict[Callable[[], None], None]] = {}
+        """What wakes each open stream, so that it sees that the broker stops."""
+        self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
+        """By group, topic and consumer: what tells a subscription that a newer one of the same name took its place."""
+        self.settlers: Final[dict[tuple[str, str, str], dict[Callable[[int, int], None], None]]] = {}
+        """By topic, group and owner: what tells workers that a record of theirs is done with."""
+
+    def stop(self) -> None:
+        """Have every stream end."""
+        self.stopping = True
+        for wake in list(self.streams):
+            wake()
+
+    def require_running(self) -> None:
+        """SHUTTING_DOWN when the broker stops."""
+        if self.stopping:
+            raise PenstockError(Reason.SHUTTING_DOWN, "The broker is stopping. Connect again in a moment.")
+
+    def settled(self, topic: str, group: str, owner: str, partition: int, offset: int) -> None:
+        """A record was acknowledged or refused by its owner."""
+        for settle in self.settlers.get((topic, group, owner), ()):
+            settle(partition, offset)
+
+
+class Call:
+    """One call under way."""
+
+    __slots__ = ("broker", "caller", "context", "serving")
+
+    def __init__(self, serving: Serving, context: Any) -> None:
+        self.serving: Final = serving
+        self.broker: Final = serving.broker
+        self.context: Final = context
+        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, context.peer())
+
+    def topic(self, name: str, action: Action) -> Topic:
+        """The topic, if the caller may do this to it."""
+        access = self.broker.access
+        if not access.allows_all:
+            access.require_topic(self.caller, action, name)
+        found = self.broker.topics.get(name)
+        if found is None:
+            raise topic_not_found(name)
+        return found
+
+    def group(self, name: str, action: Action) -> str:
+        """The name of a group that the caller may do this to."""
+        if not name:
+            raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: name the group")
+        access = self.broker.access
+        if not access.allows_all:
+            access.require_group(self.caller, action, name)
+        return name
+
+
+async def told(start: Callable[[Callable[[_T], None]], None]) -> _T:
+    """What a core call that takes time says: ``start`` hands it the callback on which it says so."""
+    answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+    def done(what: _T) -> None:
+        # Whoever asked may be gone by now.
+        if not answer.done():
+            answer.set_result(what)
+
+    start(done)
+    return await answer
+
+
+async def stored(start: Callable[[Callable[[Reason | None], None]], None]) -> None:
+    """The same for a core call that says None, or why it could not be."""
+    reason = await told(start)
+    if reason is not None:
+        raise PenstockError(reason)

@@ -1,0 +1,102 @@
+"""The gRPC listener: grpcio's server in the broker's event loop, with reflection and the standard health service.
+
+``bind`` comes first, before the broker touches anything; ``start`` serves. grpc takes its port itself, so there is no socket to hand
+over: a port that is taken is found out by taking it for a moment, which gives the same error as every other listener's.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+# grpc's core writes to stderr by itself, in a format of its own: what matters of it is raised here as an error anyway.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+from google.protobuf import descriptor_pool
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from penstock.address import Address
+from penstock.core.broker import Broker
+from penstock.gateways.grpc.call import GrpcLimits, Serving
+from penstock.gateways.grpc.service import SERVICE, handlers
+from penstock.gateways.listening import address_of, bind
+from penstock.wire.mq import mq_generated as mq
+
+__all__ = ["GrpcGateway", "GrpcLimits"]
+
+_PING_INTERVAL_MS_MIN: Final = 10_000
+"""A client that pings more often, without data, is told to stop and then cut off."""
+_PING_STRIKES_MAX: Final = 3
+_KEEPALIVE_MS: Final = 60_000
+_KEEPALIVE_TIMEOUT_MS: Final = 20_000
+_METADATA_BYTES_MAX: Final = 16 * 1024
+
+
+def _options(bounds: GrpcLimits) -> Sequence[tuple[str, int]]:
+    return (
+        # Two brokers on one port would share its clients between them, and nobody would know.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", bounds.message_bytes_max),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.max_concurrent_streams", bounds.connection_streams_max),
+        ("grpc.max_allowed_incoming_connections", bounds.connections_max),
+        ("grpc.max_connection_idle_ms", bounds.connection_idle_ms_max),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_INTERVAL_MS_MIN),
+        ("grpc.http2.max_ping_strikes", _PING_STRIKES_MAX),
+    )
+
+
+def _pool() -> descriptor_pool.DescriptorPool:
+    """What reflection tells: our messages have a pool of their own, and it must know the standard services too."""
+    pool = mq.DESCRIPTOR.pool
+    for standard in (health_pb2, reflection_pb2):
+        pool.AddSerializedFile(standard.DESCRIPTOR.serialized_pb)
+    return pool
+
+
+class GrpcGateway:
+    """All gRPC calls of this node."""
+
+    def __init__(self, bounds: GrpcLimits | None = None) -> None:
+        self.bounds: Final = bounds or GrpcLimits()
+        self._server: Any = grpc.aio.server(
+            options=_options(self.bounds), maximum_concurrent_rpcs=self.bounds.calls_max
+        )
+        self._health: Any = health.aio.HealthServicer()
+        self._serving: Serving | None = None
+        self._started = False
+
+    def bind(self, address: Address) -> Address:
+        """Take the port; port 0 picks a free one. OSError when it cannot be had."""
+        probe = bind(address)
+        found = address_of(probe)
+        probe.close()
+        try:
+            port = self._server.add_insecure_port(str(Address(found.host, address.port)))
+        except RuntimeError as error:
+            raise OSError(f"gRPC could not take {found}") from error
+        return Address(found.host, port)
+
+    async def start(self, broker: Broker) -> None:
+        """Serve."""
+        serving = self._serving = Serving(broker, self.bounds)
+        self._server.add_generic_rpc_handlers((handlers(serving),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server, _pool())
+        await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        await self._server.start()
+        self._started = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take nothing new, tell the streams, answer what is under way, then close everything. Also when it was never started."""
+        if self._serving is not None:
+            self._serving.stop()
+        if self._started:
+            await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_seconds)

@@ -1,0 +1,115 @@
+"""Subscribe and SubscribeBatch: a source of records, and a client that takes them at its own pace.
+
+A source is asked for more only when the client's connection has taken what it gave before, so a slow reader costs the broker
+one portion of records and what gRPC's flow control lets through.
+"""
+
+import asyncio
+from typing import Any, Final, Protocol
+
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.following import following
+from penstock.wire.mq.mq_generated import Message, MessageFrame, SubscribeRequest
+
+_BATCH_RECORDS_DEFAULT: Final = 500
+_SINGLES_RECORDS: Final = 64
+"""Records taken at a time for a stream of single ones: enough to make the taking cheap."""
+CONSUMER_ID: Final = "consumer-id"
+"""In the initial metadata, which is sent as soon as the subscription stands."""
+
+
+class Source(Protocol):
+    """Where a subscription's records come from."""
+
+    @property
+    def consumer_id(self) -> str:
+        """Who subscribes."""
+        ...
+
+    @property
+    def woken(self) -> asyncio.Event:
+        """Set when :meth:`take` may have more, or a refusal."""
+        ...
+
+    def take(self, max_records: int, max_bytes: int) -> list[Any]:
+        """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
+        ...
+
+    def message(self, taken: Any) -> Message | None:
+        """What the subscriber gets; None when it is not this subscription's any more."""
+        ...
+
+    def sent(self, taken: list[Any]) -> None:
+        """The client's connection took these."""
+        ...
+
+    def close(self) -> None:
+        """The subscription has ended."""
+        ...
+
+
+async def subscribe(request: SubscribeRequest, call: Call) -> None:
+    """One record a message."""
+    write = call.context.write
+
+    async def send(source: Source, taken: list[Any]) -> int:
+        count = 0
+        for item in taken:
+            message = source.message(item)
+            if message is not None:
+                await write(message)
+                source.sent([item])
+                count += 1
+        return count
+
+    await _serve(request, call, _SINGLES_RECORDS, send)
+
+
+async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
+    """Many records a message."""
+    write = call.context.write
+
+    async def send(source: Source, taken: list[Any]) -> int:
+        messages = [message for message in map(source.message, taken) if message is not None]
+        if messages:
+            await write(MessageFrame(messages=messages))
+            source.sent(taken)
+        return len(messages)
+
+    wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
+    await _serve(request, call, min(wanted, call.serving.bounds.batch_records_max), send)
+
+
+async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
+    serving = call.serving
+    serving.require_running()
+    bytes_max = serving.bounds.batch_bytes_max
+    source: Source = following(request, call)
+    wake = source.woken.set
+    serving.streams[wake] = None
+    try:
+        await call.context.send_initial_metadata((_named(source.consumer_id),))
+        left = request.max_messages
+        while True:
+            taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
+            if taken:
+                sent = await send(source, taken)
+                if request.max_messages:
+                    left -= sent
+                    if left <= 0:
+                        return
+            else:
+                # Nothing can have happened since the take: nobody else had the loop.
+                source.woken.clear()
+                await source.woken.wait()
+            serving.require_running()
+    finally:
+        del serving.streams[wake]
+        source.close()
+
+
+def _named(consumer_id: str) -> tuple[str, str | bytes]:
+    """Metadata is ASCII, except where its name says that it is bytes."""
+    if consumer_id.isascii() and consumer_id.isprintable():
+        return CONSUMER_ID, consumer_id
+    return f"{CONSUMER_ID}-bin", consumer_id.encode()
