@@ -40,6 +40,8 @@ class HttpBounds:
     """Requests of one connection that are not answered; reading pauses above it."""
     output_bytes_max: int = 1 * limits.MIB
     """What a slow reader has not taken before nothing more is made for it."""
+    line_bytes_max: int = 4 * limits.MIB
+    """One line of an NDJSON body."""
     batch_records_max: int = 100_000
     """Records of one batch."""
     streams_max: int = 1000

@@ -1,0 +1,174 @@
+"""Consumer groups over HTTP: register, commit and read offsets. These are the groups and offsets that Kafka's clients see."""
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from penstock.core.access import Action
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.errors import Reason
+from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
+from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
+from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, route
+from penstock.gateways.http.topics import find_topic
+from penstock.types import GroupId
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+INT64_MAX: Final = 2**63 - 1
+
+
+class GroupRequest(Struct, frozen=True):
+    """The topic that a group is registered for."""
+
+    topic_name: Annotated[str, Meta(examples=["orders"])] | None = None
+
+
+class GroupModel(Struct, frozen=True, rename={"group_id": "id"}):
+    """A registered group; ``created_at`` in unix seconds."""
+
+    group_id: UUID
+    name: str
+    topic_name: str
+    created_at: int
+
+
+class CommitOffsetRequest(Struct, frozen=True):
+    """The next offset to read of a partition."""
+
+    topic_name: Annotated[str, Meta(examples=["orders"])] | None = None
+    partition: Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)] | None = None
+    offset: Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)] | None = None
+
+
+class Committed(Struct, frozen=True):
+    """It is durable."""
+
+    committed: Literal[True]
+
+
+class OffsetModel(Struct, frozen=True):
+    """Where a group goes on reading; ``updated_at`` in unix seconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    updated_at: int
+
+
+class OffsetList(Struct, frozen=True):
+    """Offsets by topic and partition."""
+
+    offsets: list[OffsetModel]
+
+
+_group_decoder = msgspec.json.Decoder(GroupRequest)
+_commit_decoder = msgspec.json.Decoder(CommitOffsetRequest)
+
+
+def group_of(call: Call, action: Action) -> GroupId:
+    """The group of the path, for one who may do this to it."""
+    name = call.params["group"]
+    call.gateway.broker.access.require_group(call.caller, action, name)
+    return GroupId(name)
+
+
+async def _register(call: Call) -> Answer:
+    group = group_of(call, Action.READ)
+    asked: GroupRequest = decoded(_group_decoder, call.body) if call.body.strip() else GroupRequest()
+    if not asked.topic_name:
+        raise Refusal(400, "Missing topic_name")
+    topic = find_topic(call, asked.topic_name, Action.READ)
+    registered = await call.gateway.broker.registry.register(topic, group)
+    return json_answer(GroupModel(registered.id, group, topic.name, registered.created_ms // 1000), 201)
+
+
+async def _offsets(call: Call) -> Answer:
+    group = group_of(call, Action.DESCRIBE)
+    name = call.query_fields().get("topic")
+    keys: list[PartitionKey] | None = None
+    if name is not None:
+        topic = find_topic(call, name, Action.DESCRIBE)
+        keys = [PartitionKey(topic.name, index) for index in range(topic.partition_count)]
+    found = call.gateway.broker.groups.fetch_offsets(group, keys)
+    return json_answer(
+        OffsetList(
+            [
+                OffsetModel(key.topic, key.partition, committed.offset, committed.commit_ms // 1000)
+                for key, committed in sorted(found.items())
+            ]
+        )
+    )
+
+
+async def _commit(call: Call) -> Answer:
+    group = group_of(call, Action.READ)
+    asked: CommitOffsetRequest = decoded(_commit_decoder, call.body) if call.body.strip() else CommitOffsetRequest()
+    if not asked.topic_name or asked.partition is None or asked.offset is None:
+        raise Refusal(400, "Missing required params")
+    topic = find_topic(call, asked.topic_name, Action.READ)
+    if not 0 <= asked.partition < topic.partition_count:
+        raise Refusal(400, PARTITION_NOT_FOUND)
+    future = call.gateway.loop.create_future()
+
+    def done(reason: Reason | None) -> None:
+        if not future.done():
+            future.set_result(reason)
+
+    item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
+    call.gateway.broker.groups.commit_offset_checked(group, item, done)
+    reason = await future
+    if reason is not None:
+        raise reason_refusal(reason)
+    return json_answer(Committed(committed=True))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /consumers/:g/groups, GET and POST /consumers/:g/offsets."""
+    return [
+        route(
+            gateway,
+            "POST",
+            "/consumers/{group:path}/groups",
+            _register,
+            Operation(
+                "Consumers",
+                "Register a group for a topic",
+                {201: GroupModel},
+                errors=(400, 404, 429),
+                description="Once registered, the same call gives the same answer.",
+                body=GroupRequest,
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/consumers/{group:path}/offsets",
+            _offsets,
+            Operation(
+                "Consumers",
+                "Show where a group goes on reading",
+                {200: OffsetList},
+                errors=(400, 404),
+                parameters=(Parameter("topic", str, "of this topic alone"),),
+            ),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/consumers/{group:path}/offsets",
+            _commit,
+            Operation(
+                "Consumers",
+                "Commit the next offset to read",
+                {200: Committed},
+                errors=(400, 404),
+                description="A commit may go back, but never below 0 or past the end of the partition.",
+                body=CommitOffsetRequest,
+            ),
+        ),
+    ]

@@ -1,0 +1,212 @@
+"""Messages as this API sends and takes them, and the way between them and records.
+
+A value, a key or a header is text; bytes that are not UTF-8 are given as base64 and say so beside it, and are taken the same way.
+"""
+
+import base64
+import binascii
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.core.publish import NewRecord, Placed, record_id
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.answers import STATUSES, Refusal
+from penstock.records.records import Headers, Record
+from penstock.types import Acks
+
+BASE64: Final = "base64"
+MISSING_VALUE: Final = "Missing message value"
+PARTITION_NOT_FOUND: Final = "Partition not found"
+_NOT_TEXT: Final = (
+    'A value is a string: send other JSON as text, and bytes as base64 with "encoding": "base64" beside the value.'
+)
+
+Encoding = Literal["base64", "utf-8"]
+AcksName = Literal["all", "leader", "none"]
+
+ACKS: Final = {acks.value: acks for acks in Acks}
+
+
+class MessageRequest(Struct, frozen=True, gc=False):
+    """One message to publish."""
+
+    value: Annotated[str, Meta(examples=["hello"])] | None = None
+    key: str | None = None
+    partition: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    headers: dict[str, str | None] | None = None
+    acks: AcksName | None = None
+    encoding: Annotated[Encoding, Meta(description="base64: the value is bytes")] | None = None
+    key_encoding: Encoding | None = None
+    header_encodings: dict[str, Encoding] | None = None
+
+
+class PublishRequest(MessageRequest, frozen=True, gc=False):
+    """One message, or ``messages``: many, with the ``acks`` of those that do not say."""
+
+    messages: list[MessageRequest] | UnsetType = UNSET
+
+
+class BatchRequest(Struct, frozen=True):
+    """Many messages; ``acks`` is for those that do not say."""
+
+    messages: list[MessageRequest]
+    acks: AcksName | None = None
+
+
+class Published(Struct, frozen=True, gc=False, rename={"record_id": "id"}):
+    """Where a message is. ``timestamp`` in ms; ``acked`` is false when nothing was waited for."""
+
+    record_id: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    acked: bool
+
+
+class NotPublished(Struct, frozen=True, gc=False):
+    """Why a message of a batch was not published; the others were."""
+
+    error: str
+
+
+class PublishedBatch(Struct, frozen=True):
+    """One result for each message, in their order."""
+
+    results: list[Published | NotPublished]
+
+
+class Message(Struct, frozen=True, gc=False, rename={"record_id": "id"}):
+    """A message as it is read. ``encoding`` stands there when the value is bytes; ``timestamp`` is ms, ``produced_at`` s."""
+
+    record_id: str
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    value: str | None
+    headers: dict[str, str | None]
+    timestamp: int
+    produced_at: int
+    acked: bool
+    encoding: Literal["base64"] | UnsetType = UNSET
+    key_encoding: Literal["base64"] | UnsetType = UNSET
+    header_encodings: dict[str, Literal["base64"]] | UnsetType = UNSET
+
+
+class MessageList(Struct, frozen=True):
+    """Messages of one partition, in the order of their offsets."""
+
+    messages: list[Message]
+
+
+message_decoder: Final = msgspec.json.Decoder(MessageRequest)
+publish_decoder: Final = msgspec.json.Decoder(PublishRequest)
+batch_decoder: Final = msgspec.json.Decoder(list[MessageRequest])
+raw_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def record_of(message: MessageRequest) -> NewRecord:
+    """The record to append, or a refusal that says what to send."""
+    value = message.value
+    if value is None:
+        raise Refusal(400, MISSING_VALUE)
+    key = message.key
+    return NewRecord(
+        (key.encode() if message.key_encoding != BASE64 else _bytes_of(key, "key")) if key is not None else None,
+        value.encode() if message.encoding != BASE64 else _bytes_of(value, "value"),
+        _headers_of(message) if message.headers else (),
+        message.partition,
+    )
+
+
+def _headers_of(message: MessageRequest) -> Headers:
+    encodings = message.header_encodings or {}
+    return tuple(
+        (
+            name,
+            None
+            if value is None
+            else _bytes_of(value, f"header {name!a}")
+            if encodings.get(name) == BASE64
+            else value.encode(),
+        )
+        for name, value in (message.headers or {}).items()
+    )
+
+
+def _bytes_of(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal(
+            400, f"The {what} is not base64, as its encoding says. Encode it, or leave the encoding out."
+        ) from None
+
+
+def wrong_message(raw: msgspec.Raw | bytes) -> str:
+    """What is wrong with a message that does not fit the model."""
+    try:
+        message_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        if text.endswith("`$.value`"):
+            return _NOT_TEXT
+        return f"The message is not what is expected: {text[:1].upper()}{text[1:]}."
+    except (msgspec.DecodeError, RecursionError) as error:
+        return f"The message is not JSON: {error}."
+    return "The message is not what is expected."
+
+
+def published(topic: str, placed: Placed, *, acked: bool) -> Published:
+    """The answer for a record that has its place."""
+    partition, offset, timestamp_ms = placed
+    return Published(record_id(topic, partition, offset), topic, partition, offset, timestamp_ms, acked)
+
+
+def publish_refusal(error: PenstockError) -> Refusal:
+    """Why a record was not published, in this API's words."""
+    if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
+        return Refusal(400, PARTITION_NOT_FOUND)
+    return Refusal(STATUSES.get(error.reason, 400), error.text)
+
+
+def message_of(topic: str, partition: int, record: Record) -> Message:
+    """A record as it is read."""
+    offset, timestamp_ms, key, value, headers = record
+    key_text, key_encoding = _text_of(key)
+    value_text, encoding = _text_of(value)
+    shown: dict[str, str | None] = {}
+    encodings: dict[str, Literal["base64"]] = {}
+    for name, content in headers:
+        shown[name], header_encoding = _text_of(content)
+        if header_encoding is not UNSET:
+            encodings[name] = header_encoding
+        else:
+            encodings.pop(name, None)
+    return Message(
+        record_id(topic, partition, offset),
+        topic,
+        partition,
+        offset,
+        key_text,
+        value_text,
+        shown,
+        timestamp_ms,
+        timestamp_ms // 1000,
+        True,
+        encoding,
+        key_encoding,
+        encodings or UNSET,
+    )
+
+
+def _text_of(content: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
+    if content is None:
+        return None, UNSET
+    try:
+        return content.decode(), UNSET
+    except UnicodeDecodeError:
+        return base64.b64encode(content).decode("ascii"), "base64"
