@@ -85,6 +85,8 @@ SEGMENT_BYTES_MAX = 2 * GIB - 1
 """Positions in the offset index are 32 bits."""
 INDEX_INTERVAL_BYTES_DEFAULT = 4096
 
+PUBLISHED_BATCH_BYTES_MAX = 1 * MIB
+"""Records that come one by one are put together up to this: what a reader of one of them must open."""
 APPEND_GATHER_BYTES_MAX = 64 * KIB
 """Batches up to this size are gathered until the end of the loop's turn; larger ones are written at once."""
 

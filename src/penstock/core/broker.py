@@ -13,6 +13,7 @@ from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.backlog import Backlog, BacklogSettings
 from penstock.core.groups.coordinator import GroupCoordinator
+from penstock.core.groups.registry import GroupRegistry
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
@@ -86,12 +87,13 @@ class Broker:
         self.producer_ids: Final = ProducerIds(store)
         self.access = Access()
         """The one place that says who may do what."""
-        self.publisher: Final = Publisher(self)
+        self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts what nobody waits for; the runtime makes it a task of the event loop."""
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
-        self.timed: Final[list[Timed]] = [self.groups]
+        self.registry: Final = GroupRegistry(store, clock, entropy)
+        self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
         keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.idempotency: Final = Idempotency(self, keys_topic, flusher, report, window_ms=settings.idempotency_ms)
@@ -112,6 +114,7 @@ class Broker:
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name
         self._clear_leftovers()
+        await self.registry.load(self.topics)
         self.topics.on_created.append(self._created)
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
@@ -224,6 +227,8 @@ class Broker:
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
+        if self.registry.has_any(topic):
+            self.background(self.registry.forget_topic(topic))
         self.publisher.forget_topic(topic.name)
         self.idempotency.forget_topic(topic)
         self.backlog.forget_topic(topic)

@@ -1,7 +1,11 @@
 """Taking records that come one by one, for the gateways that do not send batches: where they go, and when they count.
 
 The partition is the one that was asked for, else the key's (by Kafka's hash, so a key lands in the same place through every
-API), else the next one in turn. The records of one call become one batch per partition: the more a call has, the cheaper each.
+API), else the next one in turn. What comes in one turn of the event loop becomes one batch per partition at its end, whoever
+sent it: the more there is to do, the cheaper each record.
+
+A batch is taken or refused as a whole, so what could make a log refuse one record (its size, a missing key, a time far away) is
+looked at before it joins the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +16,13 @@ from penstock.core.access import Action, Caller
 from penstock.core.partition import Partition
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.records.batch import Compression
+from penstock.limits import PUBLISHED_BATCH_BYTES_MAX
+from penstock.ports import Flusher
+from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.partitioner import RoundRobin, murmur2
 from penstock.records.records import Headers
-from penstock.types import Acks, TopicName
+from penstock.types import Acks, TimestampType, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -59,34 +65,40 @@ def record_id(topic: str, partition: int, offset: int) -> str:
 class _Call:
     """One call under way: answered when the last of its batches is."""
 
-    __slots__ = ("_done", "left", "results")
+    __slots__ = ("acks", "caller", "done", "left", "records", "results")
 
-    def __init__(self, count: int, done: PublishDone) -> None:
-        self.results: list[Placed | PenstockError | None] = [None] * count
+    def __init__(self, caller: Caller, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
+        self.caller = caller
+        self.records = records
+        self.acks = acks
+        self.done = done
+        self.results: list[Placed | PenstockError | None] = [None] * len(records)
         self.left = 1
-        self._done = done
 
-    def settle(self, places: Sequence[int], reason: Reason | None) -> None:
-        """A batch is where it was wanted, or never will be: then its records are nowhere."""
-        if reason is not None:
-            error = PenstockError(reason)
-            for at in places:
-                self.results[at] = error
-        self.end_one()
+    def refuse(self, places: Sequence[int], error: PenstockError) -> None:
+        """These records are nowhere."""
+        for at in places:
+            self.results[at] = error
 
     def end_one(self) -> None:
         """One thing less to wait for."""
         self.left -= 1
         if not self.left:
-            self._done(self.results)  # type: ignore[arg-type]  # every place is filled by now
+            self.done(self.results)  # type: ignore[arg-type]  # every place is filled by now
+
+
+_Piece = tuple[_Call, list[int]]
+"""Some records of a call, by their places in it."""
 
 
 class Publisher:
     """Appends for gateways."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", flusher: Flusher) -> None:
         self._broker = broker
+        self._flusher = flusher
         self._turns: dict[TopicName, RoundRobin] = {}
+        self._gathered: dict[Partition, list[_Piece]] = {}
 
     def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
         """Append the records; ``done`` is told of each once it counts as ``acks`` says. PenstockError when all are refused."""
@@ -104,16 +116,37 @@ class Publisher:
                 f"topic {topic} wants {found.config.min_insync_replicas} replicas in sync and has 1; lower its "
                 "min.insync.replicas or publish with acks=leader",
             )
-        call = _Call(len(records), done)
-        now_ms = broker.clock.now_ms()
-        if len(records) == 1:
-            chosen = self._choose(found, records[0], call.results, 0)
-            by_partition = {} if chosen is None else {chosen: [0]}
-        else:
-            by_partition = self._share_out(found, records, call.results)
-        for index, places in by_partition.items():
-            self._append(caller, found, index, places, records, call, acks, now_ms)
+        call = _Call(caller, records, acks, done)
+        for index, places in self._share_out(found, call).items():
+            self._gather(found, index, call, places)
         call.end_one()
+
+    def _share_out(self, topic: Topic, call: _Call) -> dict[int, list[int]]:
+        """Which records go to which partition; those that cannot go anywhere have their answer already."""
+        by_partition: dict[int, list[int]] = {}
+        needs_key = topic.config.is_compacted
+        plain_bytes_max = topic.config.max_message_bytes - HEADER_BYTES - _RECORD_OVERHEAD_BYTES
+        for at, record in enumerate(call.records):
+            key, value, headers, _, timestamp_ms = record
+            try:
+                index = self.choose_partition(topic, record)
+                # Nearly every record is a plain one, of which this is all there is to know.
+                if (
+                    headers
+                    or timestamp_ms is not None
+                    or needs_key
+                    or (len(key) if key else 0) + (len(value) if value else 0) > plain_bytes_max
+                ):
+                    self._check(topic, record)
+            except PenstockError as error:
+                call.results[at] = error
+                continue
+            places = by_partition.get(index)
+            if places is None:
+                by_partition[index] = [at]
+            else:
+                places.append(at)
+        return by_partition
 
     def choose_partition(self, topic: Topic, record: NewRecord) -> int:
         """Where a record goes. UNKNOWN_TOPIC_OR_PARTITION when it asks for a partition that is not there."""
@@ -137,93 +170,125 @@ class Publisher:
         """The topic is deleted."""
         self._turns.pop(topic, None)
 
-    def _choose(
-        self, topic: Topic, record: NewRecord, results: list[Placed | PenstockError | None], at: int
-    ) -> int | None:
-        try:
-            return self.choose_partition(topic, record)
-        except PenstockError as error:
-            results[at] = error
-            return None
+    def _check(self, topic: Topic, record: NewRecord) -> None:
+        """Refuse a record for which the log would refuse the whole batch."""
+        config = topic.config
+        key, value, headers, _, timestamp_ms = record
+        size = HEADER_BYTES + _size(key, value, headers)
+        if size > config.max_message_bytes:
+            # That was a guess on the safe side; close to the limit it is worth knowing.
+            alone = BatchBuilder()
+            alone.add(0, key, value, headers)
+            size = alone.size_bytes
+        if size > config.max_message_bytes:
+            raise PenstockError(
+                Reason.RECORDS_TOO_LARGE,
+                f"a record that takes {size} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
+                "send smaller records or raise the topic's setting",
+            )
+        if key is None and config.is_compacted:
+            raise PenstockError(
+                Reason.INVALID_RECORD, f"topic {topic.name} is compacted: give every record a key", [(0, "no key")]
+            )
+        if timestamp_ms is not None and config.timestamp_type is not TimestampType.LOG_APPEND_TIME:
+            now_ms = self._broker.clock.now_ms()
+            after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
+            if timestamp_ms < 0 or timestamp_ms - now_ms > after_ms or now_ms - timestamp_ms > before_ms:
+                raise PenstockError(
+                    Reason.INVALID_TIMESTAMP,
+                    f"timestamp {timestamp_ms} is too far from the broker's clock ({now_ms}); send milliseconds since "
+                    "1970, or none",
+                )
 
-    def _share_out(
-        self, topic: Topic, records: Sequence[NewRecord], results: list[Placed | PenstockError | None]
-    ) -> dict[int, list[int]]:
-        by_partition: dict[int, list[int]] = {}
-        for at, record in enumerate(records):
-            index = self._choose(topic, record, results, at)
-            if index is not None:
-                places = by_partition.get(index)
-                if places is None:
-                    by_partition[index] = [at]
-                else:
-                    places.append(at)
-        return by_partition
-
-    def _append(
-        self,
-        caller: Caller,
-        topic: Topic,
-        index: int,
-        places: list[int],
-        records: Sequence[NewRecord],
-        call: _Call,
-        acks: Acks,
-        now_ms: int,
-    ) -> None:
-        """The records of one partition, in as few batches as may be."""
+    def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
         try:
             partition = self._broker.partition(topic.name, index)
         except PenstockError as error:
-            for at in places:
-                call.results[at] = error
-            return
-        bytes_max = topic.config.max_message_bytes
-        builder = BatchBuilder()
-        first = 0
-        for position, at in enumerate(places):
-            key, value, headers, _, timestamp_ms = records[at]
-            if builder.count and builder.size_bytes + _size(key, value, headers) > bytes_max:
-                self._append_batch(caller, partition, builder, places[first:position], records, call, acks, now_ms)
-                builder = BatchBuilder()
-                first = position
-            builder.add(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
-        self._append_batch(caller, partition, builder, places[first:] if first else places, records, call, acks, now_ms)
-
-    def _append_batch(
-        self,
-        caller: Caller,
-        partition: Partition,
-        builder: BatchBuilder,
-        places: list[int],
-        records: Sequence[NewRecord],
-        call: _Call,
-        acks: Acks,
-        now_ms: int,
-    ) -> None:
-        results = call.results
-        topic = partition.topic
-        batch = builder.build(compression=topic.config.compression or Compression.NONE)
-        try:
-            offset = partition.append(batch, now_ms)
-        except PenstockError as error:
-            for at in places:
-                results[at] = error
-            return
-        index, stamps = partition.index, partition.stamps
-        for at in places:
-            given_ms = records[at].timestamp_ms
-            results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
-            offset += 1
-        self._broker.meters.took_in(topic.name, caller.gateway, len(places), len(batch))
-        if acks is Acks.NONE:
+            call.refuse(places, error)
             return
         call.left += 1
-        settle = partial(call.settle, places)
-        if acks is Acks.LEADER:
-            partition.when_written(offset, settle)
+        if not self._gathered:
+            self._flusher.gather(self._append_gathered)
+        pieces = self._gathered.get(partition)
+        if pieces is None:
+            self._gathered[partition] = [(call, places)]
         else:
-            partition.when_committed(offset, settle)
+            pieces.append((call, places))
+
+    def _append_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for partition, pieces in gathered.items():
+            self._append(partition, pieces)
+
+    def _append(self, partition: Partition, pieces: list[_Piece]) -> None:
+        """What one partition got in this turn, in as few batches as may be."""
+        now_ms = self._broker.clock.now_ms()
+        bytes_max = min(partition.topic.config.max_message_bytes, PUBLISHED_BATCH_BYTES_MAX)
+        builder = BatchBuilder()
+        batched: list[_Piece] = []
+        for call, places in pieces:
+            first = 0
+            for position, at in enumerate(places):
+                key, value, headers, _, timestamp_ms = call.records[at]
+                if builder.count and builder.size_bytes + _size(key, value, headers) > bytes_max:
+                    if position > first:
+                        # The rest of this piece is one more thing to wait for.
+                        call.left += 1
+                        batched.append((call, places[first:position]))
+                        first = position
+                    self._append_batch(partition, builder, batched, now_ms)
+                    builder, batched = BatchBuilder(), []
+                builder.add(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
+            batched.append((call, places[first:] if first else places))
+        self._append_batch(partition, builder, batched, now_ms)
+
+    def _append_batch(self, partition: Partition, builder: BatchBuilder, pieces: list[_Piece], now_ms: int) -> None:
+        batch = builder.build(compression=partition.topic.config.compression or Compression.NONE)
+        try:
+            if partition.gone:
+                raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic.name} was deleted")
+            offset = partition.append(batch, now_ms)
+        except PenstockError as error:
+            for call, places in pieces:
+                call.refuse(places, error)
+                call.end_one()
+            return
+        index, stamps = partition.index, partition.stamps
+        awaiting: dict[Acks, list[_Piece]] = {}
+        for piece in pieces:
+            call, places = piece
+            for at in places:
+                given_ms = call.records[at].timestamp_ms
+                call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
+                offset += 1
+            awaiting.setdefault(call.acks, []).append(piece)
+        self._count(partition, pieces, builder.count, len(batch))
+        for acks, waiting in awaiting.items():
+            settle = partial(_settle, waiting)
+            if acks is Acks.ALL:
+                partition.when_committed(offset, settle)
+            elif acks is Acks.LEADER:
+                partition.when_written(offset, settle)
+            else:
+                settle(None)
+
+    def _count(self, partition: Partition, pieces: list[_Piece], count: int, size: int) -> None:
+        """Bytes of a batch that came through several gateways are shared out by the records."""
+        meters, name = self._broker.meters, partition.topic.name
+        gateway = pieces[0][0].caller.gateway
+        if all(call.caller.gateway is gateway for call, _ in pieces):
+            meters.took_in(name, gateway, count, size)
+            return
+        for call, places in pieces:
+            meters.took_in(name, call.caller.gateway, len(places), size * len(places) // count)
+
+
+def _settle(pieces: list[_Piece], reason: Reason | None) -> None:
+    """A batch is where it was wanted, or never will be: then its records are nowhere."""
+    for call, places in pieces:
+        if reason is not None:
+            call.refuse(places, PenstockError(reason))
+        call.end_one()
 
 
 @lru_cache(maxsize=_CACHED_KEYS)
@@ -232,7 +297,8 @@ def _hash(key: bytes) -> int:
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    """At least what a record takes in a batch: a guess that is quick and never too small."""
+    size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     for name, content in headers:
         # A character takes four bytes at the most.
         size += _HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")

@@ -69,16 +69,20 @@ class BatchBuilder:
         else:
             delta = timestamp_ms - self._base_timestamp
             self._max_timestamp = max(self._max_timestamp, timestamp_ms)
-        key_size = -1 if key is None else len(key)
-        value_size = -1 if value is None else len(value)
+        key_size = 0 if key is None else len(key)
+        value_size = 0 if value is None else len(value)
         body = b"".join(
             (
                 b"\x00",
                 _SMALL[delta] if 0 <= delta < _SMALL_MAX else encode_varint(delta),
                 _SMALL[count] if count < _SMALL_MAX else encode_varint(count),
-                _SMALL[key_size] if 0 <= key_size < _SMALL_MAX else encode_varint(key_size),
+                _NULL if key is None else _SMALL[key_size] if key_size < _SMALL_MAX else encode_varint(key_size),
                 key or b"",
-                _SMALL[value_size] if 0 <= value_size < _SMALL_MAX else encode_varint(value_size),
+                _NULL
+                if value is None
+                else _SMALL[value_size]
+                if value_size < _SMALL_MAX
+                else encode_varint(value_size),
                 value or b"",
                 _encode_headers(headers) if headers else b"\x00",
             )

@@ -8,7 +8,10 @@ from penstock.core.access import ANONYMOUS, Access, Action, Caller
 from penstock.core.publish import NewRecord, Placed, Results, record_id
 from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
+from penstock.records.batch import read_header
+from penstock.records.builder import build_batch
 from penstock.records.partitioner import partition_for_key
+from penstock.records.records import Record
 from penstock.types import Acks, Gateway
 from tests.support.kafka_node import KafkaNode
 
@@ -79,6 +82,54 @@ async def test_records_beyond_one_batch_are_split_and_a_record_that_fits_in_none
     assert refused.reason is Reason.RECORDS_TOO_LARGE
     assert [placed.offset for placed in results] == list(range(9))
     assert values(node, "t", 0) == [b"%03d" % n * 100 for n in range(9)]
+
+
+async def test_a_record_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(node):
+    await node.create("t", 1, max_message_bytes="1000")
+    sizes = range(880, 960)
+    results = [(await publish(node, "t", [NewRecord(None, b"x" * size)]))[0] for size in sizes]
+    taken = [size for size, result in zip(sizes, results, strict=True) if isinstance(result, Placed)]
+    assert taken == list(range(880, taken[-1] + 1))
+    for size in (taken[-1], taken[-1] + 1):
+        alone = build_batch([Record(0, 0, None, b"x" * size)])
+        assert (len(alone) <= 1000) == (size == taken[-1])
+
+
+async def test_what_comes_in_one_turn_is_one_batch_whoever_sent_it(node):
+    await node.create("t")
+    done = [asyncio.get_running_loop().create_future() for _ in Acks]
+    for acks, future in zip(Acks, done, strict=True):
+        caller = Caller(ANONYMOUS, Gateway.TCP if acks is Acks.ALL else Gateway.HTTP)
+        records = [NewRecord(None, acks.value.encode()) for _ in range(5)]
+        node.broker.publisher.publish(caller, "t", records, acks, future.set_result)
+    places = [[placed.offset for placed in await future] for future in done]
+    assert places == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+    partition = node.broker.partition("t", 0)
+    assert read_header(partition.read(0, 1 << 20).data).record_count == 15
+    flows = {gateway: node.broker.meters.flow("t", gateway) for gateway in (Gateway.TCP, Gateway.HTTP)}
+    assert {gateway: flow.records_in for gateway, flow in flows.items()} == {Gateway.TCP: 5, Gateway.HTTP: 10}
+
+
+async def test_one_bad_record_does_not_take_others_of_its_turn_with_it(node):
+    await node.create("t", cleanup_policy="compact")
+    far_ms = node.clock.now_ms() + 10**12
+    records = [NewRecord(b"k", b"v"), NewRecord(None, b"v"), NewRecord(b"k", b"v", timestamp_ms=far_ms)]
+    first, keyless, late = await publish(node, "t", [*records])
+    assert isinstance(first, Placed)
+    assert isinstance(keyless, PenstockError)
+    assert keyless.reason is Reason.INVALID_RECORD
+    assert isinstance(late, PenstockError)
+    assert late.reason is Reason.INVALID_TIMESTAMP
+
+
+async def test_a_topic_deleted_in_the_same_turn_refuses(node):
+    await node.create("t")
+    done: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+    node.broker.publisher.publish(CALLER, "t", [NewRecord(None, b"v")], Acks.ALL, done.set_result)
+    node.broker.partition("t", 0).close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+    [refused] = await done
+    assert isinstance(refused, PenstockError)
+    assert refused.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node):
