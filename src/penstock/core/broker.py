@@ -174,6 +174,10 @@ class Broker:
         self._partitions.setdefault(topic.name, {})[index] = partition
         return partition
 
+    def opened(self, name: str, index: int) -> Partition | None:
+        """The partition if it was touched since the start; it is not opened."""
+        return self._partitions.get(name, {}).get(index)
+
     def open_partitions(self) -> Iterator[Partition]:
         """The partitions touched since the start."""
         for partitions in list(self._partitions.values()):

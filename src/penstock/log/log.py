@@ -76,6 +76,13 @@ class Log(LogWriter):
             return 0
         return self._reader.bytes_between(offset, upto_offset)
 
+    def time_at(self, offset: int, upto_offset: int) -> int | None:
+        """The timestamp of the first record of the batch that holds ``offset``, from its header alone; None when nothing is there."""
+        upto_offset = min(upto_offset, self.written_offset)
+        if not self.start_offset <= offset < upto_offset:
+            return None
+        return self._reader.time_at(offset)
+
     def offset_for_time(self, timestamp_ms: int, upto_offset: int) -> TimestampAndOffset | None:
         """The first record below ``upto_offset`` that is not older than ``timestamp_ms``."""
         return find_by_time(self._segments, timestamp_ms, self.start_offset, min(upto_offset, self.written_offset))

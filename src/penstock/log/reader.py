@@ -90,6 +90,18 @@ class Reader:
             segment = following
         return total + self._end_in(segment, upto_offset)
 
+    def time_at(self, offset: int) -> int | None:
+        """See :meth:`penstock.log.log.Log.time_at`; the caller has checked the range."""
+        segment, position = self._marks.get(offset) or self._locate(offset)
+        while position >= segment.size:
+            # A gap that compaction left at the end of a segment.
+            following = self._segments.after(segment)
+            if following is None:
+                return None
+            segment, position = following, 0
+        header = segment.opened().pread(HEADER_BYTES, position)
+        return read_header(header).base_timestamp if len(header) == HEADER_BYTES else None
+
     def _locate(self, offset: int) -> tuple[Segment, int]:
         segment = self._segments.at(offset)
         if offset <= segment.base_offset:
