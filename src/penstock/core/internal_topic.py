@@ -56,15 +56,19 @@ class InternalTopic:
         """Committed as every partition counts it."""
         self._broker.partition(self.name, partition).when_committed(next_offset, done)
 
-    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record, oldest first. Damaged ones are passed over: the others must not suffer for them."""
+    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None]]:
+        """Every committed record (or every one that is written), oldest first.
+
+        Damaged ones are passed over: the others must not suffer for them.
+        """
         source = self._broker.partition(self.name, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
-        offset, end = source.log.start_offset, source.high_watermark
+        log = source.log
+        offset, end = log.start_offset, log.written_offset if written else source.high_watermark
         damaged = False
         while offset < end:
             try:
-                data, next_offset = source.read(offset, _READ_BYTES)
+                data, next_offset = log.read(offset, _READ_BYTES, end)
             except PenstockError as error:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
