@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.address import Address
@@ -34,6 +34,13 @@ from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
 from penstock.types import NodeId
+
+if TYPE_CHECKING:
+    from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
+    from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
+
+if TYPE_CHECKING:
+    from penstock.gateways.grpc.gateway import GrpcGateway
 
 logger = logging.getLogger("penstock.server")
 
@@ -75,6 +82,8 @@ class Server:
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         # First of all: without its ports a broker must not touch the data directory.
         sockets = {name: self._bind(name) for name in ("kafka", "http")}
+        grpc = self._bind_grpc()
+        grpc = self._bind_grpc()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
@@ -94,6 +103,7 @@ class Server:
             report=_report,
         )
         broker.background = self._start_task
+        commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
@@ -108,6 +118,9 @@ class Server:
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
         await self._listen(broker, commit, sockets)
+        if grpc is not None:
+            await grpc.start(broker)
+            stack.push_async_callback(grpc.stop, STOP_GRACE_SECONDS)
         self._ready = True
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
@@ -123,12 +136,46 @@ class Server:
         try:
             listener = bind(wanted)
         except OSError as error:
-            raise StartError(
-                f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
-            ) from error
+            raise _cannot_listen(name, wanted, error) from error
         self._stack.callback(listener.close)
         self.addresses[name] = address_of(listener)
         return listener
+
+    def _bind_grpc(self) -> "GrpcGateway | None":
+        wanted = self.settings.listeners.grpc
+        if wanted is None:
+            return None
+        # grpc takes a tenth of a second to import: only whoever listens with it waits for that.
+        from penstock.gateways.grpc.gateway import GrpcGateway
+
+        gateway = GrpcGateway(_grpc_limits(self.settings))
+        try:
+            self.addresses["grpc"] = gateway.bind(wanted)
+        except OSError as error:
+            raise _cannot_listen("grpc", wanted, error) from error
+        return gateway
+
+    def _bind_grpc(self) -> "GrpcGateway | None":
+        """As the others; but grpc takes its port itself, so there is no socket."""
+        wanted, bounds = self.settings.listeners.grpc, self.settings.grpc
+        if wanted is None:
+            return None
+        from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
+
+        gateway = GrpcGateway(
+            GrpcLimits(
+                message_bytes_max=bounds.message_bytes_max,
+                streams_max=bounds.streams_max,
+                connections_max=self.settings.limits.connections_max,
+                connection_idle_ms_max=self.settings.limits.connection_idle_ms_max,
+            )
+        )
+        self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
+        try:
+            self.addresses["grpc"] = gateway.bind(wanted)
+        except OSError as error:
+            raise _refused("grpc", wanted, error) from error
+        return gateway
 
     async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
         if (listener := sockets["kafka"]) is not None:
@@ -136,9 +183,10 @@ class Server:
             await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
         if (listener := sockets["http"]) is not None:
-            from penstock.gateways.http.gateway import HttpBounds, HttpGateway
+            from penstock.gateways.http.gateway import HttpGateway
 
-            http = HttpGateway(broker, commit.turn, HttpBounds(), lambda: self._ready)
+            bounds, defaults = _http_bounds(self.settings), _http_defaults(self.settings)
+            http = HttpGateway(broker, commit.turn, bounds, lambda: self._ready, defaults)
             http.start(listener)
             self._stack.push_async_callback(http.stop)
 
@@ -150,6 +198,18 @@ class Server:
     def ready_line(self) -> str:
         """What ``penstock serve`` prints when connections are accepted."""
         return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in LISTENERS)
+
+
+def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
+    return StartError(
+        f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
+    )
+
+
+def _refused(name: str, wanted: Address, error: OSError) -> StartError:
+    return StartError(
+        f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
+    )
 
 
 def _words(error: OSError) -> str:
@@ -203,6 +263,34 @@ def _kafka_limits(settings: Settings) -> KafkaLimits:
     )
 
 
+def _http_bounds(settings: Settings) -> "HttpBounds":
+    from penstock.gateways.http.gateway import HttpBounds
+
+    return HttpBounds(body_bytes_max=settings.http.body_bytes_max, connections_max=settings.http.connections_max)
+
+
+def _http_defaults(settings: Settings) -> "HttpDefaults":
+    from penstock.gateways.http.gateway import HttpDefaults
+
+    http = settings.http
+    return HttpDefaults(
+        partitions=http.default_partitions,
+        replication_factor=http.default_replication_factor,
+        retention_seconds=http.default_retention_seconds,
+        retention_bytes=http.default_retention_bytes,
+        acks=http.acks,
+        max_poll_records=http.max_poll_records,
+        session_timeout_ms=http.session_timeout_ms,
+        request_timeout_ms=http.request_timeout_ms,
+    )
+
+
+def _grpc_limits(settings: Settings) -> "GrpcLimits":
+    from penstock.gateways.grpc.gateway import GrpcLimits
+
+    return GrpcLimits(message_bytes_max=settings.grpc.message_bytes_max, calls_max=settings.grpc.streams_max)
+
+
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code."""
     log_lines.set_up(as_json=settings.server.log_format is LogFormat.JSON, level=settings.server.log_level.value)
@@ -227,9 +315,6 @@ async def _serve(settings: Settings) -> None:
     # What is loaded by now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    for name in ("tcp", "grpc"):
-        if f"listeners.{name}" in settings.sources and getattr(settings.listeners, name) is not None:
-            logger.warning("this version has no %s gateway: the listener stays off", name)
     logger.info("penstock %s serves %s", __version__, settings.server.data_dir)
     sys.stdout.write(server.ready_line() + "\n")
     sys.stdout.flush()
