@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
     from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
 
-if TYPE_CHECKING:
-    from penstock.gateways.grpc.gateway import GrpcGateway
-
 logger = logging.getLogger("penstock.server")
 
 LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
@@ -82,7 +79,6 @@ class Server:
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         # First of all: without its ports a broker must not touch the data directory.
         sockets = {name: self._bind(name) for name in ("kafka", "http")}
-        grpc = self._bind_grpc()
         grpc = self._bind_grpc()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
@@ -153,28 +149,6 @@ class Server:
             self.addresses["grpc"] = gateway.bind(wanted)
         except OSError as error:
             raise _cannot_listen("grpc", wanted, error) from error
-        return gateway
-
-    def _bind_grpc(self) -> "GrpcGateway | None":
-        """As the others; but grpc takes its port itself, so there is no socket."""
-        wanted, bounds = self.settings.listeners.grpc, self.settings.grpc
-        if wanted is None:
-            return None
-        from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
-
-        gateway = GrpcGateway(
-            GrpcLimits(
-                message_bytes_max=bounds.message_bytes_max,
-                streams_max=bounds.streams_max,
-                connections_max=self.settings.limits.connections_max,
-                connection_idle_ms_max=self.settings.limits.connection_idle_ms_max,
-            )
-        )
-        self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
-        try:
-            self.addresses["grpc"] = gateway.bind(wanted)
-        except OSError as error:
-            raise _refused("grpc", wanted, error) from error
         return gateway
 
     async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
