@@ -30,6 +30,8 @@ _TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_
 DeleteDone = Callable[[dict[PartitionKey, Reason | None]], None]
 OnCommitted = Callable[[GroupId, PartitionKey, int], None]
 """Told of an offset that a group committed, whoever asked for it."""
+OnForgotten = Callable[[GroupId, PartitionKey], None]
+"""Told that a group has no offset in a partition any more."""
 
 
 class Commits:
@@ -42,6 +44,7 @@ class Commits:
         self._partitions = partitions
         self.on_committed: Final[list[OnCommitted]] = []
         """Called when a commit is stored."""
+        self.on_forgotten: Final[list[OnForgotten]] = []
         self._sweep: Iterator[Group] | None = None
         self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
 
@@ -195,7 +198,17 @@ class Commits:
                 self._delete(group, group.offsets.keys_in_log(topic), _ignore)
 
     def _delete(self, group: Group, keys: list[PartitionKey], done: StoredDone) -> None:
-        self._directory.store(group.partition, tombstones(group.group_id, keys), partial(_deleted, group, keys, done))
+        self._directory.store(
+            group.partition, tombstones(group.group_id, keys), partial(self._deleted, group, keys, done)
+        )
+
+    def _deleted(self, group: Group, keys: list[PartitionKey], done: StoredDone, reason: Reason | None) -> None:
+        if reason is None:
+            group.offsets.remove(keys)
+            for key in keys:
+                for told in self.on_forgotten:
+                    told(group.group_id, key)
+        done(reason)
 
     # -- expiry
 
@@ -270,12 +283,6 @@ def _answer_delete(
     if reason is not None:
         answers.update(dict.fromkeys(deleted, reason))
     done(answers)
-
-
-def _deleted(group: Group, keys: list[PartitionKey], done: StoredDone, reason: Reason | None) -> None:
-    if reason is None:
-        group.offsets.remove(keys)
-    done(reason)
 
 
 def _ignore(_: Reason | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.commits import Commits, DeleteDone, OnCommitted
+from penstock.core.groups.commits import Commits, DeleteDone, OnCommitted, OnForgotten
 from penstock.core.groups.directory import Directory, Loaded
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
@@ -65,6 +65,16 @@ class GroupCoordinator:
         self.shared: Final = SharedGroups(self._directory, partitions)
         """Members whose partitions the broker assigns."""
         self._loads: dict[int, Load] = {}
+
+    @property
+    def on_forgotten(self) -> list[OnForgotten]:
+        """Told of every offset that is deleted or has expired."""
+        return self._commits.on_forgotten
+
+    @property
+    def on_deleted(self) -> list[Callable[[GroupId], None]]:
+        """Told of every group that is deleted."""
+        return self._directory.on_deleted
 
     # -- which groups this node speaks for
 

@@ -4,7 +4,7 @@ A group is served once its partition of the offsets topic is loaded; until then 
 another node has it. Everything that is stored goes through :meth:`Directory.store`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
 
@@ -39,6 +39,8 @@ class Directory:
         self.report = report
         self.groups: dict[GroupId, Group] = {}
         self.partitions: dict[int, Loaded] = {}
+        self.on_deleted: list[Callable[[GroupId], None]] = []
+        """Told of a group once it and its offsets are gone for good."""
         self._log = log
 
     def find(self, group_id: GroupId) -> Group | None:
@@ -123,6 +125,8 @@ class Directory:
     def _deleted(self, group: Group, since_ms: int, done: StoredDone, reason: Reason | None) -> None:
         if reason is None:
             self.forget([group])
+            for tell in self.on_deleted:
+                tell(group.group_id)
         else:
             group.enter(GroupState.EMPTY, since_ms)
         done(reason)

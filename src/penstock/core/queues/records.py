@@ -1,0 +1,118 @@
+"""Reading the records that queues hand out: opened once, kept for a while, within a bound for all queues together.
+
+Work goes forward, so what is read for one record serves those behind it, of every group at work on the partition. Only
+committed records are read. A piece is never changed: offsets mean the same for ever.
+"""
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+from penstock.core.partition import Partition
+from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
+from penstock.records.batch import CONTROL_BIT, read_header
+from penstock.records.records import Record, read_records
+
+CACHE_BYTES_MAX: Final = 64 * MIB
+_READ_BYTES: Final = 64 * KIB
+_RECORD_BYTES: Final = 260
+"""What a record costs in memory beside its key and value."""
+
+
+class Piece:
+    """The records of a stretch of offsets: whatever of ``first`` to ``next_offset`` is not in ``records`` does not exist."""
+
+    __slots__ = ("first", "next_offset", "offsets", "records", "size_bytes", "source")
+
+    def __init__(self, source: Partition, first: int, next_offset: int, records: list[Record]) -> None:
+        self.source: Final = source
+        self.first: Final = first
+        self.next_offset: Final = next_offset
+        self.records: Final = records
+        # Without gaps the place of a record follows from its offset.
+        dense = len(records) == next_offset - first
+        self.offsets: Final = None if dense else [record.offset for record in records]
+        self.size_bytes: Final = _RECORD_BYTES * len(records) + sum(
+            len(record.value or b"") + len(record.key or b"") for record in records
+        )
+
+    def index(self, offset: int) -> int:
+        """The place in ``records`` of the first one at or behind ``offset``."""
+        return offset - self.first if self.offsets is None else bisect_left(self.offsets, offset)
+
+
+class RecordCache:
+    """All pieces of all queues; the one that was not used for longest goes first."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._pieces: dict[Piece, None] = {}
+        self._by_source: dict[Partition, list[Piece]] = {}
+
+    def piece(self, source: Partition, offset: int) -> Piece | None:
+        """The piece that ``offset`` is in; None at the end and before the start. PenstockError when it cannot be read."""
+        if not source.log.start_offset <= offset < source.high_watermark:
+            return None
+        pieces = self._by_source.get(source)
+        if pieces:
+            at = bisect_right(pieces, offset, key=_first) - 1
+            if at >= 0 and offset < pieces[at].next_offset:
+                piece = pieces[at]
+                # The dict's order is the order of use.
+                del self._pieces[piece]
+                self._pieces[piece] = None
+                return piece
+        return self._read(source, offset)
+
+    def record(self, source: Partition, offset: int) -> Record | None:
+        """One record; None when there is none at that offset."""
+        piece = self.piece(source, offset)
+        if piece is None:
+            return None
+        at = piece.index(offset)
+        if at < len(piece.records) and piece.records[at].offset == offset:
+            return piece.records[at]
+        return None
+
+    def forget(self, source: Partition) -> None:
+        """The partition is gone."""
+        for piece in self._by_source.pop(source, ()):
+            self._bytes -= piece.size_bytes
+            del self._pieces[piece]
+
+    def _read(self, source: Partition, offset: int) -> Piece:
+        data, next_offset = source.read(offset, _READ_BYTES)
+        bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
+        view = memoryview(data)
+        records: list[Record] = []
+        position = 0
+        while position < len(view):
+            header = read_header(view, position)
+            end = position + header.size_bytes
+            if not header.attributes & CONTROL_BIT:
+                records += read_records(view[position:end], bytes_max)
+            position = end
+        # The first batch may begin before the offset that was asked for; what lies there is as good as the rest.
+        first = min(offset, records[0].offset) if records else offset
+        piece = Piece(source, first, max(next_offset, offset + 1), records)
+        self._keep(piece)
+        return piece
+
+    def _keep(self, piece: Piece) -> None:
+        pieces = self._by_source.setdefault(piece.source, [])
+        at = bisect_right(pieces, piece.first, key=_first)
+        pieces.insert(at, piece)
+        self._pieces[piece] = None
+        self._bytes += piece.size_bytes
+        while self._bytes > self._bytes_max and len(self._pieces) > 1:
+            oldest = next(iter(self._pieces))
+            del self._pieces[oldest]
+            self._bytes -= oldest.size_bytes
+            siblings = self._by_source[oldest.source]
+            siblings.remove(oldest)
+            if not siblings:
+                del self._by_source[oldest.source]
+
+
+def _first(piece: Piece) -> int:
+    return piece.first

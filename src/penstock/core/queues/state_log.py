@@ -1,0 +1,153 @@
+"""From changes in memory to the state topic: once a turn, one batch for each partition with all that changed in it.
+
+Whoever changes a block marks it; whoever must not go on before a change is written, or committed, waits here. Order within
+a turn: facts, then blocks, then tombstones. So however a turn is cut into batches and wherever a crash cuts it off, a move is
+known before its record is called moving, and forgotten after it is called finished.
+
+Invariant: memory is never ahead of the log for longer than a turn. When an append fails, all who wait are refused and
+``on_lost`` is told, which loads the partition again; what was refused is then as if it had never been asked for.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.internal_topic import InternalTopic, StateRecord
+from penstock.core.queues.delivery import Done
+from penstock.errors import PenstockError, Reason
+from penstock.limits import KIB
+from penstock.ports import Report
+from penstock.types import Buffer
+
+if TYPE_CHECKING:
+    from penstock.core.queues.partition import QueuePartition
+
+_BATCH_BYTES_MAX: Final = 512 * KIB
+
+
+class _Pending:
+    """What one turn changes in one partition of the state topic."""
+
+    __slots__ = ("blocks", "committed", "facts", "tombstones", "written")
+
+    def __init__(self) -> None:
+        self.facts: dict[bytes, bytes] = {}
+        self.blocks: dict[tuple[QueuePartition, int], None] = {}
+        self.tombstones: dict[bytes, None] = {}
+        self.written: list[Done] = []
+        self.committed: list[Done] = []
+
+
+class StateLog:
+    """The state topic, as queues write it. ``schedule`` has :meth:`flush` called at the end of this turn."""
+
+    def __init__(
+        self, topic: InternalTopic, schedule: Callable[[], None], on_lost: Callable[[int], None], report: Report
+    ) -> None:
+        self._topic = topic
+        self._schedule = schedule
+        self._on_lost = on_lost
+        self._report = report
+        self._pending: dict[int, _Pending] = {}
+        self._ends: dict[int, int] = {}
+
+    def partition_for(self, group: str) -> int:
+        """The partition of the state topic that has all of a group's records."""
+        return self._topic.partition_for(group)
+
+    # -- changes of this turn
+
+    def mark(self, partition: "QueuePartition", number: int) -> None:
+        """A block changed and is to be written."""
+        pending = self._turn(partition.state_partition)
+        pending.blocks[partition, number] = None
+        if pending.tombstones:
+            pending.tombstones.pop(partition.key_of(number), None)
+
+    def put(self, state_partition: int, key: bytes, value: bytes) -> None:
+        """A fact beside the blocks."""
+        pending = self._turn(state_partition)
+        pending.facts[key] = value
+        pending.tombstones.pop(key, None)
+
+    def remove(self, state_partition: int, key: bytes) -> None:
+        """A fact or a block that is no more."""
+        pending = self._turn(state_partition)
+        pending.facts.pop(key, None)
+        pending.tombstones[key] = None
+
+    def when_written(self, state_partition: int, done: Done) -> None:
+        """Tell ``done`` once all that was changed up to now would survive the end of the process."""
+        self._turn(state_partition).written.append(done)
+
+    def when_committed(self, state_partition: int, done: Done) -> None:
+        """Tell ``done`` once all that was changed up to now is committed."""
+        self._turn(state_partition).committed.append(done)
+
+    def _turn(self, state_partition: int) -> _Pending:
+        pending = self._pending.get(state_partition)
+        if pending is None:
+            pending = self._pending[state_partition] = _Pending()
+            self._schedule()
+        return pending
+
+    # -- the end of the turn
+
+    def flush(self) -> None:
+        """Append what this turn changed."""
+        while self._pending:
+            state_partition, pending = self._pending.popitem()
+            try:
+                self._append(state_partition, pending)
+            except PenstockError as error:
+                self._report(f"the state of queues was not stored: {error.text}")
+                self._settle([*pending.written, *pending.committed], state_partition, error.reason)
+                continue
+            end = self._ends.get(state_partition, 0)
+            if pending.written:
+                done = partial(self._settle, pending.written, state_partition)
+                self._topic.when_written(state_partition, end, done)
+            # Always, so that a failure is known though nobody waits.
+            self._topic.when_committed(state_partition, end, partial(self._settle, pending.committed, state_partition))
+
+    def _append(self, state_partition: int, pending: _Pending) -> None:
+        batch: list[StateRecord] = []
+        size = 0
+        for key, value in _records(pending):
+            batch.append((key, value))
+            size += len(key) + len(value or b"")
+            if size >= _BATCH_BYTES_MAX:
+                self._ends[state_partition] = self._topic.append(state_partition, batch)
+                batch, size = [], 0
+        if batch:
+            self._ends[state_partition] = self._topic.append(state_partition, batch)
+
+    def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
+        if reason is not None:
+            if reason not in (Reason.SHUTTING_DOWN, Reason.UNKNOWN_TOPIC_OR_PARTITION):
+                self._on_lost(state_partition)
+                reason = Reason.STORAGE_ERROR
+        for done in waiting:
+            done(reason)
+
+    def refuse(self, state_partition: int) -> None:
+        """Drop what this turn changed: it is based on what was lost."""
+        pending = self._pending.pop(state_partition, None)
+        self._ends.pop(state_partition, None)
+        if pending is not None:
+            for done in (*pending.written, *pending.committed):
+                done(Reason.STORAGE_ERROR)
+
+    def replay(self, state_partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+        """Everything that is written, oldest first."""
+        return self._topic.replay(state_partition, written=True)
+
+
+def _records(pending: _Pending) -> Iterator[StateRecord]:
+    yield from pending.facts.items()
+    for partition, number in pending.blocks:
+        record = partition.encode(number)
+        if record is not None:
+            yield record
+    for key in pending.tombstones:
+        yield key, None
