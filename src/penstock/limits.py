@@ -56,8 +56,8 @@ GRPC_MESSAGE_BYTES_MAX = 32 * MIB
 """One message of a client: a frame of many records, or one large record."""
 GRPC_CONNECTION_STREAMS_MAX = 1000
 """Calls at the same time on one connection; gRPC lets the next one wait."""
-GRPC_CALLS_MAX = 20_000
-"""Calls at the same time in all, subscriptions included; the next one is refused."""
+GRPC_STREAMS_MAX = 10_000
+"""Calls under way at a time in all, subscriptions too; the next one is refused."""
 GRPC_PENDING_FRAMES_MAX = 128
 """Frames of one PublishStream that are taken and not answered; reading pauses above it."""
 GRPC_BATCH_RECORDS_MAX = 1000
@@ -114,8 +114,13 @@ QUEUE_IN_FLIGHT_MAX = 1_000_000
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB
-GRPC_MESSAGE_BYTES_MAX = 32 * MIB
-GRPC_STREAMS_MAX = 1_000
+TCP_PENDING_LINES_MAX = 16_384
+"""Lines of one connection that are applied and not answered yet; some hundred bytes each."""
+TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
+"""Answers of one connection that its client has not taken; lines wait above it."""
+TCP_FETCH_RECORDS_MAX = 10_000
+TCP_FETCH_BYTES_MAX = 2 * MIB
+"""Keys and values in one answer, before JSON makes them longer."""
 
 OPEN_SEGMENTS_MAX = 400
 """Descriptors that all logs hold together: well below the usual process limit of 1024, which connections need too."""

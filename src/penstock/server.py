@@ -180,12 +180,6 @@ def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
     )
 
 
-def _refused(name: str, wanted: Address, error: OSError) -> StartError:
-    return StartError(
-        f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
-    )
-
-
 def _words(error: OSError) -> str:
     """What the system says, without what the event loop puts before it."""
     return str(error) if error.errno is None else os.strerror(error.errno).lower()

@@ -27,7 +27,7 @@ Tcp = Annotated[
     typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; not yet in this version: stays off."),
 ]
 Grpc = Annotated[
-    str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC; not yet in this version: stays off.")
+    str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")
 ]
 LogFormatOption = Annotated[LogFormat | None, typer.Option("--log-format", help="The log, on stderr.  [default: text]")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The least to log.  [default: info]")]

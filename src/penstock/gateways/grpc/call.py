@@ -1,7 +1,8 @@
 """What a handler knows: the broker, who calls, and what all calls of the gateway share."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -23,7 +24,7 @@ class GrpcLimits:
     message_bytes_max: int = limits.GRPC_MESSAGE_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
     connection_streams_max: int = limits.GRPC_CONNECTION_STREAMS_MAX
-    calls_max: int = limits.GRPC_CALLS_MAX
+    calls_max: int = limits.GRPC_STREAMS_MAX
     connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
     pending_frames_max: int = limits.GRPC_PENDING_FRAMES_MAX
     batch_records_max: int = limits.GRPC_BATCH_RECORDS_MAX
@@ -39,8 +40,8 @@ class Serving:
         self.bounds: Final = bounds
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
-        self.streams: Final[dict[Callable[[], None], None]] = {}
-        """What wakes each open stream, so that it sees that the broker stops."""
+        self.streams: Final[dict[Callable[[], None], asyncio.Task[Any]]] = {}
+        """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
         self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
         """By group, topic and consumer: what tells a subscription that a newer one of the same name took its place."""
         self.settlers: Final[dict[tuple[str, str, str], dict[Callable[[int, int], None], None]]] = {}
@@ -51,6 +52,23 @@ class Serving:
         self.stopping = True
         for wake in list(self.streams):
             wake()
+
+    def cut_off(self) -> None:
+        """End the streams that did not end by themselves: their clients read nothing, so that nothing can be told to them."""
+        for task in list(self.streams.values()):
+            task.cancel()
+
+    @contextmanager
+    def stream(self, wake: Callable[[], None]) -> Generator[None, None, None]:
+        """The running task serves a stream, which ``wake`` wakes. SHUTTING_DOWN when the broker stops."""
+        self.require_running()
+        task = asyncio.current_task()
+        assert task is not None
+        self.streams[wake] = task
+        try:
+            yield
+        finally:
+            del self.streams[wake]
 
     def require_running(self) -> None:
         """SHUTTING_DOWN when the broker stops."""

@@ -4,6 +4,7 @@
 over: a port that is taken is found out by taking it for a moment, which gives the same error as every other listener's.
 """
 
+import asyncio
 import os
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,6 +32,8 @@ _PING_STRIKES_MAX: Final = 3
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
+_STREAM_GRACE_SECONDS: Final = 0.5
+"""A stream ends by itself at once, unless its client does not read."""
 
 
 def _options(bounds: GrpcLimits) -> Sequence[tuple[str, int]]:
@@ -99,4 +102,8 @@ class GrpcGateway:
             self._serving.stop()
         if self._started:
             await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_seconds)
+        stopped = asyncio.ensure_future(self._server.stop(grace_seconds))
+        await asyncio.wait({stopped}, timeout=min(grace_seconds, _STREAM_GRACE_SECONDS))
+        if self._serving is not None:
+            self._serving.cut_off()
+        await stopped

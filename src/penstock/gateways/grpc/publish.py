@@ -55,16 +55,14 @@ def _refusal(call: Call, topic: str, error: PenstockError) -> PenstockError:
 async def publish_stream(frames: AsyncIterator[PublishFrame], call: Call) -> None:
     """Two at work: one reads and appends, the other answers."""
     stream = _PublishStream(call)
-    streams = call.serving.streams
-    streams[stream.wake] = None
-    reader = asyncio.create_task(stream.read(frames))
-    reader.add_done_callback(lambda _: stream.wake())
-    try:
-        await stream.answer(reader)
-    finally:
-        del streams[stream.wake]
-        reader.cancel()
-        await asyncio.gather(reader, return_exceptions=True)
+    with call.serving.stream(stream.wake):
+        reader = asyncio.create_task(stream.read(frames))
+        reader.add_done_callback(lambda _: stream.wake())
+        try:
+            await stream.answer(reader)
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
 
 class _Frame:

@@ -82,29 +82,24 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
 
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
-    serving.require_running()
     bytes_max = serving.bounds.batch_bytes_max
     source: Source = following(request, call)
-    wake = source.woken.set
-    serving.streams[wake] = None
     try:
-        await call.context.send_initial_metadata((_named(source.consumer_id),))
-        left = request.max_messages
-        while True:
-            taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
-            if taken:
-                sent = await send(source, taken)
-                if request.max_messages:
-                    left -= sent
-                    if left <= 0:
+        with serving.stream(source.woken.set):
+            await call.context.send_initial_metadata((_named(source.consumer_id),))
+            left = request.max_messages
+            while True:
+                taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
+                if taken:
+                    left -= await send(source, taken)
+                    if request.max_messages and left <= 0:
                         return
-            else:
-                # Nothing can have happened since the take: nobody else had the loop.
-                source.woken.clear()
-                await source.woken.wait()
-            serving.require_running()
+                else:
+                    # Nothing can have happened since the take: nobody else had the loop.
+                    source.woken.clear()
+                    await source.woken.wait()
+                serving.require_running()
     finally:
-        del serving.streams[wake]
         source.close()
 
 
