@@ -233,6 +233,10 @@ class Meters:
                 flow.samples.append(Sample(self._sampled_ms, 0, 0, 0, 0))
         return flow
 
+    def known_flow(self, topic: str, gateway: Gateway) -> Flow | None:
+        """The flow of a topic, if anything went through it."""
+        return self._flows.get((topic, gateway.value))
+
     def took_in(self, topic: str, gateway: Gateway, records: int, size: int) -> None:
         """A batch was appended; ``size`` in bytes as it lies in the log."""
         flow = self.flow(topic, gateway)
