@@ -121,6 +121,13 @@ TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
 TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
 """Keys and values in one answer, before JSON makes them longer."""
+TCP_PENDING_LINES_MAX = 16_384
+"""Lines of one connection that are applied and not answered yet; some hundred bytes each."""
+TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
+"""Answers of one connection that its client has not taken; lines wait above it."""
+TCP_FETCH_RECORDS_MAX = 10_000
+TCP_FETCH_BYTES_MAX = 2 * MIB
+"""Keys and values in one answer, before JSON makes them longer."""
 
 OPEN_SEGMENTS_MAX = 400
 """Descriptors that all logs hold together: well below the usual process limit of 1024, which connections need too."""

@@ -1,0 +1,319 @@
+"""One client's connection: lines are applied in the order they came, and answered in that order.
+
+All lines of one received piece are handled at once, and everything that is ready leaves with one send at the end of the
+loop's turn. A client sees what it would see if it waited for each answer before its next request, however many it sends ahead:
+produce lines and commits do not wait for each other to be durable, but whatever could see them waits for them.
+
+Nothing here grows without bound: reading pauses while too many lines are unanswered, or the client takes no answers.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, cast
+
+from penstock.core.access import ANONYMOUS, Caller
+from penstock.errors import PenstockError
+from penstock.gateways.tcp.answers import refusal
+from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
+from penstock.gateways.tcp.handlers import HANDLERS, SLOW_HANDLERS, commit
+from penstock.gateways.tcp.produce import ProduceRun
+from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.types import Gateway
+from penstock.wire.jsonlines import Line, LineSplitter
+
+if TYPE_CHECKING:
+    from penstock.gateways.tcp.gateway import TcpGateway
+
+_PRODUCE: Final = "produce"
+_COMMIT: Final = "commit"
+
+
+class Slot:
+    """A place in the order of answers, for one line or more, empty until they are ready."""
+
+    __slots__ = ("_connection", "api", "arrived", "data", "lines")
+
+    def __init__(self, connection: "TcpConnection", api: str, lines: int) -> None:
+        self._connection = connection
+        self.api = api
+        self.lines = lines
+        self.arrived = connection.arrived
+        self.data: bytes | None = None
+
+    def complete(self, data: bytes) -> None:
+        """These are the answers; they leave when those before them have."""
+        assert self.data is None
+        self.data = data
+        self._connection.completed(self)
+
+
+class TcpConnection(asyncio.Protocol):
+    """Lines in, handlers called, lines out."""
+
+    def __init__(self, gateway: "TcpGateway") -> None:
+        self.gateway: Final = gateway
+        self.broker: Final = gateway.broker
+        self.caller = Caller(ANONYMOUS, Gateway.TCP)
+        self.arrived = 0.0
+        """When bytes last came: lines that came together share it."""
+        self._bounds: Final = gateway.bounds
+        self._splitter = LineSplitter(gateway.bounds.line_bytes_max)
+        self._backlog: deque[Line] = deque()
+        self._out: deque[bytes | Slot] = deque()
+        self._held_bytes = 0
+        """Of answers that are ready and not sent."""
+        self._pending_lines = 0
+        """Lines whose answers are not ready."""
+        self._under_way = {_PRODUCE: 0, _COMMIT: 0}
+        self._working: asyncio.Task[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._last_active_ms = gateway.broker.clock.monotonic_ms()
+        self._active = False
+        self._sending = False
+        self._choked = False
+        self._paused = False
+        self._ended = False
+        """The client sends no more; it may still read."""
+        self._closing = False
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        # uvloop's transports are not subclasses of asyncio's.
+        transport = self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.caller = Caller(ANONYMOUS, Gateway.TCP, peer[0] if peer else "")
+        transport.set_write_buffer_limits(high=self._bounds.pending_output_bytes_max)
+        refused = self.gateway.admit(self)
+        if refused is not None:
+            self._closing = True
+            transport.write(refusal(refused))
+            transport.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """The client is gone; what it waits for is dropped, what it produced stays."""
+        self._closing = True
+        self.gateway.forget(self)
+        self._backlog.clear()
+        self._out.clear()
+        if self._working is not None:
+            self._working.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """The next bytes are there."""
+        if self._closing:
+            return
+        self._active = True
+        self.arrived = perf_counter()
+        self._backlog += self._splitter.feed(data)
+        if self._backlog:
+            self._run()
+
+    def eof_received(self) -> bool:
+        """The client has said all: it gets its answers, then the connection ends."""
+        self._ended = True
+        if not self._closing:
+            self._backlog += self._splitter.end()
+            self._run()
+        return True
+
+    def pause_writing(self) -> None:
+        """The client takes its answers too slowly."""
+        self._choked = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._choked = False
+        self._run()
+
+    # Requests.
+
+    def _run(self) -> None:
+        """Apply what may be applied now."""
+        backlog, bounds = self._backlog, self._bounds
+        run = ProduceRun(self)
+        while (
+            backlog
+            and self._working is None
+            and not self._choked
+            and self._pending_lines + len(run) < bounds.pending_lines_max
+            and self._held_bytes < bounds.pending_output_bytes_max
+        ):
+            line = backlog[0]
+            try:
+                if line is None:
+                    raise Refused(
+                        LINE_TOO_LONG, f"Line too long: at most {bounds.line_bytes_max} bytes; the rest was skipped"
+                    )
+                request = parse(line)
+                if request.type == _PRODUCE:
+                    run.add(request, new_record(request))
+                    backlog.popleft()
+                    continue
+            except Refused as refused:
+                self._end_run(run)
+                run = ProduceRun(self)
+                backlog.popleft()
+                self.gateway.count_error(refused.kind)
+                self._answer(refusal(refused.text))
+                continue
+            if run:
+                self._end_run(run)
+                run = ProduceRun(self)
+            if self._must_wait(request):
+                break
+            backlog.popleft()
+            self._apply(request)
+        self._end_run(run)
+        self._update_reading()
+        self._leave_if_done()
+
+    def _end_run(self, run: ProduceRun) -> None:
+        if run:
+            run.publish(self._reserve(_PRODUCE, len(run)))
+
+    def _must_wait(self, request: Request) -> bool:
+        """Whether something before it has to be durable first, so that this request sees it."""
+        under_way = self._under_way
+        return under_way[_PRODUCE] > 0 or (under_way[_COMMIT] > 0 and request.type != _COMMIT)
+
+    def _apply(self, request: Request) -> None:
+        api = request.type or ""
+        try:
+            if api == _COMMIT:
+                self._commit(request)
+            elif (slow := SLOW_HANDLERS.get(api)) is not None:
+                self._working = asyncio.ensure_future(self._work(request, slow(self, request)))
+            else:
+                self._answer(HANDLERS[api](self, request))
+                self.gateway.observe(api, perf_counter() - self.arrived, 1)
+        except (PenstockError, Refused) as error:
+            self._answer(self.refused(request, error))
+        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
+            self._answer(self._bug(error))
+
+    def _commit(self, request: Request) -> None:
+        slot = self._reserve(_COMMIT, 1)
+        try:
+            commit(self, request, slot)
+        except PenstockError as error:
+            slot.complete(self.refused(request, error))
+
+    async def _work(self, request: Request, work: Coroutine[object, object, bytes]) -> None:
+        """Something that takes time and holds up what follows."""
+        try:
+            data = await work
+        except (PenstockError, Refused) as error:
+            data = self.refused(request, error)
+        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
+            data = self._bug(error)
+        self._working = None
+        self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
+        self._answer(data)
+
+    def refused(self, request: Request, error: PenstockError | Refused) -> bytes:
+        """The line that says why not."""
+        if isinstance(error, Refused):
+            self.gateway.count_error(error.kind)
+            return refusal(error.text)
+        self.gateway.count_error(error.reason.name.lower())
+        return refusal(text_for(error, self.broker, request.topic, request.partition, request.offset))
+
+    def _bug(self, error: Exception) -> bytes:
+        self.gateway.count_error(INTERNAL_ERROR)
+        self.gateway.report_bug(self, error)
+        return refusal(f"Internal error: {type(error).__name__}; see the broker's log")
+
+    # Answers.
+
+    def _reserve(self, api: str, lines: int) -> Slot:
+        slot = Slot(self, api, lines)
+        self._out.append(slot)
+        self._pending_lines += lines
+        self._under_way[api] += 1
+        return slot
+
+    def _answer(self, data: bytes) -> None:
+        self._out.append(data)
+        self._held_bytes += len(data)
+        self._ready()
+
+    def completed(self, slot: Slot) -> None:
+        """The answers of a slot are there."""
+        self._under_way[slot.api] -= 1
+        self._pending_lines -= slot.lines
+        self._held_bytes += len(slot.data or b"")
+        self.gateway.observe(slot.api, perf_counter() - slot.arrived, slot.lines)
+        self._ready()
+
+    def _ready(self) -> None:
+        if not self._sending:
+            self._sending = True
+            self.gateway.turn.send(self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        out = self._out
+        ready: list[bytes] = []
+        while out:
+            first = out[0]
+            data = first if isinstance(first, bytes) else first.data
+            if data is None:
+                break
+            ready.append(data)
+            out.popleft()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if ready:
+            data = b"".join(ready)
+            self._held_bytes -= len(data)
+            transport.write(data)
+        self._run()
+
+    # Bounds.
+
+    def _update_reading(self) -> None:
+        # What is left of the last piece must be applied before there is more.
+        pause = self._choked or bool(self._backlog) or self._closing
+        transport = self._transport
+        if pause is self._paused or self._ended or transport is None or transport.is_closing():
+            return
+        self._paused = pause
+        if pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def look_after(self, monotonic_ms: int) -> None:
+        """Once a second: close what was silent too long."""
+        if self._active or self._pending_lines or self._working is not None:
+            self._active = False
+            self._last_active_ms = monotonic_ms
+        elif monotonic_ms - self._last_active_ms > self._bounds.idle_ms_max:
+            if self._choked:
+                # Closing would wait for a client that takes nothing.
+                self.abort()
+            else:
+                self.close()
+
+    def close(self) -> None:
+        """Take no more lines; go once everything begun is answered."""
+        self._closing = True
+        self._backlog.clear()
+        self._update_reading()
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        done = not self._backlog and not self._out and self._working is None
+        if done and (self._ended or self._closing) and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Go now."""
+        if self._transport is not None:
+            self._transport.abort()
