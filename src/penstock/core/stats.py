@@ -1,0 +1,318 @@
+"""What there is to say about a topic and about a group, for every gateway, the command line and the metrics.
+
+Work is bounded: a topic has at most ``PARTITIONS_PER_TOPIC_MAX`` partitions, of those that nobody has touched since the start
+only some are opened for an answer, and only some timestamps are read from disk. What is not known is None, never a guess.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.broker import Broker
+from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
+from penstock.core.groups.subscription import assigned_partitions
+from penstock.core.partition import Partition
+from penstock.core.queues.delivery import QueueStatus
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.types import NO_TIMESTAMP, Gateway, GroupId, TopicName
+
+OPENED_MAX: Final = 64
+"""Logs that one answer opens; housekeeping opens the others in its time."""
+TIMES_READ_MAX: Final = 256
+"""Timestamps that one answer reads from disk."""
+MEMBERS_MAX: Final = 1000
+"""Members told in one answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """One partition. Offsets and sizes are None when its log was not opened; see the module."""
+
+    index: int
+    leader: int
+    start_offset: int | None
+    end_offset: int | None
+    """The offset behind the last record that a reader can see."""
+    size_bytes: int | None
+    segments: int | None
+    failed: bool = False
+    """Whether its log refuses writes because the disk failed."""
+
+    @property
+    def records(self) -> int | None:
+        """Offsets that can be read; of a compacted topic some hold nothing any more."""
+        if self.start_offset is None or self.end_offset is None:
+            return None
+        return self.end_offset - self.start_offset
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStats:
+    """What went through one gateway since the start."""
+
+    gateway: Gateway
+    records_in: int
+    bytes_in: int
+    records_out: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic in numbers. Sums are over the partitions that are known."""
+
+    topic: Topic
+    partitions: tuple[PartitionStats, ...]
+    flows: tuple[FlowStats, ...]
+    records_in_per_second: float
+    bytes_in_per_second: float
+    records_out_per_second: float
+    bytes_out_per_second: float
+
+    @property
+    def records(self) -> int:
+        """Of all partitions."""
+        return sum(partition.records or 0 for partition in self.partitions)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all partitions."""
+        return sum(partition.size_bytes or 0 for partition in self.partitions)
+
+    @property
+    def segments(self) -> int:
+        """Of all partitions."""
+        return sum(partition.segments or 0 for partition in self.partitions)
+
+    @property
+    def partitions_unknown(self) -> int:
+        """How many partitions are not in the sums."""
+        return sum(partition.end_offset is None for partition in self.partitions)
+
+
+def topic_stats(broker: Broker, name: str) -> TopicStats:
+    """``UNKNOWN_TOPIC_OR_PARTITION`` when there is no such topic."""
+    topic = broker.topics.require(name)
+    meters = broker.meters
+    opening = _Opening(broker)
+    rates = meters.rates(topic.name, broker.clock.monotonic_ms())
+    flows = []
+    for gateway in Gateway:
+        flow = meters.known_flow(topic.name, gateway)
+        if flow is not None:
+            flows.append(FlowStats(gateway, flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out))
+    return TopicStats(
+        topic=topic,
+        partitions=tuple(_partition_stats(broker, topic, index, opening) for index in range(topic.partition_count)),
+        flows=tuple(flows),
+        records_in_per_second=rates[0],
+        bytes_in_per_second=rates[1],
+        records_out_per_second=rates[2],
+        bytes_out_per_second=rates[3],
+    )
+
+
+class _Opening:
+    """Opens logs for an answer, but not too many."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._left = OPENED_MAX
+
+    def partition(self, topic: TopicName, index: int) -> Partition | None:
+        """The partition if it is open, or may be opened."""
+        found = self._broker.opened(topic, index)
+        if found is not None or self._left == 0:
+            return found
+        self._left -= 1
+        try:
+            return self._broker.partition(topic, index)
+        except PenstockError as error:
+            if error.reason in (Reason.STORAGE_ERROR, Reason.UNKNOWN_TOPIC_OR_PARTITION):
+                return None
+            raise
+
+
+def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening) -> PartitionStats:
+    leader = broker.topics.partition(topic, index).leader
+    partition = broker.opened(topic.name, index)
+    if partition is None:
+        if not broker.logs.has_records(topic.topic_id, index):
+            # It has no files: nothing need be opened to know that it is empty.
+            return PartitionStats(index, leader, 0, 0, 0, 0)
+        partition = opening.partition(topic.name, index)
+    if partition is None:
+        return PartitionStats(index, leader, None, None, None, None)
+    log = partition.log
+    return PartitionStats(
+        index=index,
+        leader=leader,
+        start_offset=log.start_offset,
+        end_offset=partition.high_watermark,
+        size_bytes=log.size_bytes,
+        segments=len(log.segments),
+        failed=log.failed is not None,
+    )
+
+
+# Groups.
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """One member of a group, with what it was given."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: tuple[tuple[str, tuple[int, ...]], ...]
+    """Partitions by topic; nothing when the group's protocol is not the consumers'."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartitionStatus:
+    """Where a group stands in one partition."""
+
+    topic: TopicName
+    partition: int
+    committed: int | None
+    committed_ms: int | None
+    """Wall time of the commit."""
+    start_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    """Records from the committed offset, or the start, to the end."""
+    lag_ms: int | None
+    """How old the next unread record is; 0 when all is read."""
+    member_id: str | None
+    """Who reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A group in numbers."""
+
+    group: GroupId
+    state: GroupState
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberStatus, ...]
+    members_left_out: int
+    partitions: tuple[GroupPartitionStatus, ...]
+    queues: tuple[QueueStatus, ...]
+    """Topics that the group works by leases."""
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions that are known."""
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+    @property
+    def lag_ms(self) -> int | None:
+        """Of the partition that is furthest behind."""
+        return max((partition.lag_ms for partition in self.partitions if partition.lag_ms is not None), default=None)
+
+
+def group_status(broker: Broker, group: str) -> GroupStatus:
+    """``GROUP_ID_NOT_FOUND`` when there is no such group; other reasons when this node does not speak for it."""
+    group_id = GroupId(group)
+    described = broker.groups.describe(group_id)
+    if described.reason is not None:
+        raise PenstockError(described.reason)
+    if described.state is GroupState.DEAD:
+        raise PenstockError(
+            Reason.GROUP_ID_NOT_FOUND, f"There is no group {group[:64]!a}. It begins with its first commit or member."
+        )
+    members = tuple(
+        MemberStatus(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            assigned_partitions(member.assignment),
+        )
+        for member in described.members[:MEMBERS_MAX]
+    )
+    return GroupStatus(
+        group=group_id,
+        state=described.state,
+        protocol_type=described.protocol_type,
+        protocol=described.protocol,
+        members=members,
+        members_left_out=len(described.members) - len(members),
+        partitions=_group_partitions(broker, group_id, _readers(broker, described)),
+        queues=tuple(queue for queue in all_queues(broker) if queue.group == group_id),
+    )
+
+
+def all_queues(broker: Broker) -> list[QueueStatus]:
+    """The queues of this node."""
+    queues = getattr(broker, "queues", None)
+    return [] if queues is None else queues.queues()
+
+
+def _readers(broker: Broker, described: GroupDescription) -> dict[PartitionKey, str]:
+    """Who reads each partition. A member may name any bytes as its assignment: what does not exist is left out."""
+    readers: dict[PartitionKey, str] = {}
+    for member in described.members:
+        for topic, indexes in assigned_partitions(member.assignment):
+            name = TopicName(topic)
+            readers.update({PartitionKey(name, at): member.member_id for at in indexes if broker.exists(name, at)})
+    return readers
+
+
+def _group_partitions(
+    broker: Broker, group_id: GroupId, readers: dict[PartitionKey, str]
+) -> tuple[GroupPartitionStatus, ...]:
+    committed = broker.groups.fetch_offsets(group_id, None)
+    opening = _Opening(broker)
+    now_ms = broker.clock.now_ms()
+    times_left = TIMES_READ_MAX
+    found = []
+    for key in sorted(committed.keys() | readers.keys()):
+        topic, index = key
+        stands = committed.get(key)
+        partition = opening.partition(topic, index)
+        lag = None if partition is None else lag_of(partition, stands)
+        lag_ms = None
+        if partition is not None and (times_left > 0 or lag == 0):
+            times_left -= lag != 0
+            lag_ms = lag_ms_of(partition, stands, now_ms)
+        found.append(
+            GroupPartitionStatus(
+                topic=topic,
+                partition=index,
+                committed=None if stands is None else stands.offset,
+                committed_ms=None if stands is None or stands.commit_ms == NO_TIMESTAMP else stands.commit_ms,
+                start_offset=None if partition is None else partition.log.start_offset,
+                end_offset=None if partition is None else partition.high_watermark,
+                lag=lag,
+                lag_ms=lag_ms,
+                member_id=readers.get(key),
+            )
+        )
+    return tuple(found)
+
+
+def next_unread(partition: Partition, stands: CommittedOffset | None) -> int:
+    """The offset that a group reads next: what it committed, as far as that is still there, else the start."""
+    start = partition.log.start_offset
+    return start if stands is None else max(stands.offset, start)
+
+
+def lag_of(partition: Partition, stands: CommittedOffset | None) -> int:
+    """How many records a group has before it."""
+    return max(partition.high_watermark - next_unread(partition, stands), 0)
+
+
+def lag_ms_of(partition: Partition, stands: CommittedOffset | None, now_ms: int) -> int | None:
+    """How old the next record is that a group has not read; 0 when there is none, None when its time is not known."""
+    offset = next_unread(partition, stands)
+    if offset >= partition.high_watermark:
+        return 0
+    try:
+        time_ms = partition.log.time_at(offset, partition.high_watermark)
+    except (PenstockError, OSError):
+        return None
+    return None if time_ms is None or time_ms == NO_TIMESTAMP else max(now_ms - time_ms, 0)
