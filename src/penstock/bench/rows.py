@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 
@@ -38,7 +39,10 @@ class Row:
 
 
 class Meter:
-    """Reads the broker's and this process's CPU clocks at both ends of the measured stretch."""
+    """Reads the broker's and this process's CPU clocks at both ends of the measured stretch.
+
+    A load generator that ran as a child of this process counts as this process once it has ended.
+    """
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
@@ -49,7 +53,7 @@ class Meter:
     def start(self) -> None:
         """The measured stretch begins."""
         self._before = usage_of(self._pid) if self._pid else None
-        self._cpu_before = time.process_time()
+        self._cpu_before = _own_cpu_s()
         self._wall_before = time.perf_counter()
 
     def row(
@@ -61,10 +65,11 @@ class Meter:
         value_bytes: int,
         requests: int | None = None,
         latency_ns: Histogram | None = None,
+        seconds: float | None = None,
     ) -> Row:
-        """The measured stretch ends here; what it saw."""
-        wall_s = time.perf_counter() - self._wall_before
-        generator_s = time.process_time() - self._cpu_before
+        """The measured stretch ends here; what it saw. `seconds` is how long it was when another program kept the time."""
+        wall_s = seconds or time.perf_counter() - self._wall_before
+        generator_s = _own_cpu_s() - self._cpu_before
         after = usage_of(self._pid) if self._pid else None
         cpu_s = after.cpu_s - self._before.cpu_s if after and self._before else None
         mb = records * value_bytes / 1e6
@@ -87,6 +92,11 @@ class Meter:
             broker_rss_anon_mb=after.rss_anon_bytes / 1e6 if after else None,
             generator_cores=generator_s / wall_s,
         )
+
+
+def _own_cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _percentile_us(latency_ns: Histogram | None, percent: float) -> float | None:

@@ -18,7 +18,8 @@ from penstock.bench.faults import BenchError
 from penstock.bench.frames import FETCH_VERSIONS, PRODUCE_VERSIONS, Acks, Api
 from penstock.bench.histogram import Histogram
 from penstock.bench.ping import PingLane, PingPump
-from penstock.bench.raw_client import FetchCounter, FetchSource, Lane, ProduceCounter, Pump, RingSource, ring_length
+from penstock.bench.preload import preload, produce_lane
+from penstock.bench.raw_client import FetchCounter, FetchSource, Lane, ProduceCounter, Pump
 from penstock.bench.rows import Meter, Row
 
 MIB = 1 << 20
@@ -159,17 +160,6 @@ def _ping_lane(context: _Context, partition: int, acks: Acks, batch: bytes) -> P
     return PingLane(connect(topic.leaders[partition]), frame, counter)
 
 
-def _produce_lane(context: _Context, partition: int, acks: Acks, batch: bytes, window: int) -> Lane:
-    """A connection to the partition's leader."""
-    topic = context.topic
-    version = context.admin.version_of(Api.PRODUCE, PRODUCE_VERSIONS)
-    frame_bytes = len(frames.produce_request(version, 0, topic.name, partition, acks, batch))
-    ring = ring_length(frame_bytes, window)
-    source = RingSource([frames.produce_request(version, i, topic.name, partition, acks, batch) for i in range(ring)])
-    counter = ProduceCounter(frames.produce_answer(version, topic.name), ring)
-    return Lane(connect(topic.leaders[partition]), source, counter, window)
-
-
 def _run_produce(context: _Context) -> Row:
     assert context.acks is not None
     batch, records = context.batch()
@@ -180,7 +170,10 @@ def _run_produce(context: _Context) -> Row:
         pump = PingPump([_ping_lane(context, partition, context.acks, batch) for partition in partitions])
     else:
         pump = Pump(
-            [_produce_lane(context, partition, context.acks, batch, context.window) for partition in partitions]
+            [
+                produce_lane(context.admin, context.topic, partition, context.acks, batch, context.window)
+                for partition in partitions
+            ]
         )
     requests_max = context.requests_max(len(batch), records)
     meter = Meter(context.pid)
@@ -198,26 +191,12 @@ def _run_produce(context: _Context) -> Row:
     return row
 
 
-def _preload(context: _Context, batch: bytes, count: int) -> None:
-    """Put `count` equal batches into every partition."""
-    for partition in range(context.topic.partitions):
-        pump = Pump([_produce_lane(context, partition, Acks.LEADER, batch, 4)])
-        try:
-            stored = pump.run(120.0, count).answers
-            if stored != count:
-                raise BenchError(
-                    f"only {stored} of {count} batches could be stored for a fetch workload in two minutes"
-                )
-        finally:
-            pump.close()
-
-
 def _run_fetch(context: _Context) -> Row:
     batch, records = context.batch()
     topic = context.topic
     allowed = min(_FETCH_PRELOAD_BYTES_MAX, context.options.bytes_max) // topic.partitions
     count = max(2, min(allowed // len(batch), context.options.records_max // records))
-    _preload(context, batch, count)
+    preload(context.admin, context.topic, batch, count)
     version = context.admin.version_of(Api.FETCH, FETCH_VERSIONS)
     layout = frames.fetch_answer(version, topic.name)
     _check_fetched(context, version, batch, records)
@@ -319,7 +298,7 @@ def _run_client_out(context: _Context, consume: Callable[[librdkafka.OutPlan], i
     batch, records = context.batch()
     allowed = min(_CLIENT_PRELOAD_RECORDS_MAX, options.records_max, options.bytes_max // options.value_bytes)
     count = max(1, allowed // records // topic.partitions)
-    _preload(context, batch, count)
+    preload(context.admin, context.topic, batch, count)
     meter = Meter(context.pid)
     consumed = consume(
         librdkafka.OutPlan(

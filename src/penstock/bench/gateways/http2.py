@@ -1,0 +1,203 @@
+"""The client's side of HTTP/2, as far as gRPC needs it: no sockets, bytes in and out.
+
+Invariant: no more is sent than the server's flow-control windows allow, every SETTINGS and PING is answered, and what the server sends
+never stops for want of room. Header blocks are made once: the first call on a connection fills the server's table, each later one is
+six bytes. Of answers only what counts is read: data, and the end of a stream.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.address import Address
+from penstock.bench.faults import BenchError
+from penstock.bench.gateways.proto import enveloped
+
+SERVICE = "/mq.MessageQueueService/"
+HEAD_BYTES = 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
+_INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE = 4, 5
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_WINDOW_DEFAULT = 65_535
+_WINDOW_MAX = (1 << 31) - 1
+_FRAME_BYTES_MAX = 16_384
+_REFILL_BYTES = 1 << 28
+_SETTING = struct.Struct(">HI")
+_U32 = struct.Struct(">I")
+_HEAD = struct.Struct(">IBI")
+# Indexed in HPACK's table: POST, http, then the four entries that the first call added, oldest last.
+_LATER_BLOCK = b"\x83\x86\xc1\xc0\xbf\xbe"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """One frame."""
+    return _HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
+
+
+def _text(data: bytes) -> bytes:
+    assert len(data) < 127, "longer text needs a longer length"
+    return bytes((len(data),)) + data
+
+
+def first_block(path: str, authority: str) -> bytes:
+    """The header block of a connection's first call; its literals go into the server's table."""
+    return (
+        b"\x83\x86\x44"
+        + _text(path.encode())
+        + b"\x41"
+        + _text(authority.encode())
+        + b"\x5f"
+        + _text(b"application/grpc")
+        + b"\x40"
+        + _text(b"te")
+        + _text(b"trailers")
+    )
+
+
+@dataclass(slots=True)
+class _Stream:
+    window: int
+    unsent: deque[bytes]
+    ends: bool
+    has_data: bool = False
+
+
+class Http2Client:
+    """One connection that calls one method of the service. `outbox` is what is to be sent; `on_data` gets the data of every stream."""
+
+    def __init__(self, method: str, address: Address, on_data: Callable[[bytes], None] | None = None) -> None:
+        self._block = first_block(SERVICE + method, str(address))
+        self._on_data = on_data
+        self._window = _WINDOW_DEFAULT
+        self._stream_window = _WINDOW_DEFAULT
+        self._frame_bytes_max = _FRAME_BYTES_MAX
+        self._streams: dict[int, _Stream] = {}
+        self._next_stream = 1
+        self._data = b""
+        self._unrefilled = 0
+        self.ended: list[int] = []
+        """Streams that ended well since someone took them from here."""
+        settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _WINDOW_MAX)
+        self.outbox = bytearray(_PREFACE + frame(SETTINGS, 0, 0, settings))
+        self.outbox += frame(WINDOW_UPDATE, 0, 0, _U32.pack(_WINDOW_MAX - _WINDOW_DEFAULT))
+
+    def call(self, message: bytes, *, ends: bool = True) -> int:
+        """Begin a call with its first message; `ends` when it is the only one."""
+        stream = self._next_stream
+        self._next_stream += 2
+        self.outbox += frame(HEADERS, END_HEADERS, stream, self._block)
+        self._block = _LATER_BLOCK
+        self._streams[stream] = _Stream(self._stream_window, deque(), ends)
+        self.send(stream, message)
+        return stream
+
+    def send(self, stream: int, message: bytes) -> None:
+        """One more message of a call; waits in line when a window is full."""
+        state = self._streams[stream]
+        data = enveloped(message)
+        if len(data) <= self._frame_bytes_max:
+            state.unsent.append(data)
+        else:
+            step = self._frame_bytes_max
+            state.unsent.extend(data[at : at + step] for at in range(0, len(data), step))
+        self._flush(stream, state)
+
+    def unsent_in(self, stream: int) -> int:
+        """How many pieces wait for room."""
+        return len(self._streams[stream].unsent)
+
+    def _flush(self, stream: int, state: _Stream) -> None:
+        unsent = state.unsent
+        while unsent:
+            size = len(unsent[0])
+            if size > self._window or size > state.window:
+                return
+            self._window -= size
+            state.window -= size
+            piece = unsent.popleft()
+            flags = END_STREAM if state.ends and not unsent else 0
+            self.outbox += _HEAD.pack(size << 8, flags, stream)
+            self.outbox += piece
+
+    def receive(self, data: memoryview) -> None:
+        """Take in what came; what it calls for is in `outbox`, `ended` and with `on_data` afterwards."""
+        text = self._data + data if self._data else bytes(data)
+        at = 0
+        end = len(text)
+        while end - at >= HEAD_BYTES:
+            head, flags, stream = _HEAD.unpack_from(text, at)
+            payload_at = at + HEAD_BYTES
+            at = payload_at + (head >> 8)
+            if at > end:
+                at = payload_at - HEAD_BYTES
+                break
+            kind = head & 0xFF
+            if kind == DATA:
+                self._take_data(text[payload_at:at], flags, stream)
+            elif kind == HEADERS:
+                if flags & END_STREAM:
+                    self._end(stream, text[payload_at:at])
+            else:
+                self._take_other(kind, flags, stream, text[payload_at:at])
+        self._data = text[at:]
+
+    def _take_data(self, payload: bytes, flags: int, stream: int) -> None:
+        if flags & PADDED:
+            raise BenchError("the broker padded a frame, which this client does not read")
+        if flags & END_STREAM:
+            raise BenchError("a call ended without a status")
+        if payload:
+            self._streams[stream].has_data = True
+            self._unrefilled += len(payload)
+            if self._on_data is not None:
+                self._on_data(payload)
+            if self._unrefilled >= _REFILL_BYTES:
+                room = _U32.pack(self._unrefilled)
+                # Of several streams the others have more room than this says; there is none that gets so much data beside another.
+                self.outbox += frame(WINDOW_UPDATE, 0, 0, room) + frame(WINDOW_UPDATE, 0, stream, room)
+                self._unrefilled = 0
+
+    def _end(self, stream: int, block: bytes) -> None:
+        state = self._streams.pop(stream)
+        if not state.has_data:
+            # The status of a refused call is in a compressed block; what can be read of it says more than nothing.
+            readable = "".join(chr(byte) for byte in block if 32 <= byte < 127)
+            raise BenchError(f"the broker refused a call: {readable}")
+        self.ended.append(stream)
+
+    def _take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == SETTINGS and not flags & ACK:
+            for at in range(0, len(payload), _SETTING.size):
+                name, value = _SETTING.unpack_from(payload, at)
+                if name == _INITIAL_WINDOW_SIZE:
+                    for state in self._streams.values():
+                        state.window += value - self._stream_window
+                    self._stream_window = value
+                elif name == _MAX_FRAME_SIZE:
+                    self._frame_bytes_max = min(value, _FRAME_BYTES_MAX)
+            self.outbox += frame(SETTINGS, ACK, 0, b"")
+            self._flush_all()
+        elif kind == PING and not flags & ACK:
+            self.outbox += frame(PING, ACK, 0, payload)
+        elif kind == WINDOW_UPDATE:
+            (room,) = _U32.unpack(payload)
+            if not stream:
+                self._window += room
+                self._flush_all()
+            elif stream in self._streams:
+                self._streams[stream].window += room
+                self._flush(stream, self._streams[stream])
+        elif kind in (RST_STREAM, GOAWAY):
+            text = payload[8:].decode(errors="replace") if kind == GOAWAY else f"code {payload.hex()}"
+            raise BenchError(
+                f"the broker ended {'the connection' if kind == GOAWAY else 'a call'}: {text}; see its log"
+            )
+
+    def _flush_all(self) -> None:
+        for stream, state in self._streams.items():
+            if state.unsent:
+                self._flush(stream, state)
