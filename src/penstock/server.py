@@ -23,6 +23,7 @@ from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.gateways.listening import address_of, bind
+from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
@@ -78,7 +79,7 @@ class Server:
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         # First of all: without its ports a broker must not touch the data directory.
-        sockets = {name: self._bind(name) for name in ("kafka", "http")}
+        sockets = {name: self._bind(name) for name in ("kafka", "http", "tcp")}
         grpc = self._bind_grpc()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
@@ -163,6 +164,10 @@ class Server:
             http = HttpGateway(broker, commit.turn, bounds, lambda: self._ready, defaults)
             http.start(listener)
             self._stack.push_async_callback(http.stop)
+        if (listener := sockets["tcp"]) is not None:
+            tcp = TcpGateway(broker, commit.turn, _tcp_bounds(self.settings))
+            await tcp.start(listener)
+            self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
 
     async def stop(self) -> None:
         """Answer what is under way, sync, note that all is well, and let go of the data directory."""
@@ -250,6 +255,15 @@ def _http_defaults(settings: Settings) -> "HttpDefaults":
         max_poll_records=http.max_poll_records,
         session_timeout_ms=http.session_timeout_ms,
         request_timeout_ms=http.request_timeout_ms,
+    )
+
+
+def _tcp_bounds(settings: Settings) -> TcpBounds:
+    return TcpBounds(
+        line_bytes_max=settings.tcp.line_bytes_max,
+        connections_max=settings.limits.connections_max,
+        idle_ms_max=settings.limits.connection_idle_ms_max,
+        session_timeout_ms=settings.tcp.session_timeout_ms,
     )
 
 

@@ -24,7 +24,7 @@ Http = Annotated[
 ]
 Tcp = Annotated[
     str | None,
-    typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; not yet in this version: stays off."),
+    typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; off disables it."),
 ]
 Grpc = Annotated[
     str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")
