@@ -130,6 +130,12 @@ def error_answer(path: str, refusal: Refusal) -> Answer:
     return Answer(refusal.status, encoder.encode(body), JSON, refusal.headers)
 
 
+def failure_answer(path: str, request_id: bytes) -> Answer:
+    """A mistake of ours, whose trace is in the log."""
+    text = f"The broker made a mistake; its log tells more under request {request_id.decode('ascii')}."
+    return error_answer(path, Refusal(500, text))
+
+
 def refusal_of(error: PenstockError) -> Refusal:
     """A refusal of the core as HTTP says it."""
     return Refusal(STATUSES.get(error.reason, 400), error.text)

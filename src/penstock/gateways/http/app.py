@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.gateways.http import consumers, health, messages, topics
-from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, given_request_id
+from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id
 from penstock.gateways.http.routing import RawAnswer
 
 if TYPE_CHECKING:
@@ -93,7 +93,4 @@ class Surroundings:
             )
             if started:
                 raise
-            refusal = Refusal(
-                500, f"The broker made a mistake; its log tells more under request {request_id.decode('ascii')}."
-            )
-            await RawAnswer(error_answer(scope["path"], refusal), request_id)(scope, receive, send)
+            await RawAnswer(failure_answer(scope["path"], request_id), request_id)(scope, receive, send)

@@ -1,6 +1,7 @@
 """The HTTP listener: Starlette on uvicorn, in the broker's event loop, with a fast lane before it for the hot calls."""
 
 import asyncio
+import functools
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -15,10 +16,15 @@ from penstock import limits
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.gateways.http.app import build_app
+from penstock.gateways.http.connection import HttpConnection
+from penstock.gateways.http.lane import LaneTable
 from penstock.ports import EndOfTurn
 from penstock.types import Acks, Gateway
 
 _BACKLOG: Final = 1024
+_SWEEP_SECONDS: Final = 1.0
+_REFUSED_AT_ONCE_MAX: Final = 100
+"""Connections over the limit that are open just to be told so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class HttpBounds:
     """A connection without a request is closed after this."""
     request_idle_ms_max: int = 30_000
     """A request whose bytes stop coming, or an answer that nobody takes, ends its connection after this."""
+    stream_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
+    """A request that streams may be silent for so long."""
     pipelined_max: int = 1024
     """Requests of one connection that are not answered; reading pauses above it."""
     output_bytes_max: int = 1 * limits.MIB
@@ -93,6 +101,7 @@ class HttpGateway:
         """All of them, once the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """What ends each stream that would go on for ever: called when the gateway stops."""
+        self.lane: Final = LaneTable(self)
         self._request_prefix = broker.entropy.uuid().hex[:12].encode()
         self._request_count = 0
         config = uvicorn.Config(
@@ -101,7 +110,8 @@ class HttpGateway:
             access_log=False,
             lifespan="off",
             ws="none",
-            http="httptools",
+            # uvicorn calls it as it would a class of its own.
+            http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=bounds.keep_alive_ms // 1000,
@@ -109,20 +119,55 @@ class HttpGateway:
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._default_headers: object = None
+        self._rendered_headers = b""
+        broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
     def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""
         # From this moment: whoever connects before uvicorn has started waits in the backlog.
         listener.listen(_BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
 
     async def stop(self) -> None:
         """Finish what is under way and close."""
+        if self._sweep is not None:
+            self._sweep.cancel()
         for end in list(self.on_stop):
             end()
         if self._serving is not None:
             self._server.should_exit = True
             await self._serving
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._server.server_state.connections)
+
+    def has_room(self) -> bool | None:
+        """Whether one more connection may be served; one that may not is told so, and (None) far too many are not even told."""
+        most, count = self.bounds.connections_max, self.connection_count
+        if count <= most:
+            return True
+        self.broker.meters.connections_refused.add((Gateway.HTTP.value,))
+        return False if count <= most + _REFUSED_AT_ONCE_MAX else None
+
+    def default_headers(self) -> bytes:
+        """What uvicorn puts before every answer's own headers: the date, which changes once a second."""
+        now = self._server.server_state.default_headers
+        if now is not self._default_headers:
+            self._default_headers = now
+            self._rendered_headers = b"".join(b"%s: %s\r\n" % header for header in now)
+        return self._rendered_headers
+
+    def _look_after(self) -> None:
+        now_ms = self.broker.clock.monotonic_ms()
+        for connection in list(self._server.server_state.connections):
+            if isinstance(connection, HttpConnection):
+                connection.look_after(now_ms)
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
 
     def caller(self, request: Request) -> Caller:
         """Who asks."""

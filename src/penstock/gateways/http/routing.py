@@ -19,7 +19,9 @@ from starlette.routing import Route
 
 from penstock.core.access import Caller
 from penstock.errors import PenstockError
-from penstock.gateways.http.answers import Answer, RawHeaders, Refusal, error_answer, headers_of, refusal_of
+from penstock.gateways.http.answers import CODES, Answer, RawHeaders, Refusal, error_answer, headers_of, refusal_of
+from penstock.meters import Histogram
+from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -137,6 +139,7 @@ class ApiRoute(Route):
     operation: Operation
     method: str
     hot: HotHandler | None = None
+    latency: Histogram
 
 
 class RawAnswer(Response):
@@ -151,8 +154,10 @@ def route(
     gateway: "HttpGateway", method: str, path: str, handler: Handler, operation: Operation, *, reads_body: bool = True
 ) -> ApiRoute:
     """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false."""
+    latency = gateway.broker.meters.latency(Gateway.HTTP, f"{method} {path.replace(':path', '')}")
 
     async def endpoint(request: Request) -> Response:
+        started = gateway.loop.time()
         call = call_of(gateway, request)
         try:
             if reads_body:
@@ -162,11 +167,13 @@ def route(
             # Nobody is there to be answered.
             return Response(status_code=400)
         except (PenstockError, Refusal) as error:
-            answer = refused(call.path, error)
+            answer = refused(gateway, call.path, error)
+        latency.observe(gateway.loop.time() - started)
         return RawAnswer(answer, call.request_id) if isinstance(answer, Answer) else answer
 
     made = ApiRoute(path, endpoint, methods=[method])
     made.operation = operation
+    made.latency = latency
     made.method = method
     return made
 
@@ -203,9 +210,15 @@ async def answer_of(handler: HotHandler, call: Call) -> Answer:
     return await future
 
 
-def refused(path: str, error: PenstockError | Refusal) -> Answer:
-    """A refusal as an answer."""
-    return error_answer(path, refusal_of(error) if isinstance(error, PenstockError) else error)
+def refused(gateway: "HttpGateway", path: str, error: PenstockError | Refusal) -> Answer:
+    """A refusal as an answer. It is counted."""
+    if isinstance(error, PenstockError):
+        reason = error.reason.name.lower()
+        error = refusal_of(error)
+    else:
+        reason = (error.code or CODES.get(error.status, "INTERNAL")).lower()
+    gateway.broker.meters.request_errors.add((Gateway.HTTP.value, reason))
+    return error_answer(path, error)
 
 
 def call_of(gateway: "HttpGateway", request: Request) -> Call:
