@@ -1,0 +1,166 @@
+"""What a lease promises: a record is one owner's, until it is acked, nacked, given up or too late."""
+
+from tests.support.waiting import eventually
+
+SHORT_MS = 150
+
+
+def values(lines) -> list[str]:
+    return [line["value"] for line in lines]
+
+
+def test_an_expired_lease_is_redelivered_to_another_stream_with_its_attempts_and_why(driftq, topic) -> None:
+    with driftq.consume(topic, "slow", lease_ms=SHORT_MS) as slow:
+        driftq.produce(topic, "work")
+        first = slow.next()
+        assert (first["attempts"], first["last_error"]) == (1, "")
+        with driftq.consume(topic, "quick", lease_ms=60_000) as quick:
+            again = quick.next()
+            assert (again["offset"], again["attempts"], again["last_error"]) == (0, 2, "ack_timeout")
+            late = driftq.settle("ack", topic, "slow", first)
+            assert (late.status_code, late.json()) == (
+                409,
+                {"error": "FAILED_PRECONDITION", "message": "not owner"},
+            )
+            driftq.ack(topic, "quick", again)
+
+
+def test_a_disconnect_frees_the_leases_at_once(driftq, topic) -> None:
+    for number in range(3):
+        driftq.produce(topic, f"work {number}")
+    with driftq.consume(topic, "leaver") as leaver:
+        assert values(leaver.take(3)) == ["work 0", "work 1", "work 2"]
+    # The lease is a minute; the stream waits for seconds.
+    with driftq.consume(topic, "stayer") as stayer:
+        lines = stayer.take(3)
+        assert values(lines) == ["work 0", "work 1", "work 2"]
+        assert {line["attempts"] for line in lines} == {2}
+
+
+def test_an_acked_record_is_not_delivered_again(driftq, topic) -> None:
+    with driftq.consume(topic, "a") as stream:
+        for number in range(3):
+            driftq.produce(topic, f"work {number}")
+        lines = stream.take(3)
+        driftq.ack(topic, "a", lines[0])
+        driftq.ack(topic, "a", lines[2])
+    with driftq.consume(topic, "b") as stream:
+        driftq.produce(topic, "sentinel")
+        assert values(stream.take(2)) == ["work 1", "sentinel"]
+
+
+def test_several_offsets_are_acked_all_or_none(driftq, topic) -> None:
+    for number in range(3):
+        driftq.produce(topic, f"work {number}")
+    with driftq.consume(topic, "a") as stream:
+        stream.take(3)
+        names = {"topic": topic, "group": "g", "owner": "a", "partition": 0}
+        wrong = driftq.http.post("/v1/ack", json={**names, "offsets": [0, 1, 7]})
+        assert (wrong.status_code, wrong.json()["error"]) == (400, "INVALID_ARGUMENT")
+        assert driftq.status(topic)["in_flight"] == 3
+        right = driftq.http.post("/v1/ack", params={**names, "offsets": "0,1"})
+        assert right.status_code == 204
+        assert driftq.status(topic)["in_flight"] == 1
+
+
+def test_several_offsets_are_nacked_all_or_none(driftq, topic) -> None:
+    for number in range(2):
+        driftq.produce(topic, f"work {number}", retry_policy={"backoff_ms": 600_000})
+    names = {"topic": topic, "group": "g", "owner": "a", "partition": 0}
+    driftq.lease(topic, "a", max_records=2, lease_ms=60_000)
+    wrong = driftq.http.post("/v1/nack", json={**names, "offsets": [0, 7], "reason": "x"})
+    assert (wrong.status_code, wrong.json()["error"]) == (400, "INVALID_ARGUMENT")
+    assert driftq.status(topic)["in_flight"] == 2
+    right = driftq.http.post("/v1/nack", json={**names, "offsets": [0, 1], "reason": "x"})
+    assert right.status_code == 204
+    assert driftq.status(topic)["in_flight"] == 0
+
+
+def test_a_cumulative_ack_finishes_all_up_to_it_that_the_owner_holds(driftq, topic) -> None:
+    for number in range(4):
+        driftq.produce(topic, f"work {number}")
+    with driftq.consume(topic, "a") as stream:
+        lines = stream.take(4)
+        assert driftq.settle("ack-cumulative", topic, "a", lines[2]).status_code == 204
+        assert driftq.status(topic)["partitions"][0]["floor"] == 3
+    with driftq.consume(topic, "b") as stream:
+        assert stream.next()["value"] == "work 3"
+
+
+def test_a_worker_keeps_its_lease_by_extending_it(driftq, topic) -> None:
+    driftq.produce(topic, "long work")
+    (record,) = driftq.lease(topic, "a", lease_ms=2_000)
+    answer = driftq.settle("extend", topic, "a", record, lease_ms=600_000)
+    assert (answer.status_code, answer.content) == (204, b"")
+    why = driftq.why(topic, 0, 0)
+    assert why["state"] == "leased"
+    assert why["until_ms"] > record["lease_until_ms"] + 300_000
+    driftq.ack(topic, "a", record)
+
+
+def test_a_lease_that_was_shortened_ends_sooner(driftq, topic) -> None:
+    driftq.produce(topic, "work")
+    (record,) = driftq.lease(topic, "a", lease_ms=600_000)
+    assert driftq.settle("extend", topic, "a", record, lease_ms=SHORT_MS).status_code == 204
+    with driftq.consume(topic, "b") as stream:
+        assert (stream.next()["attempts"]) == 2
+
+
+def test_groups_each_get_everything(driftq, topic) -> None:
+    driftq.produce(topic, "for all")
+    for group in ("g1", "g2"):
+        with driftq.consume(topic, "o", group) as stream:
+            line = stream.next()
+            assert line["value"] == "for all"
+            driftq.ack(topic, "o", line, group)
+
+
+def test_the_owners_of_a_group_share_the_records(driftq, topic) -> None:
+    with driftq.consume(topic, "a") as a, driftq.consume(topic, "b") as b:
+        for number in range(10):
+            driftq.produce(topic, str(number))
+        got = {"a": a.take(5), "b": b.take(5)}
+    assert sorted(values(got["a"]) + values(got["b"]), key=int) == [str(number) for number in range(10)]
+
+
+def test_lease_gives_records_once_and_says_until_when(driftq, topic) -> None:
+    assert driftq.lease(topic, "a") == []
+    for number in range(3):
+        driftq.produce(topic, f"work {number}")
+    first = driftq.lease(topic, "a", max_records=2, lease_ms=60_000)
+    assert values(first) == ["work 0", "work 1"]
+    assert first[0]["lease_until_ms"] >= first[0]["timestamp"] + 60_000
+    assert values(driftq.lease(topic, "b", max_records=9)) == ["work 2"]
+    # The connection is not the lease's: another one may ack.
+    driftq.ack(topic, "a", first[0])
+
+
+def test_lease_waits_for_the_first_record(driftq, topic) -> None:
+    import threading
+
+    got: list[dict] = []
+    waiter = threading.Thread(target=lambda: got.extend(driftq.lease(topic, "a", wait_ms=15_000)))
+    waiter.start()
+    eventually(lambda: driftq.http.get("/v1/queues").json()["queues"], what="the queue that is waited on")
+    driftq.produce(topic, "at last")
+    waiter.join()
+    assert values(got) == ["at last"]
+
+
+def test_a_stream_ends_when_its_topic_is_deleted(driftq, topic) -> None:
+    with driftq.consume(topic, "a") as stream:
+        assert driftq.http.delete(f"/topics/{topic}").status_code == 200
+        assert list(stream.lines) == []
+
+
+def test_a_reader_that_stops_reading_is_leased_no_more_than_its_socket_takes(driftq, topic) -> None:
+    """A stream that is never read fills its socket, and the group's other worker gets the rest."""
+    value = "x" * 100_000
+    with driftq.consume(topic, "asleep") as asleep:
+        for _ in range(150):
+            driftq.produce(topic, value)
+        eventually(lambda: driftq.status(topic)["in_flight"] > 0)
+        with driftq.consume(topic, "awake") as awake:
+            line = awake.next()
+            assert line["value"] == value
+        assert asleep.next()["offset"] == 0
