@@ -108,19 +108,15 @@ REQUEST_ELEMENTS_MAX = 500_000
 RESPONSE_ELEMENTS_MAX = 4_000_000
 """The same for answers that our own client reads: the metadata of a large cluster must fit."""
 
+QUEUE_IDEMPOTENCY_KEYS_MAX = 100_000
+"""Keys that one queue remembers as finished, at some 300 bytes each; the oldest go first."""
+QUEUE_OWNER_CHARS_MAX = 249
 QUEUE_IN_FLIGHT_MAX = 1_000_000
 """Leased records of one queue; each costs some 30 bytes."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB
-TCP_PENDING_LINES_MAX = 16_384
-"""Lines of one connection that are applied and not answered yet; some hundred bytes each."""
-TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
-"""Answers of one connection that its client has not taken; lines wait above it."""
-TCP_FETCH_RECORDS_MAX = 10_000
-TCP_FETCH_BYTES_MAX = 2 * MIB
-"""Keys and values in one answer, before JSON makes them longer."""
 TCP_PENDING_LINES_MAX = 16_384
 """Lines of one connection that are applied and not answered yet; some hundred bytes each."""
 TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
