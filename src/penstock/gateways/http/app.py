@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.gateways.http import consumers, health, messages, topics
+from penstock.gateways.http import consumers, health, messages, tail, topics
 from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id
 from penstock.gateways.http.routing import RawAnswer
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("penstock.http")
 
 Routes = Callable[["HttpGateway"], Sequence[Route]]
 
-RESOURCES: Final[Sequence[Routes]] = (health.routes, topics.routes, messages.routes, consumers.routes)
+RESOURCES: Final[Sequence[Routes]] = (health.routes, topics.routes, messages.routes, tail.routes, consumers.routes)
 """TarantoolMQ's API and ours beside it."""
 
 V1_RESOURCES: Final[Sequence[Routes]] = ()

@@ -12,6 +12,7 @@ from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
+from penstock.gateways.http.messages import settled
 from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, route
 from penstock.gateways.http.topics import find_topic
 from penstock.types import GroupId
@@ -113,6 +114,9 @@ async def _commit(call: Call) -> Answer:
     topic = find_topic(call, asked.topic_name, Action.READ)
     if not 0 <= asked.partition < topic.partition_count:
         raise Refusal(400, PARTITION_NOT_FOUND)
+    partition = call.gateway.broker.partition(topic.name, asked.partition)
+    if asked.offset > partition.high_watermark:
+        await settled(call, partition)
     future = call.gateway.loop.create_future()
 
     def done(reason: Reason | None) -> None:

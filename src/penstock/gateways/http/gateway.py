@@ -15,6 +15,7 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
+from penstock.gateways.http.answers import Refusal
 from penstock.gateways.http.app import build_app
 from penstock.gateways.http.connection import HttpConnection
 from penstock.gateways.http.lane import LaneTable
@@ -153,6 +154,16 @@ class HttpGateway:
             return True
         self.broker.meters.connections_refused.add((Gateway.HTTP.value,))
         return False if count <= most + _REFUSED_AT_ONCE_MAX else None
+
+    def begin_stream(self, end: Callable[[], None]) -> None:
+        """A stream that may go on for ever begins; ``end`` is called when the gateway stops. 503 when there are too many."""
+        if len(self.on_stop) >= self.bounds.streams_max:
+            raise Refusal(503, f"There are {self.bounds.streams_max} streams already. Close some, or try again later.")
+        self.on_stop[end] = None
+
+    def end_stream(self, end: Callable[[], None]) -> None:
+        """It is over; fine when it never began."""
+        self.on_stop.pop(end, None)
 
     def default_headers(self) -> bytes:
         """What uvicorn puts before every answer's own headers: the date, which changes once a second."""

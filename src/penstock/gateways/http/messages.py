@@ -4,6 +4,7 @@
 the results, and the others are published. Of a body that is not JSON nothing is.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -262,12 +263,34 @@ def find_partition(call: Call) -> Partition:
     return call.gateway.broker.partition(topic.name, int(index))
 
 
+async def settled(call: Call, partition: Partition) -> None:
+    """Wait until all that is written is committed: whoever published just now reads what it published."""
+    end = partition.log.next_offset
+    if partition.high_watermark >= end:
+        return
+    future = call.gateway.loop.create_future()
+
+    def done(_: Reason | None) -> None:
+        if not future.done():
+            future.set_result(None)
+
+    partition.when_committed(end, done)
+    try:
+        async with asyncio.timeout(call.gateway.defaults.request_timeout_ms / 1000):
+            await future
+    except TimeoutError:
+        # What is committed can be read all the same.
+        pass
+
+
 async def _read(call: Call) -> Answer:
     partition = find_partition(call)
     fields = call.query_fields()
     offset = call.int_field(fields, "offset", 0, 0, 2**63 - 1)
     asked = call.int_field(fields, "max_records", RECORDS_DEFAULT, 1, 2**63 - 1)
     count = min(asked, call.gateway.defaults.max_poll_records)
+    if offset + count > partition.high_watermark:
+        await settled(call, partition)
     # What retention has removed is no mistake of the reader's, and behind the end there is nothing yet.
     offset = max(offset, partition.log.start_offset)
     found = [] if offset >= partition.high_watermark else read_from(partition, offset, count, POLL_BYTES_MAX)
@@ -280,6 +303,7 @@ async def _read(call: Call) -> Answer:
 
 async def _offsets(call: Call) -> Answer:
     partition = find_partition(call)
+    await settled(call, partition)
     return json_answer(Watermarks(partition.high_watermark, partition.log.start_offset))
 
 

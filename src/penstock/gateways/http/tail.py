@@ -1,0 +1,204 @@
+"""Following a topic live, as server-sent events: a message an event, from where the client left off.
+
+An event's ``id`` begins with the id of its message and goes on with where the other partitions stand, so that the
+``Last-Event-ID`` with which a client comes back resumes all of them. A topic of more than ``RESUMED_PARTITIONS_MAX``
+partitions has the message's id alone, which resumes that partition; the others begin where the request says.
+
+Nothing is read from the log while the socket is full, and what is made at a time is bounded; a silent topic sends a comment
+now and then, so that neither end takes the other for gone.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from msgspec import Meta
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.access import Action
+from penstock.core.partition import Partition
+from penstock.core.publish import record_id
+from penstock.core.reading import Tail
+from penstock.core.topics import Topic
+from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
+from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
+from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
+from penstock.gateways.http.topics import find_topic
+from penstock.limits import KIB
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+RESUMED_PARTITIONS_MAX: Final = 64
+_EVENTS_AT_ONCE_MAX: Final = 500
+_BYTES_AT_ONCE_MAX: Final = 256 * KIB
+_KEEP_ALIVE_SECONDS: Final = 15.0
+_NONE_SEEN: Final = "*"
+"""Stands for the message in the id of a client that has not seen any."""
+_KEEP_ALIVE: Final = b": keep-alive\n\n"
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+async def _tail(call: Call) -> Answer | Response:
+    topic = find_topic(call, call.params["topic"], Action.READ)
+    events = _Events(call, topic, _positions(call, topic))
+    call.gateway.begin_stream(events.end)
+    return events
+
+
+def _positions(call: Call, topic: Topic) -> list[tuple[Partition, int]]:
+    """Where to begin in each partition that is followed."""
+    fields = call.query_fields()
+    indexes = range(topic.partition_count)
+    if "partition" in fields:
+        index = call.int_field(fields, "partition", 0, 0, 2**31 - 1)
+        if index >= topic.partition_count:
+            raise Refusal(404, PARTITION_NOT_FOUND)
+        indexes = range(index, index + 1)
+    begin = fields.get("from", "latest")
+    if begin not in ("earliest", "latest"):
+        raise Refusal(400, "from must be earliest or latest.")
+    offset: int | None = None
+    if "offset" in fields:
+        if len(indexes) != 1:
+            raise Refusal(400, "An offset is one of a partition: give the partition too.")
+        offset = call.int_field(fields, "offset", 0, 0, _OFFSET_MAX)
+    resumed = _resumed(call, topic)
+    positions: list[tuple[Partition, int]] = []
+    for index in indexes:
+        partition = call.gateway.broker.partition(topic.name, index)
+        at = resumed.get(index, offset)
+        if at is None:
+            at = partition.log.start_offset if begin == "earliest" else partition.high_watermark
+        positions.append((partition, at))
+    return positions
+
+
+def _resumed(call: Call, topic: Topic) -> dict[int, int]:
+    """The next offset of each partition by the last event that the client saw."""
+    last = (call.header(b"last-event-id") or b"").decode("latin-1").strip()
+    if not last:
+        return {}
+    name, slash, places = last.rpartition("/")
+    found: dict[int, int] = {}
+    for number, place in enumerate(places.split()):
+        if number == 0 and place == _NONE_SEEN:
+            continue
+        index, at, offset = place.partition("@")
+        fits = at and all(word.isascii() and word.isdigit() and len(word) < 19 for word in (index, offset))
+        if not (slash and fits and name == topic.name):
+            raise Refusal(400, f"Last-Event-ID is no event's of {topic.name}: leave it out, or send one as it came.")
+        # The first is the message itself, which has been seen; the others are where their partitions stand.
+        found[int(index)] = int(offset) + (1 if number == 0 else 0)
+    return found
+
+
+class _Events(Response):
+    def __init__(self, call: Call, topic: Topic, positions: list[tuple[Partition, int]]) -> None:
+        super().__init__()
+        self._call = call
+        self._topic = topic
+        self._standing = {partition.index: offset for partition, offset in positions}
+        self._resumes_all = 1 < len(positions) <= RESUMED_PARTITIONS_MAX
+        self._more = asyncio.Event()
+        self._ended = False
+        self._tail = Tail(positions, self._more.set)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        """Send events until the client goes, the topic is deleted or the gateway stops."""
+        gateway = self._call.gateway
+        try:
+            headers = [
+                (b"content-type", EVENTS),
+                (b"cache-control", b"no-store"),
+                (REQUEST_ID, self._call.request_id),
+            ]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            # At once, so that the client knows that it is heard.
+            await send({"type": "http.response.body", "body": self._greeting(), "more_body": True})
+            gone = asyncio.ensure_future(self._watch(receive))
+            try:
+                await self._follow(send)
+            finally:
+                gone.cancel()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._tail.close()
+            gateway.end_stream(self.end)
+
+    def _greeting(self) -> bytes:
+        """A comment, and an id without an event: whoever is cut off before the first message resumes from here."""
+        name = self._topic.name
+        text = f": tail of {name}\n"
+        if len(self._standing) <= RESUMED_PARTITIONS_MAX:
+            places = " ".join(f"{index}@{offset}" for index, offset in self._standing.items())
+            text += f"id: {name}/{_NONE_SEEN} {places}\n"
+        return f"{text}\n".encode()
+
+    def end(self) -> None:
+        """Nobody is to get more."""
+        self._ended = True
+        self._more.set()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.end()
+
+    async def _follow(self, send: Send) -> None:
+        while not self._ended:
+            taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+            if taken:
+                events = b"".join(
+                    self._event(partition, message_of(self._topic.name, partition.index, record))
+                    for partition, record in taken
+                )
+                self._call.gateway.broker.meters.gave_out(
+                    self._topic.name, self._call.caller.gateway, len(taken), len(events)
+                )
+                await send({"type": "http.response.body", "body": events, "more_body": True})
+                continue
+            if self._tail.gone:
+                return
+            try:
+                async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                    await self._more.wait()
+            except TimeoutError:
+                await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+            self._more.clear()
+
+    def _event(self, partition: Partition, message: Message) -> bytes:
+        index = partition.index
+        standing = self._standing
+        standing[index] = message.offset + 1
+        event_id = record_id(self._topic.name, index, message.offset)
+        if self._resumes_all:
+            others = " ".join(f"{other}@{offset}" for other, offset in standing.items() if other != index)
+            event_id = f"{event_id} {others}"
+        return b"id: %s\ndata: %s\n\n" % (event_id.encode(), encoder.encode(message))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET /topics/:t/tail."""
+    return [
+        route(
+            gateway,
+            "GET",
+            "/topics/{topic}/tail",
+            _tail,
+            Operation(
+                "Messages",
+                "Follow a topic live, as server-sent events",
+                {200: Content("text/event-stream", Message)},
+                errors=(400, 404),
+                description="A message an event. An event's id, sent back as Last-Event-ID, resumes behind it.",
+                parameters=(
+                    Parameter("partition", Annotated[int, Meta(ge=0, le=2**31 - 1)], "this one alone; all unless told"),
+                    Parameter("offset", Annotated[int, Meta(ge=0, le=_OFFSET_MAX)], "where to begin in that partition"),
+                    Parameter("from", Literal["earliest", "latest"], "where to begin; latest unless told"),
+                    Parameter("Last-Event-ID", str, "the id of the last event seen", where="header"),
+                ),
+            ),
+        )
+    ]
