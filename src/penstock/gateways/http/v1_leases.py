@@ -1,18 +1,21 @@
 """What a worker says about the records it holds: done, failed, still at it. And ``/v1/lease``, for workers that ask.
 
 ack and nack name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
-An answer leaves once what it says is committed. All of them are hot: the fast lane takes them too.
+An answer leaves once what it says is committed. What settles records is hot: the fast lane takes it too.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from starlette.requests import ClientDisconnect
 from starlette.routing import Route
+from starlette.types import Receive
 
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.answers import NO_CONTENT, json_answer
-from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused
+from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
+from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused, route
 from penstock.gateways.http.v1_models import (
     AckCumulativeRequest,
     AckRequest,
@@ -71,8 +74,8 @@ def extend(call: Call, done: Done) -> None:
     call.gateway.broker.queues.extend(call.caller, *names, partition, offset, lease_ms, Settled(call, done))
 
 
-def lease(call: Call, done: Done) -> None:
-    """POST /v1/lease."""
+async def _lease(call: Call) -> Answer:
+    """POST /v1/lease. Not hot, for a waiting client that leaves must not be leased anything, and the lane would not notice."""
     request = read(LeaseRequest, call.query, call.body)
     names = names_of(request)
     require_topic(call, names.topic)
@@ -80,18 +83,36 @@ def lease(call: Call, done: Done) -> None:
         raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
     if request.wait_ms > WAIT_MS_MAX:
         raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; ask again after that")
-
-    def leased(deliveries: Sequence[Delivery]) -> None:
-        done(json_answer(LeasedRecords([consumed(found, until=True) for found in deliveries])))
-
-    call.gateway.broker.queues.lease(
+    leased: asyncio.Future[list[Delivery]] = call.gateway.loop.create_future()
+    cancel = call.gateway.broker.queues.lease(
         call.caller,
         *names,
         max_records=request.max_records,
         lease_ms=lease_ms_of(call, request.lease_ms),
         wait_ms=request.wait_ms,
-        done=leased,
+        done=lambda deliveries: None if leased.done() else leased.set_result(deliveries),
     )
+    if not leased.done():
+        assert call.request is not None
+        await _whichever_first(leased, call.request.receive)
+        if not leased.done():
+            cancel()
+            raise ClientDisconnect
+    return json_answer(LeasedRecords([consumed(found, until=True) for found in leased.result()]))
+
+
+async def _whichever_first(future: asyncio.Future[Any], receive: Receive) -> None:
+    """Until the future is done or the client is gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    watching = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({future, watching}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        watching.cancel()
 
 
 def lease_ms_of(call: Call, lease_ms: int) -> int:
@@ -136,7 +157,9 @@ class Settled:
 
     def __call__(self, reason: Reason | None) -> None:
         """The queue has decided."""
-        self._done(NO_CONTENT if reason is None else refused(self._call.path, PenstockError(reason)))
+        self._done(
+            NO_CONTENT if reason is None else refused(self._call.gateway, self._call.path, PenstockError(reason))
+        )
 
 
 _WORKER: Final = (
@@ -163,14 +186,12 @@ def routes(gateway: "HttpGateway") -> list[Route]:
         summary: str,
         body: type[Request],
         parameters: Sequence[Parameter],
-        errors: Sequence[int] = (400, 409),
-        answers: Mapping[int, object] | None = None,
     ) -> Route:
         operation = Operation(
             TAG,
             summary,
-            answers or {204: None},
-            errors=errors,
+            {204: None},
+            errors=(400, 409),
             description=_BOTH_WAYS,
             parameters=parameters,
             body=body,
@@ -190,18 +211,25 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _RECORD,
         ),
         hot("/v1/extend", extend, "Hold a record for lease_ms more, from now", ExtendRequest, (*_RECORD, _LEASE_MS)),
-        hot(
+        route(
+            gateway,
+            "POST",
             "/v1/lease",
-            lease,
-            "Lease some records, once",
-            LeaseRequest,
-            (
-                *_WORKER,
-                Parameter("max_records", int, "how many at the most; 1 unless told"),
-                _LEASE_MS,
-                Parameter("wait_ms", int, "how long to wait for the first record; 0 unless told"),
+            _lease,
+            Operation(
+                TAG,
+                "Lease some records, once",
+                {200: LeasedRecords},
+                errors=(400,),
+                description=f"{_BOTH_WAYS} The leases stay whether or not the connection does.",
+                parameters=(
+                    *_WORKER,
+                    Parameter("max_records", int, "how many at the most; 1 unless told"),
+                    _LEASE_MS,
+                    Parameter("wait_ms", int, "how long to wait for the first record; 0 unless told"),
+                ),
+                body=LeaseRequest,
+                body_required=False,
             ),
-            errors=(400,),
-            answers={200: LeasedRecords},
         ),
     ]

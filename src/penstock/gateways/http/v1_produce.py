@@ -100,7 +100,7 @@ def _answer(call: Call, topic: str, result: Placed | PenstockError, *, duplicate
         if duplicate:
             produced = Produced("produced", topic, result.partition, result.offset, duplicate=True)
         return json_answer(produced)
-    return refused(call.path, too_much(result) if isinstance(result, BacklogFull) else result)
+    return refused(call.gateway, call.path, too_much(result) if isinstance(result, BacklogFull) else result)
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:

@@ -1,0 +1,18 @@
+"""All that is served below ``/v1``, in the order in which it is documented."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from penstock.gateways.http import v1_groups, v1_produce, v1_status, v1_topics
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+RESOURCES: Final[Sequence[Callable[["HttpGateway"], Sequence[Route]]]] = (
+    v1_topics.routes,
+    v1_produce.routes,
+    v1_groups.routes,
+    v1_status.routes,
+)
