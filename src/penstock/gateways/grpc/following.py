@@ -13,16 +13,16 @@ from typing import Final
 from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partition import Partition
-from penstock.core.reading import Tail, record_bytes
+from penstock.core.reading import Tail
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import no_partition
-from penstock.gateways.grpc.records import message
 from penstock.records.records import Record
 from penstock.types import Gateway, GroupId
-from penstock.wire.mq.mq_generated import Message, SubscribeRequest
+from penstock.wire.mq.messages import MessageEncoder
+from penstock.wire.mq.mq_generated import SubscribeRequest
 
 _MS: Final = 1000
 _SECONDS_MAX: Final = 2**62 // _MS
@@ -41,7 +41,7 @@ class Following:
         self._check()
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
         self.woken: Final = asyncio.Event()
-        self._mine: dict[int, Partition] = {}
+        self._mine: dict[int, tuple[Partition, MessageEncoder]] = {}
         self._replayed: set[int] = set()
         self._deleted = False
         self._replaced = False
@@ -150,7 +150,7 @@ class Following:
 
     def _have(self, partitions: tuple[int, ...], *, strict: bool) -> None:
         for index in set(self._mine).difference(partitions):
-            self._tail.remove(self._mine.pop(index))
+            self._tail.remove(self._mine.pop(index)[0])
         new = [index for index in dict.fromkeys(partitions) if index not in self._mine]
         if not new:
             return
@@ -164,7 +164,7 @@ class Following:
             self.woken.set()
             return
         for partition, offset in starts:
-            self._mine[partition.index] = partition
+            self._mine[partition.index] = (partition, MessageEncoder(self._topic.name, partition.index))
             self._tail.add(partition, offset)
         self.woken.set()
 
@@ -223,18 +223,18 @@ class Following:
             return self.take(max_records, max_bytes)
         return taken
 
-    def message(self, taken: Taken) -> Message | None:
+    def message(self, taken: Taken) -> bytes | None:
         """What the subscriber gets; None when the partition is another member's by now."""
         partition, record = taken
-        if self._mine.get(partition.index) is not partition:
+        mine = self._mine.get(partition.index)
+        if mine is None or mine[0] is not partition:
             return None
-        return message(self._topic.name, partition.index, record)
+        return mine[1].encode(*record)
 
-    def sent(self, taken: list[Taken]) -> None:
+    def sent(self, taken: list[Taken], size_bytes: int) -> None:
         """The client's connection took these."""
-        flow = self._flow
-        flow.records_out += len(taken)
-        flow.bytes_out += sum(record_bytes(record) for _, record in taken)
+        self._flow.records_out += len(taken)
+        self._flow.bytes_out += size_bytes
 
 
 def following(request: SubscribeRequest, call: Call) -> Following:

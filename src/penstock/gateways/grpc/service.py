@@ -68,7 +68,8 @@ def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
 
 
 def _encode(message: Any) -> bytes:
-    encoded: bytes = message.SerializeToString()
+    # What there are many of is encoded already.
+    encoded: bytes = message if isinstance(message, bytes) else message.SerializeToString()
     return encoded
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol
 
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.following import following
-from penstock.wire.mq.mq_generated import Message, MessageFrame, SubscribeRequest
+from penstock.wire.mq.messages import encode_frame
+from penstock.wire.mq.mq_generated import SubscribeRequest
 
 _BATCH_RECORDS_DEFAULT: Final = 500
 _SINGLES_RECORDS: Final = 64
@@ -35,11 +36,11 @@ class Source(Protocol):
         """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
         ...
 
-    def message(self, taken: Any) -> Message | None:
-        """What the subscriber gets; None when it is not this subscription's any more."""
+    def message(self, taken: Any) -> bytes | None:
+        """The message that the subscriber gets; None when it is not this subscription's any more."""
         ...
 
-    def sent(self, taken: list[Any]) -> None:
+    def sent(self, taken: list[Any], size_bytes: int) -> None:
         """The client's connection took these."""
         ...
 
@@ -58,7 +59,7 @@ async def subscribe(request: SubscribeRequest, call: Call) -> None:
             message = source.message(item)
             if message is not None:
                 await write(message)
-                source.sent([item])
+                source.sent([item], len(message))
                 count += 1
         return count
 
@@ -70,10 +71,11 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
     write = call.context.write
 
     async def send(source: Source, taken: list[Any]) -> int:
-        messages = [message for message in map(source.message, taken) if message is not None]
+        messages = [(item, message) for item in taken if (message := source.message(item)) is not None]
         if messages:
-            await write(MessageFrame(messages=messages))
-            source.sent(taken)
+            frame = encode_frame(message for _, message in messages)
+            await write(frame)
+            source.sent([item for item, _ in messages], len(frame))
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
