@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from penstock.core.access import ANONYMOUS, Caller
+from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError
 from penstock.gateways.tcp.answers import refusal
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
@@ -135,46 +136,58 @@ class TcpConnection(asyncio.Protocol):
     def _run(self) -> None:
         """Apply what may be applied now."""
         backlog, bounds = self._backlog, self._bounds
-        run = ProduceRun(self)
         while (
             backlog
             and self._working is None
             and not self._choked
-            and self._pending_lines + len(run) < bounds.pending_lines_max
+            and self._pending_lines < bounds.pending_lines_max
             and self._held_bytes < bounds.pending_output_bytes_max
         ):
-            line = backlog[0]
-            try:
-                if line is None:
-                    raise Refused(
-                        LINE_TOO_LONG, f"Line too long: at most {bounds.line_bytes_max} bytes; the rest was skipped"
-                    )
-                request = parse(line)
-                if request.type == _PRODUCE:
-                    run.add(request, new_record(request))
-                    backlog.popleft()
-                    continue
-            except Refused as refused:
-                self._end_run(run)
-                run = ProduceRun(self)
-                backlog.popleft()
-                self.gateway.count_error(refused.kind)
-                self._answer(refusal(refused.text))
+            request = self._take_produces()
+            if request is None:
                 continue
-            if run:
-                self._end_run(run)
-                run = ProduceRun(self)
             if self._must_wait(request):
                 break
             backlog.popleft()
             self._apply(request)
-        self._end_run(run)
-        self._update_reading()
-        self._leave_if_done()
+        if self._paused or backlog:
+            self._update_reading()
+        if self._ended or self._closing:
+            self._leave_if_done()
 
-    def _end_run(self, run: ProduceRun) -> None:
-        if run:
-            run.publish(self._reserve(_PRODUCE, len(run)))
+    def _take_produces(self) -> Request | None:
+        """Publish the produce lines that are next, all of them with one call; gives back the request behind them, if any."""
+        backlog = self._backlog
+        room = self._bounds.pending_lines_max - self._pending_lines
+        lines: list[Request] = []
+        records: list[NewRecord] = []
+        behind: Request | None = None
+        refused: Refused | None = None
+        while backlog and len(lines) < room:
+            try:
+                request = self._parse(backlog[0])
+                if request.type != _PRODUCE:
+                    behind = request
+                    break
+                records.append(new_record(request))
+            except Refused as error:
+                refused = error
+                backlog.popleft()
+                break
+            lines.append(request)
+            backlog.popleft()
+        if lines:
+            ProduceRun(self, lines, records).publish(self._reserve(_PRODUCE, len(lines)))
+        if refused is not None:
+            self.gateway.count_error(refused.kind)
+            self._answer(refusal(refused.text))
+        return behind
+
+    def _parse(self, line: Line) -> Request:
+        if line is None:
+            most = self._bounds.line_bytes_max
+            raise Refused(LINE_TOO_LONG, f"Line too long: at most {most} bytes; the rest of it was skipped")
+        return parse(line)
 
     def _must_wait(self, request: Request) -> bool:
         """Whether something before it has to be durable first, so that this request sees it."""
@@ -273,7 +286,8 @@ class TcpConnection(asyncio.Protocol):
             data = b"".join(ready)
             self._held_bytes -= len(data)
             transport.write(data)
-        self._run()
+        if self._backlog or self._paused or self._ended or self._closing:
+            self._run()
 
     # Bounds.
 

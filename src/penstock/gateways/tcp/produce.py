@@ -16,24 +16,17 @@ if TYPE_CHECKING:
 
 
 class ProduceRun:
-    """The lines so far. A run is published once, and its slot completed once all of its records are where they shall be."""
+    """Published once; its slot is completed once all of its records are where they shall be."""
 
     __slots__ = ("_connection", "_left", "_lines", "_records", "_slot")
 
-    def __init__(self, connection: "TcpConnection") -> None:
+    def __init__(self, connection: "TcpConnection", lines: list[Request], records: list[NewRecord]) -> None:
+        assert len(lines) == len(records) > 0
         self._connection = connection
-        self._records: list[NewRecord] = []
-        self._lines: list[Request] = []
+        self._lines = lines
+        self._records = records
         self._left = 0
         self._slot: Slot | None = None
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def add(self, request: Request, record: NewRecord) -> None:
-        """One more."""
-        self._lines.append(request)
-        self._records.append(record)
 
     def publish(self, slot: "Slot") -> None:
         """Hand all to the core. Records count once they are committed: this API has no weaker promise."""
