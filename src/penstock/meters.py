@@ -79,7 +79,8 @@ class Counts:
         """What stands for a label set that was not seen before, or never will be seen as it is."""
         if len(labels) != len(self.names):
             raise ValueError(f"{len(labels)} labels for {self.names}")
-        labels = tuple(label[:LABEL_CHARS_MAX] for label in labels)
+        # A lone surrogate, which JSON can bring, cannot be written out.
+        labels = tuple(label[:LABEL_CHARS_MAX].encode("utf-8", "replace").decode() for label in labels)
         if self._free_text:
             labels = (*labels[:-1], labels[-1][:FREE_CHARS_MAX])
         if labels in self._counts:

@@ -1,0 +1,38 @@
+"""GET /metrics: the node's numbers for Prometheus, as its text or, if the scraper asks for it, as OpenMetrics."""
+
+from typing import TYPE_CHECKING
+
+from starlette.routing import Route
+
+from penstock.core.access import Action
+from penstock.gateways.http.answers import Answer
+from penstock.gateways.http.routing import Call, Content, Operation, route
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+    from penstock.observe.metrics import Metrics
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET /metrics."""
+    made: list[Metrics] = []
+
+    async def metrics(call: Call) -> Answer:
+        broker = call.gateway.broker
+        broker.access.require_cluster(call.caller, Action.DESCRIBE)
+        if not made:
+            # A broker that nobody scrapes need not load the library.
+            from penstock.observe.metrics import Metrics
+
+            made.append(Metrics(broker))
+        accept = (call.header(b"accept") or b"").decode("latin-1")
+        text, content_type = await made[0].text(accept)
+        return Answer(200, text, content_type.encode("latin-1"))
+
+    operation = Operation(
+        "Node",
+        "Tell the node's numbers to Prometheus",
+        {200: Content("text/plain")},
+        description="OpenMetrics text when the Accept header asks for application/openmetrics-text.",
+    )
+    return [route(gateway, "GET", "/metrics", metrics, operation)]

@@ -1,0 +1,431 @@
+"""A node's numbers in Prometheus' words: ``METRICS`` says what there is, :class:`BrokerCollector` fills it in when asked.
+
+A scrape costs a bounded amount of work, however much the node has: each metric has at most ``SERIES_MAX`` series (what was left
+out is itself a metric), no log is opened for it, and timestamps are read from disk only as far as ``TIMES_READ_MAX`` allows and
+then kept, since a record's time does not change. ``docs/observability.md`` has the table; a test holds the two together.
+"""
+
+import asyncio
+import platform
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from time import perf_counter
+from typing import Final
+
+from prometheus_client import ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from penstock import __version__
+from penstock.core.broker import Broker
+from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
+from penstock.core.partition import Partition
+from penstock.core.stats import all_queues, lag_of, next_unread
+from penstock.errors import PenstockError
+from penstock.meters import Counts, Histogram
+from penstock.types import NO_TIMESTAMP, GroupId
+
+SERIES_MAX: Final = 5000
+"""Of one metric; ten bytes of memory in the broker are a kilobyte in Prometheus."""
+TIMES_READ_MAX: Final = 500
+"""Timestamps read from disk for one scrape."""
+TIMES_KEPT_MAX: Final = 20_000
+
+
+class Kind(Enum):
+    """Prometheus' kinds."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric as it is documented."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+
+_BY_QUEUE: Final = ("topic", "group")
+_BY_FLOW: Final = ("topic", "gateway")
+
+METRICS: Final = (
+    # DriftQ's names, which its users have in their dashboards.
+    Metric("inflight_messages", Kind.GAUGE, ("topic", "group", "partition"), "Records leased to a worker now."),
+    Metric(
+        "consumer_lag",
+        Kind.GAUGE,
+        ("topic", "group", "partition"),
+        "Records that a group has not read; of a queue, those it has not finished.",
+    ),
+    Metric("dlq_messages_total", Kind.COUNTER, ("topic", "reason"), "Records moved to the topic's dead letters."),
+    Metric(
+        "produce_rejected_total", Kind.COUNTER, ("reason",), "Produces refused because too much waits to be consumed."
+    ),
+    Metric("message_acks_total", Kind.COUNTER, _BY_QUEUE, "Records acknowledged by a worker."),
+    Metric(
+        "message_nacks_total",
+        Kind.COUNTER,
+        ("topic", "group", "reason"),
+        "Records given back by a worker; reasons past the first 20 of a queue count as other.",
+    ),
+    Metric("message_lease_timeouts_total", Kind.COUNTER, _BY_QUEUE, "Leases that ran out without an acknowledgement."),
+    Metric("message_redeliveries_total", Kind.COUNTER, _BY_QUEUE, "Deliveries of a record after its first."),
+    # Topics.
+    Metric("penstock_records_in_total", Kind.COUNTER, _BY_FLOW, "Records appended."),
+    Metric("penstock_bytes_in_total", Kind.COUNTER, _BY_FLOW, "Bytes appended, as they lie in the log."),
+    Metric("penstock_records_out_total", Kind.COUNTER, _BY_FLOW, "Records delivered to readers and workers."),
+    Metric("penstock_bytes_out_total", Kind.COUNTER, _BY_FLOW, "Bytes delivered to readers and workers."),
+    Metric("penstock_log_bytes", Kind.GAUGE, ("topic",), "Size of the logs of the topic's opened partitions."),
+    Metric("penstock_topics", Kind.GAUGE, (), "Topics, the broker's own among them."),
+    Metric("penstock_partitions", Kind.GAUGE, (), "Partitions of all topics."),
+    Metric("penstock_partitions_opened", Kind.GAUGE, (), "Partitions whose log is open."),
+    Metric("penstock_partitions_failed", Kind.GAUGE, (), "Partitions that refuse writes because their disk failed."),
+    # Groups and queues.
+    Metric("penstock_groups", Kind.GAUGE, ("state",), "Groups, by their state."),
+    Metric(
+        "penstock_group_lag_records", Kind.GAUGE, _BY_QUEUE, "Records that a group has not read, over all partitions."
+    ),
+    Metric(
+        "penstock_group_lag_seconds",
+        Kind.GAUGE,
+        _BY_QUEUE,
+        "Age of the oldest record that a group has not read; 0 when it has read all.",
+    ),
+    Metric(
+        "penstock_queue_records",
+        Kind.GAUGE,
+        ("topic", "group", "state"),
+        "Records of a queue that are leased, waiting (backoff, not before), ready (for redelivery), moving (to dead letters).",
+    ),
+    Metric("penstock_leases_total", Kind.COUNTER, _BY_QUEUE, "Deliveries to workers, first and later ones."),
+    Metric(
+        "penstock_deadline_exceeded_total", Kind.COUNTER, _BY_QUEUE, "Records finished because their deadline passed."
+    ),
+    Metric(
+        "penstock_duplicates_skipped_total",
+        Kind.COUNTER,
+        _BY_QUEUE,
+        "Records not delivered because the group had finished one of the same idempotency key.",
+    ),
+    Metric(
+        "penstock_produce_duplicates_total",
+        Kind.COUNTER,
+        ("topic",),
+        "Produces answered with an earlier record's place.",
+    ),
+    Metric("penstock_dead_letters_redriven_total", Kind.COUNTER, ("topic",), "Dead letters sent back to their topic."),
+    # Requests and connections.
+    Metric(
+        "penstock_request_seconds",
+        Kind.HISTOGRAM,
+        ("gateway", "api"),
+        "From the arrival of a request to its answer; a long poll's wait is part of it.",
+    ),
+    Metric("penstock_request_errors_total", Kind.COUNTER, ("gateway", "reason"), "Refusals in answers to requests."),
+    Metric("penstock_connections", Kind.GAUGE, ("gateway",), "Open connections."),
+    Metric("penstock_connections_refused_total", Kind.COUNTER, ("gateway",), "Connections refused by a limit."),
+    # The disk and the node.
+    Metric("penstock_sync_seconds", Kind.HISTOGRAM, (), "How long a sync of a log to the disk takes."),
+    Metric("penstock_sync_errors_total", Kind.COUNTER, (), "Syncs that the disk refused."),
+    Metric("penstock_disk_free_bytes", Kind.GAUGE, (), "Room left on the disk that holds the data."),
+    Metric("penstock_build_info", Kind.GAUGE, ("version", "python", "node_id"), "Always 1."),
+    Metric("penstock_series_left_out", Kind.GAUGE, ("metric",), "Series over the limit of a metric, at least."),
+    Metric("penstock_scrape_seconds", Kind.GAUGE, (), "How long it took to collect these numbers."),
+)
+"""All of them; ``process_*`` come from the client library."""
+
+_BY_NAME: Final = {metric.name: metric for metric in METRICS}
+_TOTAL: Final = "_total"
+_QUEUE_STATES: Final = ("leased", "waiting", "ready", "moving")
+
+Series = Iterable[tuple[tuple[str, ...], float]]
+
+
+class _Lags:
+    """What one walk over the groups finds."""
+
+    def __init__(self) -> None:
+        self.by_partition: list[tuple[tuple[str, ...], float]] = []
+        self.records: dict[tuple[str, ...], float] = {}
+        self.seconds: dict[tuple[str, ...], float] = {}
+        self.left_out = 0
+
+
+class BrokerCollector(Collector):
+    """The custom collector of one node. Everything is called on the event loop."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._process = ProcessCollector(registry=None)
+        self._left_out: dict[str, int] = {}
+        self._times: dict[tuple[str, str, int], tuple[int, int | None]] = {}
+        """By group and partition: the next unread offset and its record's time."""
+
+    def collect(self) -> Iterator[Family]:
+        """All metrics, one at a time, so that whoever iterates can let others have their turn in between."""
+        began = perf_counter()
+        self._left_out = {}
+        yield from self._flows()
+        yield from self._partitions()
+        yield from self._groups()
+        yield from self._queues()
+        yield from self._requests()
+        yield from self._node()
+        yield from self._process.collect()
+        yield self._simple("penstock_series_left_out", [((name,), count) for name, count in self._left_out.items()])
+        yield self._simple("penstock_scrape_seconds", [((), perf_counter() - began)])
+
+    # How a metric is made.
+
+    def _simple(self, name: str, series: Series) -> Family:
+        metric = _BY_NAME[name]
+        family: CounterMetricFamily | GaugeMetricFamily
+        if metric.kind is Kind.COUNTER:
+            family = CounterMetricFamily(name.removesuffix(_TOTAL), metric.help, labels=metric.labels)
+        else:
+            family = GaugeMetricFamily(name, metric.help, labels=metric.labels)
+        count = 0
+        for labels, value in series:
+            count += 1
+            if count <= SERIES_MAX:
+                family.add_metric(labels, value)
+        self._leave_out(name, count - SERIES_MAX)
+        return family
+
+    def _leave_out(self, name: str, count: int) -> None:
+        if count > 0:
+            self._left_out[name] = self._left_out.get(name, 0) + count
+
+    @staticmethod
+    def _histogram(name: str, series: Iterable[tuple[tuple[str, ...], Histogram]]) -> Family:
+        metric = _BY_NAME[name]
+        family = HistogramMetricFamily(name, metric.help, labels=metric.labels)
+        for labels, histogram in series:
+            bounds = [*map(str, histogram.bounds), "+Inf"]
+            family.add_metric(labels, list(zip(bounds, histogram.cumulative(), strict=True)), histogram.sum)
+        return family
+
+    def _counts(self, name: str, counts: Counts) -> Family:
+        assert counts.names == _BY_NAME[name].labels
+        return self._simple(name, counts.items())
+
+    # Topics.
+
+    def _flows(self) -> Iterator[Family]:
+        for name, which in (
+            ("penstock_records_in_total", "records_in"),
+            ("penstock_bytes_in_total", "bytes_in"),
+            ("penstock_records_out_total", "records_out"),
+            ("penstock_bytes_out_total", "bytes_out"),
+        ):
+            # Most flows have one direction: the other would be a series of zeros.
+            flows = ((key, getattr(flow, which)) for key, flow in self._broker.meters.flows())
+            yield self._simple(name, ((key, value) for key, value in flows if value))
+
+    def _partitions(self) -> Iterator[Family]:
+        broker = self._broker
+        sizes: dict[str, int] = {}
+        opened = failed = unsized = 0
+        for partition in broker.open_partitions():
+            opened += 1
+            failed += partition.log.failed is not None
+            name = partition.topic.name
+            if name in sizes or len(sizes) < SERIES_MAX:
+                sizes[name] = sizes.get(name, 0) + partition.log.size_bytes
+            else:
+                unsized += 1
+        yield self._simple("penstock_log_bytes", (((name,), size) for name, size in sizes.items()))
+        self._leave_out("penstock_log_bytes", unsized)
+        yield self._simple("penstock_topics", [((), len(broker.topics))])
+        yield self._simple("penstock_partitions", [((), broker.topics.partition_count)])
+        yield self._simple("penstock_partitions_opened", [((), opened)])
+        yield self._simple("penstock_partitions_failed", [((), failed)])
+
+    # Groups.
+
+    def _groups(self) -> Iterator[Family]:
+        try:
+            groups = self._broker.groups.list_groups()
+        except PenstockError:
+            # They are being loaded: better no numbers than those of half of them.
+            return
+        states = dict.fromkeys(GroupState, 0)
+        for group in groups:
+            states[group.state] += 1
+        yield self._simple("penstock_groups", (((state.value,), count) for state, count in states.items()))
+        lags = self._walk([group.group_id for group in groups])
+        for name, series in (
+            ("consumer_lag", lags.by_partition),
+            ("penstock_group_lag_records", lags.records.items()),
+            ("penstock_group_lag_seconds", lags.seconds.items()),
+        ):
+            yield self._simple(name, series)
+            self._leave_out(name, lags.left_out)
+
+    def _walk(self, groups: list[GroupId]) -> _Lags:
+        """Where each group stands, as far as the number of series allows."""
+        lags = _Lags()
+        # A queue's own lag is the truth about it: it knows what is finished above the floor.
+        queues = {
+            (queue.topic, queue.group): {partition.partition: partition.lag for partition in queue.partitions}
+            for queue in all_queues(self._broker)
+        }
+        reads_left = TIMES_READ_MAX
+        kept: dict[tuple[str, str, int], tuple[int, int | None]] = {}
+        for at, group in enumerate(groups):
+            if len(lags.by_partition) >= SERIES_MAX:
+                lags.left_out = len(groups) - at
+                break
+            for (topic, index), stands in self._broker.groups.fetch_offsets(group, None).items():
+                partition = self._broker.opened(topic, index)
+                if partition is None:
+                    # Nobody has touched it since the start, so nothing was added: it is not opened for a number.
+                    continue
+                lag = lag_of(partition, stands)
+                lag = queues.get((topic, group), {}).get(index, lag)
+                lags.by_partition.append(((topic, group, str(index)), lag))
+                key = (topic, group)
+                lags.records[key] = lags.records.get(key, 0) + lag
+                age, reads_left = self._age(group, PartitionKey(topic, index), partition, stands, kept, reads_left)
+                if age is not None:
+                    lags.seconds[key] = max(lags.seconds.get(key, 0.0), age)
+        # Groups and partitions that are gone are forgotten with this.
+        self._times = kept
+        return lags
+
+    def _age(
+        self,
+        group: GroupId,
+        key: PartitionKey,
+        partition: Partition,
+        stands: CommittedOffset,
+        kept: dict[tuple[str, str, int], tuple[int, int | None]],
+        reads_left: int,
+    ) -> tuple[float | None, int]:
+        """How old a group's next record is in seconds, and how many more timestamps may be read."""
+        offset = next_unread(partition, stands)
+        if offset >= partition.high_watermark:
+            return 0.0, reads_left
+        place = (group, *key)
+        known = self._times.get(place)
+        if known is None or known[0] != offset:
+            if reads_left == 0 or len(kept) >= TIMES_KEPT_MAX:
+                return None, reads_left
+            reads_left -= 1
+            known = (offset, _time_at(partition, offset))
+        kept[place] = known
+        time_ms = known[1]
+        if time_ms is None:
+            return None, reads_left
+        return max(self._broker.clock.now_ms() - time_ms, 0) / 1000, reads_left
+
+    def _queues(self) -> Iterator[Family]:
+        meters = self._broker.meters
+        queues = all_queues(self._broker)
+        yield self._simple(
+            "inflight_messages",
+            (
+                ((queue.topic, queue.group, str(partition.partition)), partition.leased)
+                for queue in queues
+                for partition in queue.partitions
+            ),
+        )
+        yield self._simple(
+            "penstock_queue_records",
+            (
+                ((queue.topic, queue.group, state), sum(getattr(partition, state) for partition in queue.partitions))
+                for queue in queues
+                for state in _QUEUE_STATES
+            ),
+        )
+        for name, counts in (
+            ("dlq_messages_total", meters.dead_letters),
+            ("produce_rejected_total", meters.produce_rejected),
+            ("message_acks_total", meters.acks),
+            ("message_nacks_total", meters.nacks),
+            ("message_lease_timeouts_total", meters.lease_timeouts),
+            ("message_redeliveries_total", meters.redeliveries),
+            ("penstock_leases_total", meters.leases),
+            ("penstock_deadline_exceeded_total", meters.deadline_exceeded),
+            ("penstock_duplicates_skipped_total", meters.duplicates_skipped),
+            ("penstock_produce_duplicates_total", meters.produce_duplicates),
+            ("penstock_dead_letters_redriven_total", meters.redriven),
+        ):
+            yield self._counts(name, counts)
+
+    # Requests, and the node.
+
+    def _requests(self) -> Iterator[Family]:
+        meters = self._broker.meters
+        used = ((labels, histogram) for labels, histogram in list(meters.request_seconds.items()) if histogram.count)
+        yield self._histogram("penstock_request_seconds", used)
+        yield self._counts("penstock_request_errors_total", meters.request_errors)
+        yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
+        yield self._counts("penstock_connections_refused_total", meters.connections_refused)
+
+    def _node(self) -> Iterator[Family]:
+        broker = self._broker
+        yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
+        yield self._simple("penstock_sync_errors_total", [((), broker.meters.sync_errors)])
+        try:
+            yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.settings.data_dir).free)])
+        except OSError:
+            pass
+        build = (__version__, platform.python_version(), str(broker.node_id))
+        yield self._simple("penstock_build_info", [(build, 1)])
+
+
+def _time_at(partition: Partition, offset: int) -> int | None:
+    try:
+        time_ms = partition.log.time_at(offset, partition.high_watermark)
+    except (PenstockError, OSError):
+        return None
+    return None if time_ms == NO_TIMESTAMP else time_ms
+
+
+class _Collected(Collector):
+    """What was collected already."""
+
+    def __init__(self, families: list[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Family]:
+        return self._families
+
+
+class Metrics:
+    """The text of ``/metrics``. Those who ask at the same time share one collection."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._collector = BrokerCollector(broker)
+        self._collecting: asyncio.Task[list[Family]] | None = None
+
+    async def text(self, accept: str = "") -> tuple[bytes, str]:
+        """The text and its content type, as a scraper that accepts ``accept`` wants it."""
+        if self._collecting is None:
+            self._collecting = asyncio.create_task(self._collect())
+            self._collecting.add_done_callback(self._collected)
+        # One who goes away must not take the others' answer along.
+        families = await asyncio.shield(self._collecting)
+        encode, content_type = choose_encoder(accept)
+        # Tens of milliseconds on a large node: the event loop has better things to do.
+        return await asyncio.to_thread(encode, _Collected(families)), content_type
+
+    async def _collect(self) -> list[Family]:
+        families = []
+        for family in self._collector.collect():
+            families.append(family)
+            await asyncio.sleep(0)
+        return families
+
+    def _collected(self, _: "asyncio.Task[list[Family]]") -> None:
+        self._collecting = None
