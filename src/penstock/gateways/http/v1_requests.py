@@ -172,12 +172,12 @@ def decode(model: type[R], body: bytes | bytearray) -> R:
         raise refuse(f"invalid json body: {error}") from None
 
 
-def rfc3339(unix_ms: int) -> str:
-    """A moment as the envelope has it."""
+def rfc3339(unix_ms: int) -> str | None:
+    """A moment as the envelope has it; None for one that no calendar has."""
     try:
         moment = datetime.fromtimestamp(unix_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
-        raise refuse("invalid deadline_ms: give unix time in milliseconds, before the year 10000") from None
+        return None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -233,7 +233,10 @@ def _produce(query: bytes) -> ProduceRequest:
             if name == "retry_max_attempts" and number > ATTEMPTS_MAX:
                 raise refuse(f"invalid {given}: {ATTEMPTS_MAX} is the most, and 0 means as often as it takes")
         elif name == "deadline_ms":
-            envelope.setdefault("deadline", rfc3339(_count(given, text)))
+            moment = rfc3339(_count(given, text))
+            if moment is None:
+                raise refuse(f"invalid {given}: give unix time in milliseconds, before the year 10000")
+            envelope.setdefault("deadline", moment)
         elif name in _PRODUCE_FIELDS:
             top[name] = _PRODUCE_FIELDS[name](given, text)
         else:
