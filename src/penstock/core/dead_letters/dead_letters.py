@@ -1,0 +1,236 @@
+"""The door to dead letters for gateways. All calls are made on the event loop; :meth:`DeadLetters.tick` drives what takes time.
+
+``topic`` is always the topic that the dead letters came from; its dead-letter topic's name will do too.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.access import Action, Caller
+from penstock.core.dead_letters.jobs import (
+    Counting,
+    Finishing,
+    Job,
+    JobDone,
+    Letters,
+    Showing,
+    Told,
+    finish_together,
+    move_back_each,
+)
+from penstock.core.dead_letters.letters import (
+    ALL,
+    DEAD_LETTER_PREFIX,
+    REDRIVE_GROUP,
+    DeadLetter,
+    DeadLetterFilter,
+    Plan,
+    dead_letter_topic,
+)
+from penstock.core.dead_letters.scan import Scan
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.types import TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+JOBS_MAX: Final = 100
+"""Under way at a time, of all callers."""
+NO_LIMIT: Final = sys.maxsize
+
+Cancel = Callable[[], None]
+"""Nobody wants the rest any more; fine after the end. ``done`` is not called after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """A topic that has dead letters."""
+
+    topic: TopicName
+    dead_letter_topic: TopicName
+    open_count: int
+
+
+class DeadLetters:
+    """Dead letters of all topics of this node."""
+
+    def __init__(self, broker: "Broker", letters: Letters) -> None:
+        self._broker = broker
+        self._letters = letters
+        self._jobs: list[Job] = []
+
+    def topics(self, caller: Caller) -> list[DeadLetterTopic]:
+        """The dead-letter topics that there are, with how many are open in each, by name."""
+        access = self._broker.access
+        if not access.allows_all:
+            access.require_cluster(caller, Action.DESCRIBE)
+        return [
+            DeadLetterTopic(
+                TopicName(topic.name.removeprefix(DEAD_LETTER_PREFIX)), topic.name, self._letters.open_count(topic.name)
+            )
+            for topic in sorted(self._broker.topics, key=lambda each: each.name)
+            if topic.name.startswith(DEAD_LETTER_PREFIX)
+        ]
+
+    def show(
+        self,
+        caller: Caller,
+        topic: str,
+        wanted: DeadLetterFilter,
+        max_records: int,
+        done: Callable[[list[DeadLetter] | PenstockError], None],
+    ) -> Cancel:
+        """Open dead letters that are meant, partition by partition, oldest first. PenstockError when there is no such topic."""
+        self._require(caller, topic, Action.READ)
+        return self._begin(Showing(self._scan(topic, wanted, max_records), done))
+
+    def plan(
+        self,
+        caller: Caller,
+        topic: str,
+        wanted: DeadLetterFilter,
+        done: Callable[[Plan | PenstockError], None],
+        *,
+        max_records: int = NO_LIMIT,
+    ) -> Cancel:
+        """Count what a redrive with this filter would move now. PenstockError when there is no such topic."""
+        found = self._require(caller, topic, Action.READ)
+        original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
+        return self._begin(Counting(self._scan(topic, wanted, max_records), original, found.name, done))
+
+    def redrive(
+        self,
+        caller: Caller,
+        topic: str,
+        wanted: DeadLetterFilter,
+        progress: Told,
+        done: JobDone,
+        *,
+        rate_per_second: float = 0.0,
+        max_records: int = NO_LIMIT,
+    ) -> Cancel:
+        """Put dead letters back into the topic that each came from; 0 a second is as fast as it goes.
+
+        PenstockError when there is nothing to put them back into. ``progress`` is told whenever something was done.
+        """
+        found = self._require(caller, topic, Action.WRITE)
+        original = found.name.removeprefix(DEAD_LETTER_PREFIX)
+        if not self._broker.access.allows_all:
+            self._broker.access.require_topic(caller, Action.WRITE, original)
+        if original not in self._broker.topics:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {original}, from which these dead letters came, is gone; create it, then redrive them",
+            )
+        act = partial(move_back_each, self._letters)
+        return self._finish(topic, wanted, max_records, act, rate_per_second, progress, done)
+
+    def purge(
+        self,
+        caller: Caller,
+        topic: str,
+        wanted: DeadLetterFilter,
+        progress: Told,
+        done: JobDone,
+        *,
+        max_records: int = NO_LIMIT,
+    ) -> Cancel:
+        """Give dead letters up: they are finished where they lie, and never redriven."""
+        self._require(caller, topic, Action.WRITE)
+        return self._finish(topic, wanted, max_records, partial(finish_together, self._letters), 0.0, progress, done)
+
+    def _finish(
+        self,
+        topic: str,
+        wanted: DeadLetterFilter,
+        max_records: int,
+        act: Callable[[list[DeadLetter], Finishing], None],
+        rate_per_second: float,
+        progress: Told,
+        done: JobDone,
+    ) -> Cancel:
+        if rate_per_second < 0:
+            raise PenstockError(Reason.INVALID_REQUEST, "a rate is 0, for as fast as it goes, or so many a second")
+        make_scan = partial(self._scan, topic, wanted, max_records)
+        job = Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done)
+        cancel = self._begin(job)
+
+        def stop() -> None:
+            job.cancel()
+            cancel()
+
+        return stop
+
+    def _require(self, caller: Caller, topic: str, action: Action) -> Topic:
+        name = dead_letter_topic(topic)
+        if not self._broker.access.allows_all:
+            self._broker.access.require_topic(caller, action, name)
+            self._broker.access.require_group(caller, Action.READ, REDRIVE_GROUP)
+        found = self._broker.topics.get(name)
+        if found is None:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name.removeprefix(DEAD_LETTER_PREFIX)} has no dead letters: there is no topic {name}",
+            )
+        return found
+
+    def _scan(self, topic: str, wanted: DeadLetterFilter, count_max: int) -> Scan:
+        found = self._broker.topics.require(dead_letter_topic(topic))
+        return Scan(
+            self._broker,
+            found,
+            wanted,
+            count_max,
+            partial(self._letters.floor, found.name),
+            partial(self._letters.is_open, found.name),
+        )
+
+    # -- time
+
+    def _begin(self, job: Job) -> Cancel:
+        self._jobs = [each for each in self._jobs if not each.over]
+        if len(self._jobs) >= JOBS_MAX:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION,
+                f"{JOBS_MAX} requests about dead letters are under way, which is the most; try again in a moment",
+            )
+        self._jobs.append(job)
+        # What is small is answered at once.
+        self._step(job, self._broker.clock.monotonic_ms())
+
+        def cancel() -> None:
+            job.over = True
+
+        return cancel
+
+    def _step(self, job: Job, now_ms: int) -> None:
+        try:
+            job.step(now_ms)
+        except PenstockError as error:
+            job.fail(error)
+
+    def next_deadline_ms(self) -> int | None:
+        """Monotonic time of the next call of :meth:`tick`."""
+        self._jobs = [job for job in self._jobs if not job.over]
+        now_ms = self._broker.clock.monotonic_ms()
+        return min((job.next_ms(now_ms) for job in self._jobs), default=None)
+
+    def tick(self, now_ms: int) -> None:
+        """A step of each job that is due."""
+        for job in self._jobs:
+            if not job.over and job.next_ms(now_ms) <= now_ms:
+                self._step(job, now_ms)
+
+    def close(self) -> None:
+        """The broker stops: whoever waits is told. What is not finished stays open."""
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            if not job.over:
+                job.fail(PenstockError(Reason.SHUTTING_DOWN))
+
+
+__all__ = ["ALL", "NO_LIMIT", "DeadLetterTopic", "DeadLetters"]

@@ -1,0 +1,265 @@
+"""Work on dead letters that takes time: counting, showing, redriving, purging. Each step is a bounded piece.
+
+A redrive first counts what it will move, so nothing moves that could not be counted. Then it keeps to its rate by the clock,
+with a bounded number of moves under way. Each move is atomic in the queue core: stopped at any moment, by cancel or by a
+crash, every dead letter is either open or back in its topic, and running it again goes on with those that are open.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Final, Protocol
+
+from penstock.core.dead_letters.letters import DeadLetter, Plan, Tally
+from penstock.core.dead_letters.scan import Scan
+from penstock.errors import PenstockError, Reason
+from penstock.types import TopicName
+
+MOVES_MAX: Final = 256
+"""Under way at a time, of one job."""
+_BURST_MS: Final = 50
+"""A rate is kept over stretches of this length: nothing is caught up that could not be moved for longer than that."""
+_LOOK_MS: Final = 10
+_FAILURES_MAX: Final = 1_000
+"""A job ends after so many that could not be moved: the rest would not fare better."""
+
+
+class Letters(Protocol):
+    """What is open, and how a dead letter is finished: the queue core's part (``queue_letters.py`` is the real one)."""
+
+    def floor(self, topic: TopicName, partition: int) -> int:
+        """Below it no dead letter is open."""
+        ...
+
+    def is_open(self, topic: TopicName, partition: int, offset: int) -> bool:
+        """Whether this one is neither finished nor on its way back."""
+        ...
+
+    def open_count(self, topic: TopicName) -> int:
+        """How many there are."""
+        ...
+
+    def move_back(self, letter: DeadLetter, done: Callable[[Reason | None], None]) -> None:
+        """Put it back where it came from and finish it, both or neither. PenstockError when that cannot be."""
+        ...
+
+    def finish(self, letters: list[DeadLetter], done: Callable[[Reason | None], None]) -> None:
+        """Finish letters of one partition without moving them. PenstockError when that cannot be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a redrive or purge is. ``total`` is what it was going to do when it began."""
+
+    total: int
+    finished: int
+    failed: int
+    skipped: int
+    """Somebody else finished them meanwhile."""
+    last_failure: str | None = None
+
+
+class Job(Protocol):
+    """What the door drives."""
+
+    over: bool
+
+    def next_ms(self, now_ms: int, /) -> int:
+        """Monotonic time of the next step."""
+        ...
+
+    def step(self, now_ms: int, /) -> None:
+        """Do a piece."""
+        ...
+
+    def fail(self, error: PenstockError) -> None:
+        """It cannot go on."""
+        ...
+
+
+class Counting:
+    """Counts the dead letters that are meant, by reason."""
+
+    def __init__(
+        self, scan: Scan, topic: TopicName, dead_letters: TopicName, done: Callable[[Plan | PenstockError], None]
+    ) -> None:
+        self.over = False
+        self._scan = scan
+        self._topic = topic
+        self._dead_letters = dead_letters
+        self._done = done
+        self._tally = Tally()
+
+    def next_ms(self, now_ms: int) -> int:
+        """At once."""
+        return now_ms
+
+    def step(self, _: int) -> None:
+        """Count a few."""
+        self._tally.add(self._scan.step())
+        if self._scan.is_over:
+            self.over = True
+            self._done(Plan(self._topic, self._dead_letters, self._tally.count, self._tally.reasons()))
+
+    def fail(self, error: PenstockError) -> None:
+        """It cannot go on."""
+        self.over = True
+        self._done(error)
+
+
+class Showing:
+    """Gathers the dead letters that are meant."""
+
+    def __init__(self, scan: Scan, done: Callable[[list[DeadLetter] | PenstockError], None]) -> None:
+        self.over = False
+        self._scan = scan
+        self._done = done
+        self._found: list[DeadLetter] = []
+
+    def next_ms(self, now_ms: int) -> int:
+        """At once."""
+        return now_ms
+
+    def step(self, _: int) -> None:
+        """Gather a few."""
+        self._found += self._scan.step()
+        if self._scan.is_over:
+            self.over = True
+            self._done(self._found)
+
+    def fail(self, error: PenstockError) -> None:
+        """It cannot go on."""
+        self.over = True
+        self._done(error)
+
+
+Told = Callable[[Progress], None]
+JobDone = Callable[[Progress | PenstockError], None]
+
+
+class Finishing:
+    """A redrive or a purge: counts, then finishes each dead letter that is meant by ``act``."""
+
+    def __init__(
+        self,
+        make_scan: Callable[[], Scan],
+        act: Callable[[list[DeadLetter], "Finishing"], None],
+        *,
+        rate_per_second: float,
+        progress: Told,
+        done: JobDone,
+    ) -> None:
+        self.over = False
+        self._make_scan = make_scan
+        self._counting: Scan | None = make_scan()
+        self._scan: Scan | None = None
+        self._act = act
+        self._rate = rate_per_second
+        self._progress = progress
+        self._done = done
+        self._total = 0
+        self._under_way = 0
+        self._finished = self._failed = self._skipped = 0
+        self._last_failure: str | None = None
+        self._allowed = 1.0
+        """How many may be begun now, by the rate."""
+        self._stepped_ms = 0
+        self._told: Progress | None = None
+
+    # -- driven by the door
+
+    def next_ms(self, now_ms: int) -> int:
+        """When it has something to do, or when to look whether what is under way has ended."""
+        scan = self._scan
+        if scan is None:
+            return now_ms
+        if self._under_way and (scan.is_over or self._under_way >= MOVES_MAX):
+            return self._stepped_ms + _LOOK_MS
+        if scan.is_over or not self._rate:
+            return now_ms
+        return self._stepped_ms + max(0, ceil((1 - self._allowed) * 1000 / self._rate))
+
+    def step(self, now_ms: int) -> None:
+        """Count a few, or begin with a few."""
+        if self._counting is not None:
+            self._total += len(self._counting.step())
+            if not self._counting.is_over:
+                return
+            self._counting = None
+            self._scan = self._make_scan()
+            self._stepped_ms = now_ms
+        scan = self._scan
+        assert scan is not None
+        room = min(self._allowance(now_ms), MOVES_MAX - self._under_way)
+        self._stepped_ms = now_ms
+        if room > 0 and not scan.is_over and not self.over:
+            letters = scan.step(room)
+            if self._rate:
+                self._allowed -= len(letters)
+            self._under_way += len(letters)
+            if letters:
+                self._act(letters, self)
+        self._tell()
+
+    def _allowance(self, now_ms: int) -> int:
+        if not self._rate:
+            return MOVES_MAX
+        burst = max(1.0, self._rate * _BURST_MS / 1000)
+        self._allowed = min(burst, self._allowed + (now_ms - self._stepped_ms) * self._rate / 1000)
+        return int(self._allowed)
+
+    def fail(self, error: PenstockError) -> None:
+        """It cannot go on; what is under way ends by itself."""
+        if not self.over:
+            self.over = True
+            self._done(error)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more. What is under way ends by itself, and all else stays open."""
+        self.over = True
+
+    # -- told by whoever finishes the letters
+
+    def settled(self, letters: int, reason: Reason | None, text: str | None = None) -> None:
+        """So many letters are finished, or are not."""
+        self._under_way -= letters
+        if reason is None:
+            self._finished += letters
+        elif reason is Reason.NOT_IN_FLIGHT:
+            self._skipped += letters
+        else:
+            self._failed += letters
+            self._last_failure = text or reason.value
+
+    def _tell(self) -> None:
+        if self.over:
+            return
+        standing = Progress(self._total, self._finished, self._failed, self._skipped, self._last_failure)
+        if standing != self._told:
+            self._told = standing
+            self._progress(standing)
+        assert self._scan is not None
+        if (self._scan.is_over or self._failed >= _FAILURES_MAX) and self._under_way == 0 and not self.over:
+            self.over = True
+            self._done(standing)
+        elif self._failed >= _FAILURES_MAX:
+            self._scan.end()
+
+
+def move_back_each(port: Letters, letters: list[DeadLetter], job: Finishing) -> None:
+    """The act of a redrive."""
+    for letter in letters:
+        try:
+            port.move_back(letter, partial(job.settled, 1))
+        except PenstockError as error:
+            job.settled(1, error.reason, error.text)
+
+
+def finish_together(port: Letters, letters: list[DeadLetter], job: Finishing) -> None:
+    """The act of a purge: the letters of one step are of one partition."""
+    try:
+        port.finish(letters, partial(job.settled, len(letters)))
+    except PenstockError as error:
+        job.settled(len(letters), error.reason, error.text)

@@ -1,0 +1,88 @@
+"""Going over the open dead letters of a topic, in small steps, so that a million of them hold nobody up.
+
+A scan ends where each partition ended when it began: what dies meanwhile is for the next one, and a record that is redriven
+and dies again is not met twice.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, read_dead_letter
+from penstock.core.reading import read_from
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+_STEP_RECORDS: Final = 500
+_STEP_BYTES: Final = 1 * MIB
+
+IsOpen = Callable[[int, int], bool]
+"""Whether the record at this partition and offset is open."""
+Floor = Callable[[int], int]
+"""Below it all of a partition is finished."""
+
+
+class Scan:
+    """One pass. Partitions are gone over one after the other, each in the order of its offsets."""
+
+    def __init__(
+        self, broker: "Broker", topic: Topic, wanted: DeadLetterFilter, count_max: int, floor: Floor, is_open: IsOpen
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._wanted = wanted
+        self._is_open = is_open
+        self._left = count_max
+        self._stretches = deque(
+            (index, start, end)
+            for index in range(topic.partition_count)
+            if (start := floor(index)) < (end := broker.partition(topic.name, index).high_watermark)
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to come."""
+        return not self._stretches or self._left <= 0
+
+    def end(self) -> None:
+        """Nothing more is wanted."""
+        self._stretches.clear()
+
+    def step(self, count_max: int = _STEP_RECORDS) -> list[DeadLetter]:
+        """The next few that are meant, perhaps none of them; ask :attr:`is_over`."""
+        found: list[DeadLetter] = []
+        count_max = min(count_max, self._left)
+        if self.is_over or count_max <= 0:
+            return found
+        index, offset, end = self._stretches.popleft()
+        partition = self._broker.partition(self._topic.name, index)
+        offset = max(offset, partition.log.start_offset)
+        try:
+            records = read_from(partition, offset, _STEP_RECORDS, _STEP_BYTES) if offset < end else []
+        except PenstockError as error:
+            if error.reason is not Reason.CORRUPT_RECORDS:
+                raise
+            # Nobody can read it; the others are not to suffer.
+            self._stretches.appendleft((index, offset + 1, end))
+            return found
+        next_offset = end
+        for record in records:
+            if record.offset >= end:
+                next_offset = end
+                break
+            if len(found) == count_max:
+                next_offset = record.offset
+                break
+            next_offset = record.offset + 1
+            if self._is_open(index, record.offset):
+                letter = read_dead_letter(self._topic.name, index, record)
+                if self._wanted.matches(letter):
+                    found.append(letter)
+        if next_offset < end:
+            self._stretches.appendleft((index, next_offset, end))
+        self._left -= len(found)
+        return found
