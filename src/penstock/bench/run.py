@@ -1,9 +1,10 @@
-"""Runs the chosen workloads one after the other against one broker."""
+"""Runs the chosen workloads one after the other against one broker; how does not matter here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.address import Address
 from penstock.bench.faults import BenchError
@@ -36,13 +37,28 @@ def find_pid(bootstrap: Address) -> int | None:
     return pid_listening_on(bootstrap.port) if is_loopback(bootstrap.host) else None
 
 
-def run_cases(
-    cases: list[Case], bootstrap: Address, pid: int | None, options: Options, on_case: Callable[[int, Case], None]
-) -> Iterator[Row | tuple[Case, BenchError]]:
-    """Run the cases in order; a case that fails yields its error, and the next one runs."""
-    for index, case in enumerate(cases):
-        on_case(index, case)
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row to be, with all that it needs to be run."""
+
+    id: str
+    title: str
+    run: Callable[[], Row]
+
+
+def kafka_jobs(cases: list[Case], bootstrap: Address, pid: int | None, options: Options) -> list[Job]:
+    """Cases over the Kafka protocol."""
+    return [
+        Job(case.id, case.workload.title, partial(run_workload, case.workload, case.acks, bootstrap, pid, options))
+        for case in cases
+    ]
+
+
+def run_jobs(jobs: list[Job], on_job: Callable[[int, Job], None]) -> Iterator[Row | tuple[Job, BenchError]]:
+    """Run the jobs in order; one that fails yields its error, and the next one runs."""
+    for index, job in enumerate(jobs):
+        on_job(index, job)
         try:
-            yield run_workload(case.workload, case.acks, bootstrap, pid, options)
+            yield job.run()
         except BenchError as error:
-            yield case, error
+            yield job, error

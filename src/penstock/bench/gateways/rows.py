@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from penstock.bench.admin import Admin
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import consume, deliver, produce, queue, wrk
 from penstock.bench.gateways.context import Context, Endpoints
 from penstock.bench.rows import Row
+from penstock.bench.run import Job
 from penstock.bench.workloads import Options
 
 
@@ -130,17 +132,6 @@ def run_row(row: GatewayRow, endpoints: Endpoints, pid: int | None, options: Opt
     return measured
 
 
-def run_rows(
-    rows: list[GatewayRow],
-    endpoints: Endpoints,
-    pid: int | None,
-    options: Options,
-    on_row: Callable[[int, GatewayRow], None],
-) -> Iterator[Row | tuple[GatewayRow, BenchError]]:
-    """Run the rows in order; one that fails yields its error, and the next one runs."""
-    for index, row in enumerate(rows):
-        on_row(index, row)
-        try:
-            yield run_row(row, endpoints, pid, options)
-        except BenchError as error:
-            yield row, error
+def gateway_jobs(rows: list[GatewayRow], endpoints: Endpoints, pid: int | None, options: Options) -> list[Job]:
+    """The same, to be run later."""
+    return [Job(row.name, row.title, partial(run_row, row, endpoints, pid, options)) for row in rows]
