@@ -1,0 +1,148 @@
+"""The consume stream between a queue and a server: what leaves when, and what is granted for it."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.core.queues.delivery import Delivery
+from penstock.errors import Reason
+from penstock.gateways.http.v1_consume import ConsumeStream
+from penstock.types import TopicName
+
+
+class RecordingWorker:
+    """Notes what the stream tells the queue."""
+
+    def __init__(self) -> None:
+        self.granted = 0
+        self.detached = 0
+
+    def grant(self, count: int) -> None:
+        self.granted += count
+
+    def detach(self) -> None:
+        self.detached += 1
+
+
+class Server:
+    """The ASGI server's side: what was sent, and a reader that can stop reading or leave."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.left = asyncio.Event()
+
+    async def send(self, message) -> None:
+        # As uvicorn does: it waits for the reader before it writes, not after.
+        while not self.reads.is_set():
+            await self.reads.wait()
+        self.sent.append(message)
+
+    async def receive(self) -> dict:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def values(self) -> list[str]:
+        bodies = b"".join(message.get("body", b"") for message in self.sent)
+        return [json.loads(line)["value"] for line in bodies.splitlines()]
+
+
+def deliveries(*values: str) -> list[Delivery]:
+    return [Delivery(TopicName("t"), 0, 0, 1, None, value.encode(), (), 0, None, 0) for value in values]
+
+
+class World:
+    def __init__(self) -> None:
+        self.gateway = SimpleNamespace(loop=asyncio.get_running_loop(), on_stop={})
+        self.worker = RecordingWorker()
+        self.server = Server()
+        self.stream = ConsumeStream(self.gateway, b"id")  # type: ignore[arg-type]
+        self.stream.worker = self.worker  # type: ignore[assignment]
+        self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
+
+    async def settle(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    await made.settle()
+    yield made
+    made.server.reads.set()
+    made.stream.end()
+    await asyncio.wait_for(made.serving, 5)
+    assert made.gateway.on_stop == {}
+
+
+async def test_headers_leave_before_there_is_any_record(world) -> None:
+    (start,) = world.server.sent
+    assert (start["type"], start["status"]) == ("http.response.start", 200)
+    assert dict(start["headers"])[b"content-type"] == b"application/x-ndjson"
+    assert dict(start["headers"])[b"x-request-id"] == b"id"
+
+
+async def test_lines_leave_within_the_call_that_delivers_them(world) -> None:
+    world.stream.deliver(deliveries("a", "b"))
+    assert world.server.values == ["a", "b"]
+    assert world.worker.granted == 2
+
+
+async def test_what_is_delivered_before_the_headers_leaves_after_them() -> None:
+    made = World()
+    made.stream.deliver(deliveries("early"))
+    assert made.server.sent == []
+    await made.settle()
+    assert made.server.sent[0]["type"] == "http.response.start"
+    assert made.server.values == ["early"]
+    assert made.worker.granted == 1
+    made.stream.end()
+    await made.serving
+
+
+async def test_a_reader_that_stops_is_granted_nothing_until_it_reads_on(world) -> None:
+    world.server.reads.clear()
+    world.stream.deliver(deliveries("a"))
+    world.stream.deliver(deliveries("b", "c"))
+    await world.settle()
+    assert (world.server.values, world.worker.granted) == ([], 0)
+    world.server.reads.set()
+    await world.settle()
+    assert (world.server.values, world.worker.granted) == (["a", "b", "c"], 3)
+    world.stream.deliver(deliveries("d"))
+    assert (world.server.values[-1], world.worker.granted) == ("d", 4)
+
+
+async def test_a_reader_that_leaves_is_detached(world) -> None:
+    world.stream.deliver(deliveries("a"))
+    world.server.left.set()
+    await world.settle()
+    assert world.worker.detached == 1
+
+
+async def test_a_reader_that_leaves_while_it_does_not_read_is_detached(world) -> None:
+    world.server.reads.clear()
+    world.stream.deliver(deliveries("a"))
+    world.server.left.set()
+    await world.settle()
+    assert world.worker.detached == 1
+    assert world.worker.granted == 0
+
+
+async def test_the_gateways_stop_ends_the_stream_as_a_whole_answer(world) -> None:
+    for end in list(world.gateway.on_stop):
+        end()
+    await world.settle()
+    assert world.server.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert world.worker.detached == 1
+
+
+async def test_a_queue_that_is_gone_ends_the_stream(world) -> None:
+    world.stream.gone(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+    await world.settle()
+    assert world.server.sent[-1]["more_body"] is False
