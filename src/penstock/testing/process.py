@@ -29,6 +29,8 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         *,
         http: str = "off",
+        tcp: str = "off",
+        grpc: str = "off",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.data_dir = data_dir
@@ -39,7 +41,7 @@ class BrokerProcess:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             section, _, key = path.partition(".")
             self._environment[f"PENSTOCK__{section}__{key.replace('.', '_')}".upper()] = text
-        self._listen = {"kafka": "127.0.0.1:0", "http": http, "tcp": "off", "grpc": "off"}
+        self._listen = {"kafka": "127.0.0.1:0", "http": http, "tcp": tcp, "grpc": grpc}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
