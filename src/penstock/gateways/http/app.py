@@ -8,14 +8,23 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.gateways.http import consumers, health, messages, tail, topics
+from penstock.gateways.http import (
+    consumers,
+    documentation,
+    health,
+    members,
+    messages,
+    metrics,
+    tail,
+    topics,
+    v1_resources,
+)
 from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id
 from penstock.gateways.http.routing import RawAnswer
 
@@ -26,35 +35,39 @@ logger = logging.getLogger("penstock.http")
 
 Routes = Callable[["HttpGateway"], Sequence[Route]]
 
-RESOURCES: Final[Sequence[Routes]] = (health.routes, topics.routes, messages.routes, tail.routes, consumers.routes)
+RESOURCES: Final[Sequence[Routes]] = (
+    documentation.routes,
+    health.routes,
+    metrics.routes,
+    topics.routes,
+    messages.routes,
+    tail.routes,
+    consumers.routes,
+    members.routes,
+)
 """TarantoolMQ's API and ours beside it."""
 
-V1_RESOURCES: Final[Sequence[Routes]] = ()
+V1_RESOURCES: Final[Sequence[Routes]] = v1_resources.RESOURCES
 """DriftQ's API and ours beside it, all below /v1."""
 
 
 def build_app(gateway: "HttpGateway") -> ASGIApp:
     """The whole API."""
     routes: list[BaseRoute] = [made for module in (*RESOURCES, *V1_RESOURCES) for made in module(gateway)]
-    app = Starlette(routes=routes, exception_handlers={404: _not_found, 405: _wrong_method})
-    app.router.redirect_slashes = False
-    gateway.routes = [found for found in app.routes if isinstance(found, Route)]
-    return Surroundings(gateway, app)
+    gateway.routes = [found for found in routes if isinstance(found, Route)]
 
+    async def not_found(request: Request, _: Exception) -> Response:
+        return _refuse(request, Refusal(404, "Not found"))
 
-async def _not_found(request: Request, _: Exception) -> Response:
-    return _refuse(request, Refusal(404, "Not found"))
+    async def wrong_method(request: Request, _: Exception) -> Response:
+        matching = (known for known in gateway.routes if known.matches(request.scope)[0] is not Match.NONE)
+        allow = ", ".join(sorted({method for known in matching for method in known.methods or ()}))
+        refusal = Refusal(405, f"Method not allowed; use {allow}", headers=((b"allow", allow.encode()),))
+        return _refuse(request, refusal)
 
-
-async def _wrong_method(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    allowed: set[str] = set()
-    for known in request.app.routes:
-        if isinstance(known, Route) and known.matches(request.scope)[0] is not Match.NONE:
-            allowed |= known.methods or set()
-    allow = ", ".join(sorted(allowed))
-    text = f"Method not allowed; use {allow}"
-    return _refuse(request, Refusal(405, text, headers=((b"allow", allow.encode()),)))
+    # Not the whole of Starlette's application: its own answer to a failure would come before ours.
+    router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers={404: not_found, 405: wrong_method})
+    return Surroundings(gateway, router)
 
 
 def _refuse(request: Request, refusal: Refusal) -> Response:
@@ -74,6 +87,8 @@ class Surroundings:
             return
         request_id = given_request_id(scope["headers"]) or self._gateway.new_request_id()
         scope["penstock.request_id"] = request_id
+        # Without it the router answers an unknown path itself, in nobody's shape.
+        scope["app"] = self._app
         started = False
 
         async def send_with_id(message: Message) -> None:

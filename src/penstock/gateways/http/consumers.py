@@ -13,14 +13,15 @@ from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
 from penstock.gateways.http.messages import settled
-from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, route
-from penstock.gateways.http.topics import find_topic
+from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, required, route
+from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.types import GroupId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
 INT64_MAX: Final = 2**63 - 1
+NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
 
 
 class GroupRequest(Struct, frozen=True):
@@ -145,7 +146,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {201: GroupModel},
                 errors=(400, 404, 429),
                 description="Once registered, the same call gives the same answer.",
-                body=GroupRequest,
+                body=required(GroupRequest, topic_name=TOPIC_NAME),
             ),
         ),
         route(
@@ -172,7 +173,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {200: Committed},
                 errors=(400, 404),
                 description="A commit may go back, but never below 0 or past the end of the partition.",
-                body=CommitOffsetRequest,
+                body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
             ),
         ),
     ]

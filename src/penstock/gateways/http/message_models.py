@@ -5,7 +5,7 @@ A value, a key or a header is text; bytes that are not UTF-8 are given as base64
 
 import base64
 import binascii
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -72,10 +72,14 @@ class NotPublished(Struct, frozen=True, gc=False):
     error: str
 
 
+_RESULT: Final = {"anyOf": [{"$ref": f"#/components/schemas/{model.__name__}"} for model in (Published, NotPublished)]}
+"""msgspec has no schema for a union of structs."""
+
+
 class PublishedBatch(Struct, frozen=True):
     """One result for each message, in their order."""
 
-    results: list[Published | NotPublished]
+    results: Annotated[list[Any], Meta(extra_json_schema={"items": _RESULT})]
 
 
 class Message(Struct, frozen=True, gc=False, rename={"record_id": "id"}):

@@ -49,6 +49,7 @@ from penstock.gateways.http.routing import (
     decoded,
     hot_route,
     read_body,
+    required,
     route,
 )
 from penstock.gateways.http.topics import find_topic
@@ -324,14 +325,14 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             Operation(
                 "Messages",
                 "Publish one message or many",
-                {200: [Published, PublishedBatch, Content("application/x-ndjson", Published | NotPublished)]},
+                {200: [Published, PublishedBatch, Content("application/x-ndjson", [Published, NotPublished])]},
                 errors=(400, 404, 413),
                 description=_LINE_DESCRIPTION,
                 body=[
-                    MessageRequest,
+                    required(MessageRequest, value={"type": "string"}),
                     BatchRequest,
                     list[MessageRequest],
-                    Content("application/x-ndjson", MessageRequest),
+                    Content("application/x-ndjson", required(MessageRequest, value={"type": "string"})),
                 ],
             ),
             wide=_publish,

@@ -9,7 +9,7 @@ given here. A hot handler never waits: it gets a ``done`` and calls it exactly o
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -96,7 +96,7 @@ HotHandler = Callable[[Call, Done], None]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A body that is not JSON: its media type, and what one piece of it (a line, an event) is."""
+    """A body that is not JSON: its media type, and what one piece of it (a line, an event) is; a list is any of its models."""
 
     media_type: str
     model: Any = str
@@ -131,6 +131,12 @@ class Operation:
     body_required: bool = True
     headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """By status: headers of the answer, each with its description."""
+
+
+def required(model: Any, **fields: Mapping[str, Any]) -> Any:
+    """For the document: a model whose decoder lets these fields be absent, because their absence has a text of its own."""
+    properties = {name: dict(schema) for name, schema in fields.items()}
+    return Annotated[model, msgspec.Meta(extra_json_schema={"required": list(fields), "properties": properties})]
 
 
 class ApiRoute(Route):

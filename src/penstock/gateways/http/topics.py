@@ -1,6 +1,6 @@
 """Topics over HTTP: list, create, look at, delete. A topic made here is the same in every other API."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import UUID, uuid5
 
 import msgspec
@@ -11,12 +11,19 @@ from penstock.core.access import Action
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
-from penstock.gateways.http.routing import Call, Operation, decoded, route
+from penstock.gateways.http.routing import Call, Operation, decoded, required, route
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
+TOPIC_NAME: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": TOPIC_NAME_CHARS_MAX,
+    "pattern": "^[a-zA-Z0-9._-]+$",
+}
+"""What a topic's name may be, for the OpenAPI document."""
 _RETENTION_SECONDS_MAX = (2**63 - 1) // 1000
 _RETENTION_BYTES_MAX = 2**63 - 1
 
@@ -24,7 +31,7 @@ _RETENTION_BYTES_MAX = 2**63 - 1
 class TopicRequest(Struct, frozen=True):
     """What a topic is to be. What is left out comes from the broker's configuration."""
 
-    name: Annotated[str, Meta(max_length=TOPIC_NAME_CHARS_MAX, examples=["orders"])] | None = None
+    name: Annotated[str, Meta(examples=["orders"])] | None = None
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
     retention_seconds: Annotated[int, Meta(ge=-1, le=_RETENTION_SECONDS_MAX, description="-1: for ever")] | None = None
@@ -194,7 +201,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 409, 429),
                 description="A topic that exists and has all that is asked for is given back as it is. One with other "
                 "settings is a conflict, and nothing is changed.",
-                body=TopicRequest,
+                body=required(TopicRequest, name=TOPIC_NAME),
             ),
         ),
         route(

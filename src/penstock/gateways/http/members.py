@@ -1,0 +1,121 @@
+"""Members of a group over HTTP: a reader joins, is told its partitions, and keeps its place by saying that it is there.
+
+The broker assigns the partitions, at once, and these are the groups of every other API. A member that is silent for longer
+than its session is dropped; its next heartbeat is a 404, and it joins again.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.routing import Route
+
+from penstock.core.access import Action
+from penstock.gateways.http.answers import Answer, Refusal, json_answer
+from penstock.gateways.http.consumers import group_of
+from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, required, route
+from penstock.gateways.http.topics import TOPIC_NAME, find_topic
+from penstock.limits import GROUP_ID_CHARS_MAX
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+CONSUMER_ID: Final = {"type": "string", "minLength": 1, "maxLength": GROUP_ID_CHARS_MAX}
+
+
+class JoinRequest(Struct, frozen=True):
+    """Who reads which topic. Without ``session_timeout_ms`` it is the broker's."""
+
+    topic_name: Annotated[str, Meta(examples=["orders"])] | None = None
+    consumer_id: Annotated[str, Meta(examples=["reader-1"])] | None = None
+    session_timeout_ms: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class Member(Struct, frozen=True):
+    """A member, and its partitions of the topic that it asked about."""
+
+    consumer_id: str
+    partitions: list[int] | UnsetType = UNSET
+
+
+class Left(Struct, frozen=True):
+    """Its partitions are the others' now."""
+
+    left: Literal[True]
+
+
+_decoder = msgspec.json.Decoder(JoinRequest)
+
+
+async def _join(call: Call) -> Answer:
+    group = group_of(call, Action.READ)
+    asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
+    if not asked.topic_name or not asked.consumer_id:
+        raise Refusal(400, "Missing topic_name or consumer_id")
+    topic = find_topic(call, asked.topic_name, Action.READ)
+    session_ms = asked.session_timeout_ms or call.gateway.defaults.session_timeout_ms
+    partitions = call.gateway.broker.groups.shared.join(
+        group, topic.name, asked.consumer_id, session_timeout_ms=session_ms, client=call.caller.client
+    )
+    return json_answer(Member(asked.consumer_id, list(partitions)))
+
+
+async def _heartbeat(call: Call) -> Answer:
+    group = group_of(call, Action.READ)
+    consumer_id = call.params["consumer"]
+    shared = call.gateway.broker.groups.shared
+    shared.heartbeat(group, consumer_id)
+    name = call.query_fields().get("topic")
+    if name is None:
+        return json_answer(Member(consumer_id))
+    topic = find_topic(call, name, Action.READ)
+    return json_answer(Member(consumer_id, list(shared.partitions(group, topic.name, consumer_id))))
+
+
+async def _leave(call: Call) -> Answer:
+    group = group_of(call, Action.READ)
+    call.gateway.broker.groups.shared.leave(group, call.params["consumer"])
+    return json_answer(Left(left=True))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /consumers/:g/members, PUT and DELETE /consumers/:g/members/:c."""
+    member = "/consumers/{group:path}/members/{consumer}"
+    return [
+        route(
+            gateway,
+            "POST",
+            "/consumers/{group:path}/members",
+            _join,
+            Operation(
+                "Consumers",
+                "Join a group and get partitions",
+                {200: Member},
+                errors=(400, 404, 409, 429),
+                description="Joining again is fine: it keeps the member alive and tells its partitions. A group whose "
+                "members are Kafka's consumers is a conflict.",
+                body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
+            ),
+        ),
+        route(
+            gateway,
+            "PUT",
+            member,
+            _heartbeat,
+            Operation(
+                "Consumers",
+                "Keep a member alive",
+                {200: Member},
+                errors=(400, 404),
+                description="404 means that the member has to join again.",
+                parameters=(Parameter("topic", str, "tell the member's partitions of this topic"),),
+            ),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            member,
+            _leave,
+            Operation("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
+        ),
+    ]
