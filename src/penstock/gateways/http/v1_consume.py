@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.workers import Worker
-from penstock.errors import Reason
-from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, Refusal, encoder
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
 from penstock.gateways.http.v1_leases import TAG, lease_ms_of
 from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest
@@ -69,7 +69,6 @@ class ConsumeStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
         """Serve the stream to its end."""
         gateway = self._gateway
-        gateway.on_stop[self.end] = None
         watching = gateway.loop.create_task(self._watch(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -83,7 +82,7 @@ class ConsumeStream(Response):
             watching.cancel()
             if self._waiting is not None:
                 self._waiting.cancel()
-            del gateway.on_stop[self.end]
+            gateway.end_stream(self.end)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive) -> None:
@@ -138,12 +137,15 @@ async def _consume(call: Call) -> Answer | Response:
     names = names_of(request)
     require_topic(call, names.topic)
     lease_ms = lease_ms_of(call, request.lease_ms)
-    if len(gateway.on_stop) >= gateway.bounds.streams_max:
-        raise Refusal(429, f"There are {gateway.bounds.streams_max} streams, which is the most. Use POST /v1/lease.")
     stream = ConsumeStream(gateway, call.request_id)
-    stream.worker = gateway.broker.queues.attach(
-        call.caller, *names, lease_ms=lease_ms, credit=CREDIT, on_deliver=stream.deliver, on_gone=stream.gone
-    )
+    gateway.begin_stream(stream.end)
+    try:
+        stream.worker = gateway.broker.queues.attach(
+            call.caller, *names, lease_ms=lease_ms, credit=CREDIT, on_deliver=stream.deliver, on_gone=stream.gone
+        )
+    except PenstockError:
+        gateway.end_stream(stream.end)
+        raise
     return stream
 
 
@@ -159,7 +161,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 TAG,
                 "Work on a queue: a line for each record that is leased to you",
                 {200: Content("application/x-ndjson", ConsumedRecord)},
-                errors=(400, 429),
+                errors=(400,),
                 description="The answer is a stream of JSON lines that ends when you leave; your leases end with it. "
                 "Acknowledge each record with POST /v1/ack within lease_ms, or say that it failed with POST /v1/nack.",
                 parameters=(

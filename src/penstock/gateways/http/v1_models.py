@@ -153,23 +153,24 @@ class PeekRequest(Request, frozen=True):
 
 
 class DeadLettersRequest(Request, frozen=True):
-    """What of the dead letters is meant, everywhere under /v1/dlq: an empty filter means all that are open."""
+    """Which dead letters are meant, everywhere under /v1/dlq; without fields all that are open.
+
+    A ``reason`` that ends in ``*`` is how theirs begins; ``group`` is the one whose attempts were exhausted; ``partition`` is the
+    original topic's and ``offset`` the dead-letter topic's; they died at or after ``from_ms`` and before ``until_ms``.
+    """
 
     reason: str | None = None
     group: str | None = None
     partition: Count | None = None
     offset: Count | None = None
+    from_ms: Count | None = None
+    until_ms: Count | None = None
     max_records: Count | None = None
 
 
-class RedriveRequest(Request, frozen=True):
-    """POST /v1/dlq/{topic}/redrive: the filter, and how fast. 0 a second: as fast as it goes."""
+class RedriveRequest(DeadLettersRequest, frozen=True):
+    """POST /v1/dlq/{topic}/redrive: which, and how fast. 0 a second: as fast as it goes."""
 
-    reason: str | None = None
-    group: str | None = None
-    partition: Count | None = None
-    offset: Count | None = None
-    max_records: Count | None = None
     rate_per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 

@@ -14,7 +14,7 @@ from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
 from penstock.gateways.http.routing import Call, Done, Operation, Parameter, hot_route, refused
-from penstock.gateways.http.v1_models import Produced, ProduceRequest
+from penstock.gateways.http.v1_models import ErrorAnswer, Produced, ProduceRequest
 from penstock.gateways.http.v1_record import bytes_of, envelope_in
 from penstock.gateways.http.v1_requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
 from penstock.types import Acks
@@ -114,8 +114,8 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             Operation(
                 TAG,
                 "Put a record into a topic",
-                {200: Produced},
-                errors=(400, 429),
+                {200: Produced, 429: ErrorAnswer},
+                errors=(400,),
                 description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and gives "
                 "the first record's place with duplicate: true.",
                 parameters=(

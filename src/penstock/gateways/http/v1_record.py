@@ -69,7 +69,7 @@ def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
         )
     dead = _dead_letter(headers)
     is_dead = names.ORIGINAL_TOPIC in dead
-    others, other_encodings = _other_headers(headers, is_dead=is_dead)
+    others, other_encodings = other_headers(headers, is_dead=is_dead)
     return ConsumedRecord(
         partition,
         offset,
@@ -146,7 +146,7 @@ def _dead_letter(headers: Headers) -> dict[str, str]:
     }
 
 
-def _other_headers(headers: Headers, *, is_dead: bool) -> tuple[dict[str, str | None], dict[str, str]]:
+def other_headers(headers: Headers, *, is_dead: bool) -> tuple[dict[str, str | None], dict[str, str]]:
     """The producer's own headers, and which of them are base64. Of a name that comes twice the last counts."""
     others: dict[str, str | None] = {}
     encodings: dict[str, str] = {}

@@ -109,6 +109,8 @@ _FIELDS: Final[Mapping[str, Reader]] = {
     "lease_ms": _count,
     "wait_ms": _count,
     "max_records": _count,
+    "from_ms": _count,
+    "until_ms": _count,
     "rate_per_second": _number,
     "reason": _text,
     "error": _text,

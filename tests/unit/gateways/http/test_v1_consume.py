@@ -57,11 +57,15 @@ def deliveries(*values: str) -> list[Delivery]:
 
 class World:
     def __init__(self) -> None:
-        self.gateway = SimpleNamespace(loop=asyncio.get_running_loop(), on_stop={})
+        on_stop: dict = {}
+        self.gateway = SimpleNamespace(
+            loop=asyncio.get_running_loop(), on_stop=on_stop, end_stream=lambda end: on_stop.pop(end)
+        )
         self.worker = RecordingWorker()
         self.server = Server()
         self.stream = ConsumeStream(self.gateway, b"id")  # type: ignore[arg-type]
         self.stream.worker = self.worker  # type: ignore[assignment]
+        on_stop[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
 
     async def settle(self) -> None:
