@@ -60,6 +60,7 @@ class Counts:
     __slots__ = ("_by_first", "_counts", "_free_text", "names", "sets_max")
 
     def __init__(self, *names: str, free_text: bool = False, sets_max: int = LABEL_SETS_MAX) -> None:
+        assert len(names) > free_text, "a client's own words are about something"
         self.names: Final = names
         self.sets_max: Final = sets_max
         self._free_text = free_text
