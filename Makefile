@@ -97,6 +97,10 @@ test-versions: ## Run unit and integration tests on each other Python 3.11+ foun
 bench: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure the broker beside its peers and write bench/results.
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-gateways
+bench-gateways: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure HTTP, JSON lines, gRPC and queues beside Redis.
+	@$(BIN)/python -m bench.gateways $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what these commands made, but no data.
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

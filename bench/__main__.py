@@ -8,7 +8,8 @@ import sys
 
 from bench.peers.base import Flush
 from bench.results import markdown
-from bench.run import PEERS, Plan, run, save
+from bench.run import PEERS, Plan, run
+from bench.saying import save
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import Acks
 from penstock.bench.workloads import WORKLOADS, Options, select_workloads
@@ -60,8 +61,9 @@ def main() -> int:
     # Ended from outside, it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(plan)
-    written = save(report)
-    print(markdown(report))
+    tables = markdown(report)
+    written = save(report, tables)
+    print(tables)
     print(f"written to {written[0]} and {written[1]}", file=sys.stderr)
     return 1 if report.failures else 0
 

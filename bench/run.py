@@ -6,18 +6,12 @@ does hits all alike. Every process that was started is stopped, whatever happens
 
 from __future__ import annotations
 
-import datetime as dt
 import os
-import platform
 import shutil
-import sys
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from bench.cost import measure_cost
 from bench.peers.base import Flush, Peer
@@ -25,7 +19,8 @@ from bench.peers.kafka import Kafka
 from bench.peers.nats import Nats
 from bench.peers.penstock import Penstock
 from bench.peers.redis import Redis
-from bench.results import Report, Result, markdown
+from bench.results import Report, Result
+from bench.saying import fail, machine, say
 from penstock.bench import librdkafka
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import Acks
@@ -33,7 +28,6 @@ from penstock.bench.run import Case, cases_of
 from penstock.bench.workloads import Kind, Options, select_workloads
 
 PEERS: tuple[type[Peer], ...] = (Penstock, Kafka, Redis, Nats)
-RESULTS = Path(__file__).with_name("results")
 _CLIENT_KINDS = frozenset({Kind.LIBRDKAFKA_IN, Kind.LIBRDKAFKA_OUT, Kind.CONFLUENT_IN, Kind.CONFLUENT_OUT})
 
 
@@ -54,7 +48,7 @@ class Plan:
 
 def run(plan: Plan) -> Report:
     """Run everything; a row that fails is noted, and the rest goes on."""
-    report = Report(machine=_machine(plan))
+    report = Report(machine=machine(plan.rounds, plan.warm_rounds, plan.options))
     kinds = _present(plan, report)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
@@ -62,11 +56,11 @@ def run(plan: Plan) -> Report:
             _rows(plan, kinds, home, report)
         if plan.cost:
             for kind in kinds:
-                _say(f"cost of {kind.title}")
+                say(f"cost of {kind.title}")
                 try:
                     report.costs.append(measure_cost(kind, home / f"cost-{kind.name}", plan.partitions))
                 except BenchError as error:
-                    _fail(report, f"{kind.name}, cost: {error}")
+                    fail(report.failures, f"{kind.name}, cost: {error}")
     finally:
         shutil.rmtree(home, ignore_errors=True)
     return report
@@ -83,10 +77,10 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
             report.systems[kind.name] = kind.title
         else:
             report.missing[kind.name] = reason
-            _say(f"{kind.name} is missing: {reason}")
+            say(f"{kind.name} is missing: {reason}")
     if not librdkafka.is_installed():
         report.missing["confluent-kafka"] = "client rows are left out: pip install 'penstock[bench]'"
-        _say("confluent-kafka is missing: client rows are left out")
+        say("confluent-kafka is missing: client rows are left out")
     return kinds
 
 
@@ -103,15 +97,15 @@ def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> No
                 try:
                     seconds = peer.start()
                 except BenchError as error:
-                    _fail(report, f"{kind.name}, flush = {flush.value}: {error}")
+                    fail(report.failures, f"{kind.name}, flush = {flush.value}: {error}")
                     continue
                 started.append(peer)
-                _say(f"{peer.title}, flush = {flush.value}: ready in {seconds:.2f} s")
+                say(f"{peer.title}, flush = {flush.value}: ready in {seconds:.2f} s")
         # Rounds that do not count come first, for every system alike: a virtual machine that compiles as it runs needs them.
         for turn in range(-plan.warm_rounds, plan.rounds):
             name = f"round {turn + 1} of {plan.rounds}" if turn >= 0 else "round that does not count"
             for index, case in enumerate(cases):
-                _say(f"{name}, row {index + 1} of {len(cases)}: {case.id}")
+                say(f"{name}, row {index + 1} of {len(cases)}: {case.id}")
                 shift = turn % max(1, len(started))
                 for peer in started[shift:] + started[:shift]:
                     _one(peer, case, turn, plan.options, report)
@@ -126,44 +120,7 @@ def _one(peer: Peer, case: Case, turn: int, options: Options, report: Report) ->
     try:
         row = peer.run(case, options)
     except BenchError as error:
-        _fail(report, f"{peer.name}, flush = {peer.flush.value}, {case.id}: {error}")
+        fail(report.failures, f"{peer.name}, flush = {peer.flush.value}, {case.id}: {error}")
         return
     if row is not None and turn >= 0:
         report.results.append(Result(peer.name, peer.flush.value, turn, row))
-
-
-def save(report: Report) -> tuple[Path, Path]:
-    """Write the JSON and the Markdown file."""
-    RESULTS.mkdir(exist_ok=True)
-    stem = dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ")
-    as_json, as_markdown = RESULTS / f"{stem}.json", RESULTS / f"{stem}.md"
-    as_json.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    as_markdown.write_text(markdown(report))
-    return as_json, as_markdown
-
-
-def _machine(plan: Plan) -> dict[str, str | int | float]:
-    model = "unknown"
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [
-            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
-        ]
-        model = names[0] if names else model
-    return {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "processor": f"{os.cpu_count()} x {model}",
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
-        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "load before": f"{os.getloadavg()[0]:.2f}",
-        "method": f"best of {plan.rounds} rounds (after {plan.warm_rounds} that did not count) of {plan.options.seconds:g} s, {plan.options.value_bytes} B values, loopback",
-    }
-
-
-def _fail(report: Report, text: str) -> None:
-    report.failures.append(" ".join(text.split()))
-    _say(f"FAILED {text}")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

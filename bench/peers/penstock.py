@@ -11,9 +11,11 @@ from bench.peers.base import KafkaProtocolPeer
 from penstock.address import Address
 from penstock.bench.admin import first_address
 from penstock.bench.faults import BenchError
+from penstock.bench.gateways.context import Endpoints
 
 _COMMAND = Path(sys.executable).with_name("penstock")
-_READY = re.compile(rb"^penstock ready kafka=(\S+)", re.MULTILINE)
+_READY = re.compile(rb"^penstock ready (.+)$", re.MULTILINE)
+_GATEWAYS = ("http", "tcp", "grpc")
 
 
 class Penstock(KafkaProtocolPeer):
@@ -21,6 +23,8 @@ class Penstock(KafkaProtocolPeer):
 
     name = "penstock"
     title = "Penstock"
+    others = "off"
+    """Where the gateways beside Kafka's listen."""
 
     @classmethod
     def why_missing(cls) -> str | None:
@@ -35,13 +39,26 @@ class Penstock(KafkaProtocolPeer):
     def command(self) -> tuple[list[str], dict[str, str]]:
         """Serve on a free port."""
         arguments = [str(_COMMAND), "serve", "--data-dir", str(self.home / "data"), "--kafka", "127.0.0.1:0"]
-        for gateway in ("--http", "--tcp", "--grpc"):
-            arguments += [gateway, "off"]
-        return arguments, {"PENSTOCK__LOG__FLUSH": self.flush.value}
+        for gateway in _GATEWAYS:
+            arguments += [f"--{gateway}", self.others]
+        # Over HTTP a publisher that does not say waits for the leader's memory alone; only acks=all promises the disk.
+        return arguments, {"PENSTOCK__LOG__FLUSH": self.flush.value, "PENSTOCK__HTTP__ACKS": "all"}
 
     def bootstrap(self) -> Address:
+        """As its ready line says."""
+        return self.endpoints().kafka
+
+    def endpoints(self) -> Endpoints:
         """As its ready line says."""
         ready = _READY.search(self.log_path.read_bytes())
         if not ready:
             raise BenchError("Penstock has not said yet that it is ready")
-        return first_address(ready[1].decode())
+        places = dict(place.split("=", 1) for place in ready[1].decode().split())
+        found = {name: first_address(text) for name, text in places.items() if text != "off"}
+        return Endpoints(found["kafka"], *(found.get(name) for name in _GATEWAYS))
+
+
+class PenstockWithGateways(Penstock):
+    """The same with every gateway on."""
+
+    others = "127.0.0.1:0"

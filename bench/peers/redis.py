@@ -16,7 +16,7 @@ from penstock.bench.admin import connect
 from penstock.bench.faults import BenchError
 from penstock.bench.raw_client import Counter, TokenCounter
 
-_KEY = b"bench"
+KEY = b"bench"
 _I64 = struct.Struct(">q")
 Reply = bytes | int | list["Reply"] | None
 
@@ -58,7 +58,7 @@ class RedisStamper:
     """XADD with the send time in the value."""
 
     def __init__(self, value_bytes: int) -> None:
-        self._frame = bytearray(command_frame(b"XADD", _KEY, b"*", b"v", bytes(value_bytes)))
+        self._frame = bytearray(command_frame(b"XADD", KEY, b"*", b"v", bytes(value_bytes)))
         self._value_at = len(self._frame) - 2 - value_bytes
 
     def frame(self, stamp_ns: int) -> bytearray:
@@ -77,7 +77,7 @@ class RedisTap:
         self._ask()
 
     def _ask(self) -> None:
-        self._sock.sendall(command_frame(b"XREAD", b"COUNT", b"1000", b"BLOCK", b"0", b"STREAMS", _KEY, self._last))
+        self._sock.sendall(command_frame(b"XREAD", b"COUNT", b"1000", b"BLOCK", b"0", b"STREAMS", KEY, self._last))
 
     def feed(self, data: memoryview) -> list[int]:
         """The stamps of all entries in a whole reply."""
@@ -114,7 +114,7 @@ class Redis(SinglesPeer):
 
     def __init__(self, home: Path, flush: Flush) -> None:
         super().__init__(home, flush)
-        self._address = Address("127.0.0.1", free_port())
+        self.address = Address("127.0.0.1", free_port())
 
     @classmethod
     def why_missing(cls) -> str | None:
@@ -128,12 +128,13 @@ class Redis(SinglesPeer):
         """No snapshots: the append-only file is what keeps the data."""
         sync = "always" if self.flush is Flush.SYNC else "everysec"
         options = (
-            f"--bind 127.0.0.1 --port {self._address.port} --appendonly yes --appendfsync {sync} --daemonize no".split()
+            f"--bind 127.0.0.1 --port {self.address.port} --appendonly yes --appendfsync {sync} --daemonize no".split()
         )
         return ["redis-server", *options, "--save", "", "--dir", str(self.home / "data")], {}
 
-    def _ask(self, *words: bytes) -> Reply:
-        with connect(self._address) as sock:
+    def ask(self, *words: bytes) -> Reply:
+        """One command and its reply, on a connection of its own."""
+        with connect(self.address) as sock:
             sock.sendall(command_frame(*words))
             data = b""
             while (reply := parse_reply(data, 0)) is None:
@@ -145,24 +146,24 @@ class Redis(SinglesPeer):
 
     def is_ready(self) -> bool:
         """Whether it answers PING."""
-        return self._ask(b"PING") == b"PONG"
+        return self.ask(b"PING") == b"PONG"
 
     @contextmanager
     def fresh_stream(self) -> Iterator[None]:
         """A stream is made by its first entry."""
-        self._ask(b"DEL", _KEY)
+        self.ask(b"DEL", KEY)
         try:
             yield
         finally:
-            self._ask(b"DEL", _KEY)
+            self.ask(b"DEL", KEY)
 
     def connect(self, connection: int) -> socket.socket:  # noqa: ARG002  all connections are alike
         """Nothing is to be said first."""
-        return connect(self._address)
+        return connect(self.address)
 
     def frame(self, connection: int, value: bytes) -> bytes:  # noqa: ARG002  all connections are alike
         """XADD with one field."""
-        return command_frame(b"XADD", _KEY, b"*", b"v", value)
+        return command_frame(b"XADD", KEY, b"*", b"v", value)
 
     def counter(self) -> Counter:
         """Each answer is an entry's name, which has one dash; an error line begins with one."""
