@@ -1,6 +1,6 @@
 """What a worker says about the records it holds: done, failed, still at it. And ``/v1/lease``, for workers that ask.
 
-ack and nack name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
+ack, nack and extend name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
 An answer leaves once what it says is committed. What settles records is hot: the fast lane takes it too.
 """
 
@@ -69,9 +69,9 @@ def extend(call: Call, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
     names = names_of(request)
-    partition, (offset,) = _place(call, names.topic, request)
+    partition, offsets = _place(call, names.topic, request)
     lease_ms = lease_ms_of(call, request.lease_ms)
-    call.gateway.broker.queues.extend(call.caller, *names, partition, offset, lease_ms, Settled(call, done))
+    call.gateway.broker.queues.extend(call.caller, *names, partition, offsets, lease_ms, Settled(call, done))
 
 
 async def _lease(call: Call) -> Answer:
@@ -128,7 +128,7 @@ def _place(
 ) -> tuple[int, list[int]]:
     """The partition and the offsets that are meant."""
     partition, offset = request.partition, request.offset
-    several = request.offsets if isinstance(request, AckRequest | NackRequest) else None
+    several = None if isinstance(request, AckCumulativeRequest) else request.offsets
     if partition is None or (offset is None and not several):
         raise refuse("partition and offset are required")
     if several is not None:
@@ -210,7 +210,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             AckCumulativeRequest,
             _RECORD,
         ),
-        hot("/v1/extend", extend, "Hold a record for lease_ms more, from now", ExtendRequest, (*_RECORD, _LEASE_MS)),
+        hot(
+            "/v1/extend",
+            extend,
+            "Hold a record for lease_ms more, from now",
+            ExtendRequest,
+            (*_RECORD, _SEVERAL, _LEASE_MS),
+        ),
         route(
             gateway,
             "POST",

@@ -127,13 +127,14 @@ class AckCumulativeRequest(Request, frozen=True):
 
 
 class ExtendRequest(Request, frozen=True):
-    """POST /v1/extend: the lease runs until ``lease_ms`` from now."""
+    """POST /v1/extend: the leases run until ``lease_ms`` from now."""
 
     topic: str = ""
     group: str = ""
     owner: str = ""
     partition: Count | None = None
     offset: Count | None = None
+    offsets: list[Count] | None = None
     lease_ms: Count = 0
 
 
