@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Action, Caller
@@ -32,6 +32,18 @@ class GrpcLimits:
     in_flight_max: int = limits.GRPC_IN_FLIGHT_MAX
 
 
+class Holder(Protocol):
+    """A worker that may hold so many records at a time, and is told what becomes of them."""
+
+    def settled(self, partition: int, offsets: list[int], *, below: bool = False) -> None:
+        """The consumer acknowledged them, or said that they failed; with ``below`` all up to the one offset."""
+        ...
+
+    def extended(self, partition: int, offset: int, lease_ms: int) -> None:
+        """The consumer keeps it for so long from now."""
+        ...
+
+
 class Serving:
     """What all calls share while the gateway serves."""
 
@@ -44,8 +56,8 @@ class Serving:
         """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
         self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
         """By group, topic and consumer: what tells a subscription that a newer one of the same name took its place."""
-        self.settlers: Final[dict[tuple[str, str, str], dict[Callable[[int, int], None], None]]] = {}
-        """By topic, group and owner: what tells workers that a record of theirs is done with."""
+        self.workers: Final[dict[tuple[str, str, str], dict[Holder, None]]] = {}
+        """By topic, group and consumer: who must know what becomes of the records that it was given."""
 
     def stop(self) -> None:
         """Have every stream end."""
@@ -75,10 +87,9 @@ class Serving:
         if self.stopping:
             raise PenstockError(Reason.SHUTTING_DOWN, "The broker is stopping. Connect again in a moment.")
 
-    def settled(self, topic: str, group: str, owner: str, partition: int, offset: int) -> None:
-        """A record was acknowledged or refused by its owner."""
-        for settle in self.settlers.get((topic, group, owner), ()):
-            settle(partition, offset)
+    def holders(self, topic: str, group: str, owner: str) -> list["Holder"]:
+        """The workers of one consumer."""
+        return list(self.workers.get((topic, group, owner), ()))
 
 
 class Call:

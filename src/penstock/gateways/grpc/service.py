@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc import groups, publish, subscribe, topics
+from penstock.gateways.grpc import groups, leases, publish, status, subscribe, topics
 from penstock.gateways.grpc.call import Call, Serving
 from penstock.gateways.grpc.errors import code_of, details_of
 from penstock.types import Gateway
@@ -45,8 +45,14 @@ CALLS: Final[Mapping[str, Unary | Streaming]] = {
     "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset),
     "PublishStream": Streaming(mq.PublishFrame, publish.publish_stream, requests=True),
     "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch),
+    "Ack": Unary(mq.AckRequest, leases.ack),
+    "Nack": Unary(mq.NackRequest, leases.nack),
+    "Extend": Unary(mq.ExtendRequest, leases.extend),
     "ListTopics": Unary(mq.ListTopicsRequest, topics.list_topics),
     "DeleteTopic": Unary(mq.DeleteTopicRequest, topics.delete_topic),
+    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats),
+    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status),
+    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status),
 }
 
 

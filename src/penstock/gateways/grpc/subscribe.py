@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.following import following
+from penstock.gateways.grpc.leasing import leasing
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
@@ -85,7 +86,7 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
     bytes_max = serving.bounds.batch_bytes_max
-    source: Source = following(request, call)
+    source: Source = leasing(request, call) if request.lease_ms else following(request, call)
     try:
         with serving.stream(source.woken.set):
             await call.context.send_initial_metadata((_named(source.consumer_id),))

@@ -23,6 +23,9 @@ _KEY: Final = b"\x62"
 _TIMESTAMP_MS: Final = b"\x68"
 _BASE64_HEADERS: Final = b"\x72"
 _TOMBSTONE: Final = b"\x78\x01"
+_ATTEMPTS: Final = b"\x80\x01"
+_LEASE_UNTIL_MS: Final = b"\x88\x01"
+_LAST_ERROR: Final = b"\x92\x01"
 _FRAME_MESSAGE: Final = b"\x0a"
 _ENTRY_KEY: Final = b"\x0a"
 _ENTRY_VALUE: Final = b"\x12"
@@ -119,6 +122,15 @@ def _is_utf8(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def encode_lease(attempts: int, lease_until_ms: int, last_error: str | None) -> bytes:
+    """What a leased record has besides; it goes behind the ``Message``."""
+    parts = [_ATTEMPTS, varint(attempts), _LEASE_UNTIL_MS, varint(lease_until_ms)]
+    if last_error:
+        text = last_error.encode()
+        parts += (_LAST_ERROR, varint(len(text)), text)
+    return b"".join(parts)
 
 
 def encode_frame(messages: Iterable[bytes]) -> bytes:

@@ -214,20 +214,20 @@ class AckResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ...) -> None: ...
 
 class NackRequest(_message.Message):
-    __slots__ = ("topic", "consumer_group", "consumer_id", "partition", "offset", "reason")
+    __slots__ = ("topic", "consumer_group", "consumer_id", "partition", "offsets", "reason")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     topic: str
     consumer_group: str
     consumer_id: str
     partition: int
-    offset: int
+    offsets: _containers.RepeatedScalarFieldContainer[int]
     reason: str
-    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., consumer_id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., consumer_id: _Optional[str] = ..., partition: _Optional[int] = ..., offsets: _Optional[_Iterable[int]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class NackResponse(_message.Message):
     __slots__ = ("success",)
@@ -286,18 +286,24 @@ class TopicStatsRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class TopicStatsResponse(_message.Message):
-    __slots__ = ("topic", "partitions", "records", "size_bytes", "consumer_groups")
+    __slots__ = ("topic", "partitions", "records", "size_bytes", "records_in_per_second", "bytes_in_per_second", "records_out_per_second", "bytes_out_per_second")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionStats]
     records: int
     size_bytes: int
-    consumer_groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., consumer_groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    records_in_per_second: float
+    bytes_in_per_second: float
+    records_out_per_second: float
+    bytes_out_per_second: float
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., records_in_per_second: _Optional[float] = ..., bytes_in_per_second: _Optional[float] = ..., records_out_per_second: _Optional[float] = ..., bytes_out_per_second: _Optional[float] = ...) -> None: ...
 
 class PartitionStats(_message.Message):
     __slots__ = ("partition", "start_offset", "end_offset", "size_bytes")
@@ -318,16 +324,20 @@ class GroupStatusRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
 
 class GroupStatusResponse(_message.Message):
-    __slots__ = ("consumer_group", "state", "members", "partitions")
+    __slots__ = ("consumer_group", "state", "members", "members_left_out", "partitions", "queues")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     state: str
     members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    members_left_out: int
     partitions: _containers.RepeatedCompositeFieldContainer[GroupPartition]
-    def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ...) -> None: ...
+    queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
+    def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., members_left_out: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[GroupPartition, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ...) -> None: ...
 
 class GroupMember(_message.Message):
     __slots__ = ("consumer_id", "client", "assigned")
@@ -348,36 +358,66 @@ class TopicPartitions(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupPartition(_message.Message):
-    __slots__ = ("topic", "partition", "committed_offset", "end_offset", "lag", "lag_ms", "queue")
+    __slots__ = ("topic", "partition", "committed_offset", "end_offset", "lag", "lag_ms", "consumer_id")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
     LAG_MS_FIELD_NUMBER: _ClassVar[int]
-    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     committed_offset: int
     end_offset: int
     lag: int
     lag_ms: int
-    queue: QueueCounts
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., committed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., lag_ms: _Optional[int] = ..., queue: _Optional[_Union[QueueCounts, _Mapping]] = ...) -> None: ...
+    consumer_id: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., committed_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., lag_ms: _Optional[int] = ..., consumer_id: _Optional[str] = ...) -> None: ...
 
-class QueueCounts(_message.Message):
-    __slots__ = ("leased", "waiting", "ready", "moving", "finished")
+class GroupQueue(_message.Message):
+    __slots__ = ("topic", "partitions", "owners", "in_flight_max")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_MAX_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: _containers.RepeatedCompositeFieldContainer[QueuePartition]
+    owners: _containers.RepeatedCompositeFieldContainer[QueueOwner]
+    in_flight_max: int
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., owners: _Optional[_Iterable[_Union[QueueOwner, _Mapping]]] = ..., in_flight_max: _Optional[int] = ...) -> None: ...
+
+class QueuePartition(_message.Message):
+    __slots__ = ("partition", "floor", "end_offset", "leased", "waiting", "ready", "moving", "finished_above_floor", "lag")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    FLOOR_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEASED_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     MOVING_FIELD_NUMBER: _ClassVar[int]
-    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_ABOVE_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    floor: int
+    end_offset: int
     leased: int
     waiting: int
     ready: int
     moving: int
-    finished: int
-    def __init__(self, leased: _Optional[int] = ..., waiting: _Optional[int] = ..., ready: _Optional[int] = ..., moving: _Optional[int] = ..., finished: _Optional[int] = ...) -> None: ...
+    finished_above_floor: int
+    lag: int
+    def __init__(self, partition: _Optional[int] = ..., floor: _Optional[int] = ..., end_offset: _Optional[int] = ..., leased: _Optional[int] = ..., waiting: _Optional[int] = ..., ready: _Optional[int] = ..., moving: _Optional[int] = ..., finished_above_floor: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+
+class QueueOwner(_message.Message):
+    __slots__ = ("consumer_id", "leased", "streams")
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: str
+    leased: int
+    streams: int
+    def __init__(self, consumer_id: _Optional[str] = ..., leased: _Optional[int] = ..., streams: _Optional[int] = ...) -> None: ...
 
 class DeliveryStatusRequest(_message.Message):
     __slots__ = ("topic", "partition", "offset", "consumer_group", "message_id")

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.mq.messages import MessageEncoder, encode_frame, varint
+from penstock.wire.mq.messages import MessageEncoder, encode_frame, encode_lease, varint
 from penstock.wire.mq.mq_generated import Message, MessageFrame
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -98,3 +98,11 @@ def test_a_frame_is_what_the_generated_code_writes(payloads):
 def test_numbers_are_what_the_generated_code_writes(number):
     expected = Message(timestamp=number).SerializeToString()
     assert (b"\x20" + varint(number) if number else b"") == expected
+
+
+@given(st.integers(1, 2**31 - 1), st.integers(1, 2**63 - 1), st.one_of(st.none(), TEXT))
+def test_a_lease_goes_behind_the_message(attempts, until_ms, last_error):
+    ours = encoded(offset=7, value=b"v") + encode_lease(attempts, until_ms, last_error)
+    theirs = Message.FromString(encoded(offset=7, value=b"v"))
+    theirs.attempts, theirs.lease_until_ms, theirs.last_error = attempts, until_ms, last_error or ""
+    assert ours == theirs.SerializeToString()

@@ -1,0 +1,233 @@
+"""A subscription that works a queue: records leased to its consumer, by ``lease_ms``.
+
+Without ``max_messages`` it is a connected worker: the broker gives it records as they come, and what it holds when the stream ends falls
+free at once. With ``max_messages`` it takes so many and ends, and what it took stays leased until its deadline: that is what a
+consumer needs that asks, works, and asks again.
+
+``max_in_flight`` bounds what a connected worker holds, by Ack, Nack and Extend of this API and by the clock; without it the
+client's own reading is the bound.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from penstock.core.access import Action
+from penstock.core.queues.delivery import Cancel, Delivery
+from penstock.core.queues.workers import Worker
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.errors import topic_not_found
+from penstock.types import Gateway, GroupId
+from penstock.wire.mq.messages import MessageEncoder, encode_lease
+from penstock.wire.mq.mq_generated import SubscribeRequest
+
+_CREDIT_DEFAULT: Final = 100
+"""Records on their way to a client that sets no bound: enough to keep it busy, few enough to leave some for others."""
+_RECORD_OVERHEAD_BYTES: Final = 64
+_WAIT_MS: Final = 30_000
+"""How long one question for records waits; then it is asked again."""
+_MS: Final = 1000
+
+
+class _Leasing:
+    """What both ways have in common."""
+
+    def __init__(self, request: SubscribeRequest, call: Call) -> None:
+        self._call = call
+        self._topic = call.topic(request.topic, Action.READ).name
+        self._group = GroupId(call.group(request.consumer_group, Action.READ))
+        if request.HasField("replay_offset") or request.HasField("replay_timestamp") or request.partitions:
+            raise PenstockError(
+                Reason.INVALID_REQUEST,
+                "a queue gives what is not finished: with lease_ms leave replay_offset, replay_timestamp and partitions out",
+            )
+        self._lease_ms = lease_ms_of(call, request.lease_ms)
+        self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
+        self.woken: Final = asyncio.Event()
+        self._pending: deque[Delivery] = deque()
+        self._encoders: dict[int, MessageEncoder] = {}
+        self._flow = call.broker.meters.flow(self._topic, Gateway.GRPC)
+
+    def _deliver(self, deliveries: list[Delivery]) -> None:
+        self._pending.extend(deliveries)
+        self.woken.set()
+
+    def _take(self, max_records: int, max_bytes: int) -> list[Delivery]:
+        taken: list[Delivery] = []
+        pending = self._pending
+        while pending and len(taken) < max_records and max_bytes > 0:
+            delivery = pending.popleft()
+            taken.append(delivery)
+            max_bytes -= _RECORD_OVERHEAD_BYTES + len(delivery.value or b"") + len(delivery.key or b"")
+        return taken
+
+    def message(self, delivery: Delivery) -> bytes:
+        """What the worker gets."""
+        encoder = self._encoders.get(delivery.partition)
+        if encoder is None:
+            encoder = self._encoders[delivery.partition] = MessageEncoder(self._topic, delivery.partition)
+        record = encoder.encode(delivery.offset, delivery.timestamp, delivery.key, delivery.value, delivery.headers)
+        return record + encode_lease(delivery.attempts, delivery.lease_until_ms, delivery.last_error)
+
+    def sent(self, taken: list[Delivery], size_bytes: int) -> None:
+        """The client's connection took these."""
+        self._flow.records_out += len(taken)
+        self._flow.bytes_out += size_bytes
+
+
+class Working(_Leasing):
+    """A connected worker."""
+
+    def __init__(self, request: SubscribeRequest, call: Call) -> None:
+        super().__init__(request, call)
+        self._gone: Reason | None = None
+        self._bound = min(request.max_in_flight, call.serving.bounds.in_flight_max)
+        self._held: dict[tuple[int, int], int] = {}
+        """With a bound: what was given and not settled, with the end of its lease."""
+        self._expiry: asyncio.TimerHandle | None = None
+        self._worker: Worker = call.broker.queues.attach(
+            call.caller,
+            self._topic,
+            self._group,
+            self.consumer_id,
+            lease_ms=self._lease_ms,
+            credit=self._bound or _CREDIT_DEFAULT,
+            on_deliver=self._deliver,
+            on_gone=self._end,
+        )
+        if self._bound:
+            call.serving.workers.setdefault(self._key, {})[self] = None
+
+    @property
+    def _key(self) -> tuple[str, str, str]:
+        return self._topic, self._group, self.consumer_id
+
+    def _end(self, reason: Reason) -> None:
+        self._gone = reason
+        self.woken.set()
+
+    def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
+        """What there is; empty when ``woken`` will be set."""
+        if self._gone is not None:
+            self._call.serving.require_running()
+            raise topic_not_found(self._topic) if self._topic_went else PenstockError(self._gone)
+        return self._take(max_records, max_bytes)
+
+    @property
+    def _topic_went(self) -> bool:
+        return self._gone is Reason.UNKNOWN_TOPIC_OR_PARTITION
+
+    def message(self, delivery: Delivery) -> bytes:
+        """Counted as held from now on: the consumer may settle it before we know that it was sent."""
+        if self._bound:
+            self._held[delivery.partition, delivery.offset] = delivery.lease_until_ms
+        return super().message(delivery)
+
+    def sent(self, taken: list[Delivery], size_bytes: int) -> None:
+        """Let as many follow, unless the consumer wants to settle these first."""
+        super().sent(taken, size_bytes)
+        if self._bound:
+            self._watch()
+        else:
+            self._worker.grant(len(taken))
+
+    def settled(self, partition: int, offsets: list[int], *, below: bool = False) -> None:
+        """So many less are held."""
+        places = [(partition, offset) for offset in offsets]
+        if below:
+            places = [place for place in self._held if place[0] == partition and place[1] <= offsets[0]]
+        self._free(places)
+
+    def _free(self, places: list[tuple[int, int]]) -> None:
+        freed = sum(self._held.pop(place, None) is not None for place in places)
+        if freed:
+            self._worker.grant(freed)
+
+    def extended(self, partition: int, offset: int, lease_ms: int) -> None:
+        """It is held for longer, or for less."""
+        if (partition, offset) in self._held:
+            self._held[partition, offset] = self._call.broker.clock.now_ms() + lease_ms
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look again when the next lease ends."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if self._held:
+            left_ms = min(self._held.values()) - self._call.broker.clock.now_ms()
+            self._expiry = self._call.serving.loop.call_later(max(left_ms, 1) / _MS, self._expire)
+
+    def _expire(self) -> None:
+        now_ms = self._call.broker.clock.now_ms()
+        self._free([place for place, until_ms in self._held.items() if until_ms <= now_ms])
+        self._watch()
+
+    def close(self) -> None:
+        """What it holds falls free."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        workers = self._call.serving.workers
+        if self._bound and (same := workers.get(self._key)) is not None:
+            same.pop(self, None)
+            if not same:
+                del workers[self._key]
+        self._worker.detach()
+
+
+class Polling(_Leasing):
+    """Takes a number of records; what it took stays leased when it ends."""
+
+    def __init__(self, request: SubscribeRequest, call: Call) -> None:
+        super().__init__(request, call)
+        self._cancel: Cancel | None = None
+
+    def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
+        """What there is; empty when ``woken`` will be set. Asks for no more than it is asked for."""
+        if not self._pending and self._cancel is None:
+            self._ask(max_records)
+        return self._take(max_records, max_bytes)
+
+    def _ask(self, max_records: int) -> None:
+        answered = False
+
+        def done(deliveries: list[Delivery]) -> None:
+            nonlocal answered
+            answered = True
+            self._cancel = None
+            self._deliver(deliveries)
+
+        cancel = self._call.broker.queues.lease(
+            self._call.caller,
+            self._topic,
+            self._group,
+            self.consumer_id,
+            max_records=max_records,
+            lease_ms=self._lease_ms,
+            wait_ms=_WAIT_MS,
+            done=done,
+        )
+        if not answered:
+            self._cancel = cancel
+
+    def close(self) -> None:
+        """Nobody wants more."""
+        if self._cancel is not None:
+            self._cancel()
+
+
+def leasing(request: SubscribeRequest, call: Call) -> Working | Polling:
+    """A subscription that works a queue, open."""
+    return Polling(request, call) if request.max_messages else Working(request, call)
+
+
+def lease_ms_of(call: Call, lease_ms: int) -> int:
+    """A lease that the broker gives."""
+    longest_ms = call.broker.queues.settings.lease_ms_max
+    if not 0 < lease_ms <= longest_ms:
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            f"lease_ms is {lease_ms}; a lease lasts 1 to {longest_ms} milliseconds. Extend it later.",
+        )
+    return lease_ms

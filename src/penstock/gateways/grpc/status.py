@@ -1,0 +1,139 @@
+"""TopicStats, GroupStatus and DeliveryStatus: how a topic, a group and one record stand."""
+
+import re
+from typing import Final
+
+from penstock.core import stats
+from penstock.core.access import Action
+from penstock.core.queues.delivery import QueueStatus
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.call import Call
+from penstock.types import GroupId, TopicName
+from penstock.wire.mq.mq_generated import (
+    DeliveryStatusRequest,
+    DeliveryStatusResponse,
+    GroupMember,
+    GroupPartition,
+    GroupQueue,
+    GroupStatusRequest,
+    GroupStatusResponse,
+    PartitionStats,
+    QueueOwner,
+    QueuePartition,
+    TopicPartitions,
+    TopicStatsRequest,
+    TopicStatsResponse,
+)
+
+_MESSAGE_ID: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})", re.ASCII)
+
+
+async def topic_stats(request: TopicStatsRequest, call: Call) -> TopicStatsResponse:
+    """Sizes, offsets and rates."""
+    topic = call.topic(request.topic, Action.DESCRIBE)
+    found = stats.topic_stats(call.broker, topic.name)
+    return TopicStatsResponse(
+        topic=topic.name,
+        partitions=[
+            PartitionStats(
+                partition=partition.index,
+                start_offset=partition.start_offset,
+                end_offset=partition.end_offset,
+                size_bytes=partition.size_bytes,
+            )
+            for partition in found.partitions
+        ],
+        records=found.records,
+        size_bytes=found.size_bytes,
+        records_in_per_second=found.records_in_per_second,
+        bytes_in_per_second=found.bytes_in_per_second,
+        records_out_per_second=found.records_out_per_second,
+        bytes_out_per_second=found.bytes_out_per_second,
+    )
+
+
+async def group_status(request: GroupStatusRequest, call: Call) -> GroupStatusResponse:
+    """Members, offsets and lag, and the queues that the group works."""
+    group = call.group(request.consumer_group, Action.DESCRIBE)
+    found = stats.group_status(call.broker, group)
+    return GroupStatusResponse(
+        consumer_group=group,
+        state=found.state.value,
+        members=[
+            GroupMember(
+                consumer_id=member.member_id,
+                client=member.client_host,
+                assigned=[TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in member.assignment],
+            )
+            for member in found.members
+        ],
+        members_left_out=found.members_left_out,
+        partitions=[
+            GroupPartition(
+                topic=partition.topic,
+                partition=partition.partition,
+                committed_offset=partition.committed,
+                end_offset=partition.end_offset,
+                lag=partition.lag,
+                lag_ms=partition.lag_ms,
+                consumer_id=partition.member_id,
+            )
+            for partition in found.partitions
+        ],
+        queues=[_queue(queue) for queue in found.queues],
+    )
+
+
+def _queue(queue: QueueStatus) -> GroupQueue:
+    return GroupQueue(
+        topic=queue.topic,
+        partitions=[
+            QueuePartition(
+                partition=partition.partition,
+                floor=partition.floor,
+                end_offset=partition.end,
+                leased=partition.leased,
+                waiting=partition.waiting,
+                ready=partition.ready,
+                moving=partition.moving,
+                finished_above_floor=partition.finished_above_floor,
+                lag=partition.lag,
+            )
+            for partition in queue.partitions
+        ],
+        owners=[
+            QueueOwner(consumer_id=owner.owner, leased=owner.leased, streams=owner.workers) for owner in queue.owners
+        ],
+        in_flight_max=queue.in_flight_max,
+    )
+
+
+async def delivery_status(request: DeliveryStatusRequest, call: Call) -> DeliveryStatusResponse:
+    """What became of one record in a group, and why it is or is not being delivered."""
+    topic, partition, offset = _place(request)
+    call.topic(topic, Action.DESCRIBE)
+    group = call.group(request.consumer_group, Action.DESCRIBE)
+    why = call.broker.queues.why(TopicName(topic), partition, offset, GroupId(group))
+    return DeliveryStatusResponse(
+        state=why.state.value,
+        sentence=why.sentence,
+        owner=why.owner,
+        until_ms=why.until_ms,
+        attempts=why.attempts,
+        last_error=why.last_error,
+    )
+
+
+def _place(request: DeliveryStatusRequest) -> tuple[str, int, int]:
+    if not request.message_id:
+        return request.topic, request.partition, request.offset
+    if request.topic or request.partition or request.offset:
+        raise PenstockError(
+            Reason.INVALID_REQUEST, "message_id says topic, partition and offset: give either the one or the three"
+        )
+    found = _MESSAGE_ID.fullmatch(request.message_id)
+    if found is None:
+        raise PenstockError(
+            Reason.INVALID_REQUEST, f"{request.message_id[:64]!r} is no message id; one looks like orders/0@42"
+        )
+    return found["topic"], int(found["partition"]), int(found["offset"])
