@@ -6,7 +6,7 @@ not given, names that older clients use stand for the newer ones (:data:`ALIASES
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol, TypeVar, get_args
 from urllib.parse import parse_qsl
@@ -197,20 +197,25 @@ def moment_ms(name: str, text: str) -> int:
 def _pairs(query: bytes) -> dict[str, str]:
     if not query:
         return {}
+    found: dict[str, str] = {}
+    for name, text in _split(query):
+        # Of a key and of a value blanks are a part.
+        if (text and not text.isspace()) or (text and name in ("key", "value")):
+            found.setdefault(name, text)
+    return found
+
+
+def _split(query: bytes) -> Iterable[tuple[str, str]]:
     try:
-        pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict"
-        )
+        text = query.decode("ascii")
+        if "%" in text or "+" in text or text.count("&") >= QUERY_FIELDS_MAX:
+            return parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX, errors="strict")
     except ValueError:
         raise refuse(
             f"invalid query string: give at most {QUERY_FIELDS_MAX} fields, in UTF-8 with percent signs for the rest"
         ) from None
-    found: dict[str, str] = {}
-    for name, text in pairs:
-        # Of a key and of a value blanks are a part.
-        if text.strip() or (text and name in ("key", "value")):
-            found.setdefault(name, text)
-    return found
+    # What needs no decoding is most of what workers send, and costs a quarter this way.
+    return [(name, value) for name, _, value in (pair.partition("=") for pair in text.split("&"))]
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> PenstockError:
