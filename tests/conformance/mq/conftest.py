@@ -1,0 +1,75 @@
+import os
+from pathlib import Path
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import pytest
+
+from penstock.testing.process import BrokerProcess
+from tests.conformance.mq.client import Client, Generated
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+
+@pytest.fixture(scope="session")
+def original_code(tmp_path_factory):
+    return Generated(HERE / "original.proto", "mq_original", tmp_path_factory.mktemp("original"))
+
+
+@pytest.fixture(scope="session")
+def code(tmp_path_factory):
+    return Generated(ROOT / "proto" / "mq.proto", "mq_of_today", tmp_path_factory.mktemp("today"))
+
+
+def start_broker(folder: Path, **settings: object) -> BrokerProcess:
+    given = {
+        "groups.offsets_topic_partitions": 4,
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    }
+    return BrokerProcess(folder / "data", given, grpc="127.0.0.1:0").start()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """One for the tests of a module, each of which has topics of its own."""
+    process = start_broker(tmp_path_factory.mktemp("broker"))
+    yield process
+    assert process.stop() == 0
+    assert "Traceback" not in process.log_text()
+
+
+@pytest.fixture
+def own_broker(tmp_path):
+    """One that the test may kill."""
+    process = start_broker(tmp_path)
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def topic(request):
+    return request.node.name.replace("[", ".").replace("]", "")[:200]
+
+
+@pytest.fixture
+def original(broker, original_code):
+    client = Client(original_code, broker.addresses["grpc"])
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def client(broker, code):
+    connected = Client(code, broker.addresses["grpc"])
+    yield connected
+    connected.close()
+
+
+@pytest.fixture
+def others(broker, code):
+    """More connections."""
+    connected = [Client(code, broker.addresses["grpc"]) for _ in range(2)]
+    yield connected
+    for one in connected:
+        one.close()
