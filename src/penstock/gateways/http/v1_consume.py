@@ -21,7 +21,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
 from penstock.gateways.http.v1_leases import TAG, lease_ms_of
-from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest
+from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Count
 from penstock.gateways.http.v1_record import consumed
 from penstock.gateways.http.v1_requests import names_of, read, require_topic
 
@@ -168,7 +168,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("topic", str, "the topic", required=True),
                     Parameter("group", str, "the group that works on it together", required=True),
                     Parameter("owner", str, "your name in the group", required=True),
-                    Parameter("lease_ms", int, "how long a record is yours; 2000 unless told"),
+                    Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told"),
                 ),
             ),
         )

@@ -19,7 +19,7 @@ from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, Pla
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, refused, route
-from penstock.gateways.http.v1_models import DeadLettersRequest, EnvelopeOut, NoFields, RedriveRequest
+from penstock.gateways.http.v1_models import Count, DeadLettersRequest, EnvelopeOut, NoFields, RedriveRequest
 from penstock.gateways.http.v1_record import envelope_out, other_headers, text_of
 from penstock.gateways.http.v1_requests import read, refuse
 
@@ -314,11 +314,11 @@ def _line(standing: Progress, *, done: bool) -> ProgressLine:
 _FILTER: Final = (
     Parameter("reason", str, "those that died of this; ends in * for how it begins"),
     Parameter("group", str, "those whose attempts this group exhausted"),
-    Parameter("partition", int, "those of this partition of the original topic"),
-    Parameter("offset", int, "the one at this offset of the dead-letter topic"),
-    Parameter("from_ms", int, "died at or after this unix time in milliseconds"),
-    Parameter("until_ms", int, "died before this unix time in milliseconds"),
-    Parameter("max_records", int, "how many at the most"),
+    Parameter("partition", Count, "those of this partition of the original topic"),
+    Parameter("offset", Count, "the one at this offset of the dead-letter topic"),
+    Parameter("from_ms", Count, "died at or after this unix time in milliseconds"),
+    Parameter("until_ms", Count, "died before this unix time in milliseconds"),
+    Parameter("max_records", Count, "how many at the most"),
 )
 _LINES: Final = Content("application/x-ndjson", ProgressLine)
 _BOTH_WAYS: Final = "The filter goes in the query string or in a body."

@@ -19,6 +19,7 @@ from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Pa
 from penstock.gateways.http.v1_models import (
     AckCumulativeRequest,
     AckRequest,
+    Count,
     ExtendRequest,
     LeasedRecords,
     LeaseRequest,
@@ -169,11 +170,11 @@ _WORKER: Final = (
 )
 _RECORD: Final = (
     *_WORKER,
-    Parameter("partition", int, "the record's partition"),
-    Parameter("offset", int, "the record's offset"),
+    Parameter("partition", Count, "the record's partition"),
+    Parameter("offset", Count, "the record's offset"),
 )
 _SEVERAL: Final = Parameter("offsets", str, "several offsets with commas between them, instead of offset")
-_LEASE_MS: Final = Parameter("lease_ms", int, "how long a record is yours; 2000 unless told")
+_LEASE_MS: Final = Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told")
 _BOTH_WAYS: Final = "The fields go in the query string or in a body."
 
 
@@ -230,9 +231,9 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 description=f"{_BOTH_WAYS} The leases stay whether or not the connection does.",
                 parameters=(
                     *_WORKER,
-                    Parameter("max_records", int, "how many at the most; 1 unless told"),
+                    Parameter("max_records", Count, "how many at the most; 1 unless told"),
                     _LEASE_MS,
-                    Parameter("wait_ms", int, "how long to wait for the first record; 0 unless told"),
+                    Parameter("wait_ms", Count, "how long to wait for the first record; 0 unless told"),
                 ),
                 body=LeaseRequest,
                 body_required=False,

@@ -18,6 +18,7 @@ Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 
 
 ATTEMPTS_MAX = 65535
+Attempts = Annotated[int, Meta(ge=0, le=ATTEMPTS_MAX)]
 MILLISECONDS_MAX = 10**15 - 1
 """A moment or a time that a queue can still keep in a header."""
 Milliseconds = Annotated[int, Meta(ge=0, le=MILLISECONDS_MAX)]
@@ -33,7 +34,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RetryPolicy(Request, frozen=True):
     """How often a record is tried, and how long it rests between two tries. 0 attempts: as often as it takes."""
 
-    max_attempts: Annotated[int, Meta(ge=0, le=ATTEMPTS_MAX)] | None = None
+    max_attempts: Attempts | None = None
     backoff_ms: Milliseconds | None = None
     max_backoff_ms: Milliseconds | None = None
 

@@ -4,6 +4,7 @@ A record with an idempotency key, in its envelope or as the header ``Idempotency
 whoever sends it again is told where it is. A partition whose backlog is over its bound refuses records, and says for how long.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
@@ -13,8 +14,9 @@ from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
+from penstock.gateways.http.message_models import Encoding
 from penstock.gateways.http.routing import Call, Done, Operation, Parameter, hot_route, refused
-from penstock.gateways.http.v1_models import ErrorAnswer, Produced, ProduceRequest
+from penstock.gateways.http.v1_models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1_record import bytes_of, envelope_in
 from penstock.gateways.http.v1_requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
 from penstock.types import Acks
@@ -119,7 +121,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and gives "
                 "the first record's place with duplicate: true.",
                 parameters=(
-                    *(Parameter(name, description=_DESCRIPTIONS.get(name, "")) for name in PRODUCE_QUERY_FIELDS),
+                    *(
+                        Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, ""))
+                        for name in PRODUCE_QUERY_FIELDS
+                    ),
                     Parameter("Idempotency-Key", description="as idempotency_key in the envelope", where="header"),
                 ),
                 body=ProduceRequest,
@@ -130,6 +135,17 @@ def routes(gateway: "HttpGateway") -> list[Route]:
     ]
 
 
+_MODELS: Final[Mapping[str, object]] = {
+    "encoding": Encoding,
+    "key_encoding": Encoding,
+    "partition_override": int,
+    "deadline_ms": Milliseconds,
+    "delay_ms": Milliseconds,
+    "not_before_ms": Milliseconds,
+    "retry_max_attempts": Attempts,
+    "retry_backoff_ms": Milliseconds,
+    "retry_max_backoff_ms": Milliseconds,
+}
 _DESCRIPTIONS: Final = {
     "topic": "the topic, which must exist",
     "key": "records with the same key go to the same partition",

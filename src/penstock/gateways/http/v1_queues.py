@@ -10,7 +10,7 @@ from penstock.core.publish import record_id
 from penstock.core.queues.delivery import OwnerStatus, PartitionStatus, PeekedRecord, QueueStatus, RecordState, WhyState
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
-from penstock.gateways.http.v1_models import EnvelopeOut, NoFields, PeekRequest, WhyRequest
+from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, WhyRequest
 from penstock.gateways.http.v1_record import envelope_out, text_of
 from penstock.gateways.http.v1_requests import read, refuse
 
@@ -197,7 +197,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {200: PeekedRecords},
                 errors=(400, 404),
                 parameters=(
-                    Parameter("max_records", int, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
+                    Parameter("max_records", Count, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
                 ),
             ),
         ),
@@ -220,8 +220,8 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400,),
                 parameters=(
                     Parameter("topic", str, "the topic", required=True),
-                    Parameter("partition", int, "the record's partition", required=True),
-                    Parameter("offset", int, "the record's offset", required=True),
+                    Parameter("partition", Count, "the record's partition", required=True),
+                    Parameter("offset", Count, "the record's offset", required=True),
                     Parameter("group", str, "the group that does not get it", required=True),
                 ),
             ),

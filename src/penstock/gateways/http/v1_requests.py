@@ -214,7 +214,7 @@ def _split(query: bytes) -> Iterable[tuple[str, str]]:
         raise refuse(
             f"invalid query string: give at most {QUERY_FIELDS_MAX} fields, in UTF-8 with percent signs for the rest"
         ) from None
-    # What needs no decoding is most of what workers send, and costs a quarter this way.
+    # What needs no decoding is most of what workers send.
     return [(name, value) for name, _, value in (pair.partition("=") for pair in text.split("&"))]
 
 

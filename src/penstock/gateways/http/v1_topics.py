@@ -8,7 +8,7 @@ from penstock.core.access import Action
 from penstock.core.topics import NewTopic
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
-from penstock.gateways.http.v1_models import CreateTopicRequest, NoFields, TopicCreated, TopicNames
+from penstock.gateways.http.v1_models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1_requests import read, refuse
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "The fields go in the query string or in a body.",
                 parameters=(
                     Parameter("name", str, "the topic's name"),
-                    Parameter("partitions", int, "how many partitions; 1 unless told"),
+                    Parameter("partitions", Count, "how many partitions; 1 unless told"),
                 ),
                 body=CreateTopicRequest,
                 body_required=False,
