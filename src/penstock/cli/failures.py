@@ -56,6 +56,8 @@ def hint_of(error: BaseException) -> str:
 
         if isinstance(error, errors.BrokerRefused) and error.code in errors.NOT_FOUND_CODES:
             return f"; see penstock {'group' if error.code == errors.GROUP_ID_NOT_FOUND else 'topic'} ls"
+        if isinstance(error, errors.RequestRefused) and error.is_not_found:
+            return "; see penstock queue ls and penstock topic ls"
     return ""
 
 
@@ -72,6 +74,8 @@ def code_of(error: BaseException) -> Exit | None:
         if isinstance(error, errors.CannotConnect | errors.RequestTimeout | errors.ConnectionLost):
             return Exit.UNREACHABLE
         if isinstance(error, errors.BrokerRefused) and error.code in errors.NOT_FOUND_CODES:
+            return Exit.NOT_FOUND
+        if isinstance(error, errors.RequestRefused) and error.is_not_found:
             return Exit.NOT_FOUND
         if isinstance(error, errors.ClientError):
             return Exit.FAILED

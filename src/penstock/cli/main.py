@@ -15,7 +15,20 @@ from penstock.cli.failures import MEANINGS, Exit, code_of, complain, hint_of, no
 if TYPE_CHECKING:
     import typer
 
-NOUNS: Final = ("serve", "topic", "produce", "consume", "tail", "group", "log", "config", "bench")
+NOUNS: Final = (
+    "serve",
+    "topic",
+    "produce",
+    "consume",
+    "tail",
+    "group",
+    "queue",
+    "dlq",
+    "why",
+    "log",
+    "config",
+    "bench",
+)
 """In the order of ``--help``."""
 _COMPLETION: Final = "_PENSTOCK_COMPLETE"
 

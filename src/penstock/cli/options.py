@@ -10,9 +10,10 @@ from penstock.cli.failures import Exit, Failure
 from penstock.cli.output import Format
 
 if TYPE_CHECKING:
-    from penstock.client import Cluster
+    from penstock.client import Cluster, QueueAdmin, QueueClient
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
+HTTP_DEFAULT = "127.0.0.1:8080"
 COMPLETION_TIMEOUT_MS = 1_000
 
 
@@ -49,6 +50,9 @@ Bootstrap = Annotated[
         "--bootstrap", "-b", envvar="PENSTOCK_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Brokers to ask first."
     ),
 ]
+Http = Annotated[
+    str, typer.Option("--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="The broker's HTTP address.")
+]
 Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
 ]
@@ -58,6 +62,9 @@ TopicNames = Annotated[
     list[str], typer.Argument(metavar="TOPIC...", help="One topic or more.", autocompletion=complete_topic)
 ]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
+WorkGroup = Annotated[
+    str, typer.Option("--group", "-g", help="The group that works on the topic.", autocompletion=complete_group)
+]
 GroupNames = Annotated[
     list[str], typer.Argument(metavar="GROUP...", help="One group or more.", autocompletion=complete_group)
 ]
@@ -75,6 +82,32 @@ def connected(bootstrap: str, timeout_s: float) -> Iterator["Cluster"]:
         raise Failure(f"--bootstrap: {error}", Exit.USAGE) from error
     with cluster:
         yield cluster
+
+
+@contextmanager
+def queue_admin(http: str, timeout_s: float) -> Iterator["QueueAdmin"]:
+    """For one command that looks at queues."""
+    from penstock.client import QueueAdmin
+
+    try:
+        admin = QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
+    except ValueError as error:
+        raise Failure(f"--http: {error}", Exit.USAGE) from error
+    with admin:
+        yield admin
+
+
+@contextmanager
+def queue_client(http: str, timeout_s: float, owner: str | None) -> Iterator["QueueClient"]:
+    """For one command that works on a queue."""
+    from penstock.client import QueueClient
+
+    try:
+        client = QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000))
+    except ValueError as error:
+        raise Failure(f"--http: {error}", Exit.USAGE) from error
+    with client:
+        yield client
 
 
 def parse_pairs(texts: list[str] | None, flag: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""How people name a place in a topic: earliest, latest, an offset, a moment."""
+"""How people name a place in a topic: earliest, latest, an offset, a moment; and a record: ``TOPIC/PARTITION@OFFSET``."""
 
+import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.cli.failures import Exit, Failure
@@ -19,6 +20,35 @@ class Place(NamedTuple):
     latest: bool = False
     offset: int | None = None
     moment_ms: int | None = None
+
+
+class RecordPlace(NamedTuple):
+    """One record."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+_RECORD: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
+
+
+def parse_record(text: str) -> RecordPlace:
+    """``orders/0@42``, as the APIs give it."""
+    found = _RECORD.fullmatch(text)
+    if found is None:
+        raise Failure(f"{text!r} names no record: write TOPIC/PARTITION@OFFSET, as orders/0@42", Exit.USAGE)
+    return RecordPlace(found[1], int(found[2]), int(found[3]))
+
+
+def moment(time_ms: int | None) -> str | None:
+    """A moment as people read it and ``--from`` takes it."""
+    if time_ms is None:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def partitions_there(numbers: Sequence[int]) -> str:

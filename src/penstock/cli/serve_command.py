@@ -26,9 +26,7 @@ Tcp = Annotated[
     str | None,
     typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; off disables it."),
 ]
-Grpc = Annotated[
-    str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")
-]
+Grpc = Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")]
 LogFormatOption = Annotated[LogFormat | None, typer.Option("--log-format", help="The log, on stderr.  [default: text]")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The least to log.  [default: info]")]
 ResetWal = Annotated[

@@ -17,7 +17,22 @@ Works with any Kafka broker from version 2.1. A first minute::
 
 ``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py`` and ``group_admin.py``
 administer, ``producer.py`` writes, ``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a
-group, ``errors.py`` is all that can be raised. The names here are imported when first used.
+group, ``errors.py`` is all that can be raised. ``queue.py`` works on queues and ``queue_admin.py`` administers them, both
+over HTTP (``http.py``)::
+
+    from penstock.client import QueueClient
+
+    with QueueClient("127.0.0.1:8080") as client:
+        client.produce("orders", b"two apples", key=b"anna", max_attempts=5)
+        for record in client.consume("orders", "billing"):
+            try:
+                bill(record.value)
+            except Exception as error:
+                client.nack(record, str(error))
+            else:
+                client.ack(record)
+
+The names here are imported when first used.
 """
 
 from importlib import import_module
@@ -33,6 +48,7 @@ if TYPE_CHECKING:
         ClientError,
         ConnectionLost,
         NotKafka,
+        RequestRefused,
         RequestTimeout,
         UnsupportedByBroker,
     )
@@ -40,6 +56,8 @@ if TYPE_CHECKING:
     from penstock.client.group_consumer import GroupConsumer
     from penstock.client.offsets import At, OffsetAndTimestamp, list_offsets, watermarks
     from penstock.client.producer import Acks, Delivery, Producer
+    from penstock.client.queue import LeasedRecord, Produced, QueueClient
+    from penstock.client.queue_admin import QueueAdmin
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry"),
@@ -51,6 +69,7 @@ _MODULES = {
         "ClientError",
         "ConnectionLost",
         "NotKafka",
+        "RequestRefused",
         "RequestTimeout",
         "UnsupportedByBroker",
     ),
@@ -58,6 +77,8 @@ _MODULES = {
     "group_consumer": ("GroupConsumer",),
     "offsets": ("At", "OffsetAndTimestamp", "list_offsets", "watermarks"),
     "producer": ("Acks", "Delivery", "Producer"),
+    "queue": ("LeasedRecord", "Produced", "QueueClient"),
+    "queue_admin": ("QueueAdmin",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -82,12 +103,17 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "LeasedRecord",
     "Node",
     "NotKafka",
     "OffsetAndTimestamp",
     "OutOfRange",
     "PartitionInfo",
+    "Produced",
     "Producer",
+    "QueueAdmin",
+    "QueueClient",
+    "RequestRefused",
     "RequestTimeout",
     "TopicInfo",
     "TopicPartition",

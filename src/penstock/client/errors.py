@@ -3,7 +3,8 @@
 :class:`ClientError` is the root. :class:`CannotConnect` (of which :class:`NotKafka` is one) and
 :class:`RequestTimeout` are about reaching a broker,
 :class:`ConnectionLost` about losing it, :class:`BrokerRefused` is the broker's own no: it has the Kafka code's number and
-name, the broker's sentence when it gave one and ours when not. ``retriable`` says whether the same request may work later.
+name, the broker's sentence when it gave one and ours when not. :class:`RequestRefused` is its no over HTTP. ``retriable`` says
+whether the same request may work later.
 """
 
 import re
@@ -57,6 +58,30 @@ class BrokerRefused(ClientError):
         self.sentence = (message or kind.sentence).rstrip(".")
         before = f"{what}: " if what and not _names(self.sentence, what) else ""
         super().__init__(f"{before}{self.sentence} ({kind.name})")
+
+
+class RequestRefused(ClientError):
+    """The broker's no over HTTP: the status, the word for it, the broker's sentence, and how long to wait if it said so."""
+
+    def __init__(
+        self, status: int, code: str, sentence: str, *, reason: str | None = None, retry_after_ms: int | None = None
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.sentence = sentence.rstrip(".")
+        self.reason = reason
+        self.retry_after_ms = retry_after_ms
+        self.retriable = status in RETRIABLE_STATUSES
+        super().__init__(f"{self.sentence} ({code})")
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether there is no such thing. A missing topic is told as a wrong argument in some calls."""
+        return self.status == NOT_FOUND_STATUS or self.sentence.startswith("topic does not exist")
+
+
+RETRIABLE_STATUSES: Final = frozenset({429, 503, 504})
+NOT_FOUND_STATUS: Final = 404
 
 
 def _names(sentence: str, what: str) -> bool:

@@ -22,11 +22,6 @@ def closed_port():
         return taken.getsockname()[1]
 
 
-def test_gateways_that_are_not_there_are_not_promised(capsys):
-    assert main.run(["serve", "--help"]) == Exit.OK
-    assert " ".join(capsys.readouterr().out.split()).count("not yet in this version: stays off") == 2
-
-
 def test_the_version(capsys):
     assert main.run(["--version"]) == Exit.OK
     assert capsys.readouterr().out == f"penstock {__version__}\n"
@@ -78,6 +73,11 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
         (["group", "reset", "g"], "say exactly one of --to-earliest"),
         (["group", "reset", "g", "--to-latest", "--to-earliest"], "say exactly one of"),
         (["consume", "t", "--group", "g", "--partition", "0"], "goes without --partition"),
+        (["queue", "ls", "--http", "nowhere"], "--http: 'nowhere' has no port"),
+        (["queue", "ack", "orders", "-g", "g"], "'orders' names no record: write TOPIC/PARTITION@OFFSET"),
+        (["queue", "peek", "orders"], "Missing option '--group'"),
+        (["dlq", "show", "t", "--since", "noon"], "--since 'noon': write a moment as"),
+        (["why", "orders/0", "-g", "g"], "'orders/0' names no record: write TOPIC/PARTITION@OFFSET, as orders/0@42"),
         (["bench", "--only", "nonsense"], "--only: no workload is called nonsense: choose from"),
         (["bench", "-b", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
         (["serve", "--nonsense"], "does not know '--nonsense'"),
@@ -111,6 +111,23 @@ def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
     assert re.fullmatch(
         r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? start one with .*\n", error
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["queue", "ls"],
+        ["queue", "lease", "t", "-g", "g"],
+        ["queue", "ack", "t/0@1", "-g", "g"],
+        ["dlq", "ls"],
+        ["dlq", "redrive", "t"],
+        ["why", "t/0@1", "-g", "g"],
+    ],
+)
+def test_no_broker_at_the_http_address_is_exit_code_4_too(arguments, capsys):
+    assert main.run([*arguments, "--http", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? .* with --http\n", error)
 
 
 def test_the_bootstrap_servers_may_be_in_the_environment(capsys, monkeypatch):

@@ -1,0 +1,213 @@
+"""``penstock queue``: how queues stand, and working on one by hand."""
+
+import socket
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import note
+from penstock.cli.options import (
+    HTTP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Http,
+    Output,
+    Timeout,
+    TopicName,
+    WorkGroup,
+    queue_admin,
+    queue_client,
+)
+from penstock.cli.output import Format, Row, emit
+from penstock.cli.places import RecordPlace, moment, parse_record
+from penstock.cli.record_json import to_text
+
+if TYPE_CHECKING:
+    from penstock.client import LeasedRecord
+    from penstock.client.queue_admin import PeekedRecord, Queue
+
+app = typer.Typer(help="Look at queues, and work on one by hand.", no_args_is_help=True)
+
+Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N", help="How many at the most.")]
+Owner = Annotated[
+    str | None, typer.Option("--owner", help="The worker's name.  [default: cli@ and the name of this machine]")
+]
+Records = Annotated[
+    list[str], typer.Argument(metavar="TOPIC/PARTITION@OFFSET...", help="Records that you hold, as orders/0@42.")
+]
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the noun."""
+    root.add_typer(app, name="queue")
+
+
+@app.command("ls")
+def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
+    """List queues: topics that groups work on by leases.
+
+    Lag is what is not finished; of that, some is leased, some waits (for its backoff or its time), the rest is ready.
+    """
+    with queue_admin(http, timeout) as admin:
+        rows = [_summary(queue) for queue in admin.queues()]
+    columns = ["topic", "group", "lag", "leased", "waiting", "ready", "moving", "owners"]
+    emit(rows, columns, output, nothing='no queues; a topic is one once "penstock queue lease" or a worker asks for it')
+
+
+@app.command("peek")
+def peek(
+    topic: TopicName,
+    group: WorkGroup,
+    count: Count = 20,
+    output: Output = Format.TABLE,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Show unfinished records as they stand.
+
+    Nothing changes by it: no lease, no attempt.
+    """
+    with queue_admin(http, timeout) as admin:
+        rows = [_peeked(record) for record in admin.peek(topic, group, count)]
+    columns = ["record", "state", "attempts", "owner", "until", "last_error", "key", "value"]
+    emit(rows, columns, output, nothing=f"nothing is left to do in {topic} for {group}")
+
+
+@app.command("lease")
+def lease(
+    topic: TopicName,
+    group: WorkGroup,
+    count: Count = 1,
+    owner: Owner = None,
+    lease_ms: Annotated[
+        int, typer.Option("--lease-ms", min=1, help="How long they are yours, in milliseconds.")
+    ] = 60_000,
+    wait: Annotated[float, typer.Option("--wait", "-w", min=0, max=60, metavar="SECONDS", help="For the first.")] = 0,
+    output: Output = Format.TABLE,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Lease records, once.
+
+    They are yours until the lease ends; say "penstock queue ack" or "nack" before.
+    """
+    with queue_client(http, timeout, owner or _default_owner()) as client:
+        records = client.lease(topic, group, max_records=count, lease_ms=lease_ms, wait_ms=int(wait * 1000))
+        emit(
+            [_leased(record) for record in records],
+            ["record", "attempts", "until", "last_error", "key", "value"],
+            output,
+            nothing=f"nothing to lease in {topic} for {group} now",
+        )
+        if records and output is Format.TABLE:
+            flag = "" if owner is None else f" --owner {owner}"
+            note(f"they are {client.owner}'s; penstock queue ack {records[0].id} --group {group}{flag} finishes one")
+
+
+@app.command("ack")
+def ack(
+    records: Records,
+    group: WorkGroup,
+    owner: Owner = None,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Finish records that you hold.
+
+    They are never delivered to the group again.
+    """
+    with queue_client(http, timeout, owner or _default_owner()) as client:
+        for (topic, partition), offsets in _by_partition(records).items():
+            client.ack_offsets(topic, group, partition, offsets)
+    note(f"finished {len(records)} {'record' if len(records) == 1 else 'records'}")
+
+
+@app.command("nack")
+def nack(
+    records: Records,
+    group: WorkGroup,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why it failed.")] = "",
+    owner: Owner = None,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Give records back that you hold.
+
+    They are tried again after their backoff, or are dead letters when their attempts are used up.
+    """
+    with queue_client(http, timeout, owner or _default_owner()) as client:
+        for (topic, partition), offsets in _by_partition(records).items():
+            client.nack_offsets(topic, group, partition, offsets, reason)
+    note(f"gave back {len(records)} {'record' if len(records) == 1 else 'records'}")
+
+
+def _default_owner() -> str:
+    """The same for every command on one machine, so that what one leased another can ack."""
+    return f"cli@{socket.gethostname()}"
+
+
+def _by_partition(texts: Iterable[str]) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for text in texts:
+        place = parse_record(text)
+        found.setdefault((place.topic, place.partition), []).append(place.offset)
+    return found
+
+
+def _summary(queue: "Queue") -> Row:
+    return {
+        "topic": queue.topic,
+        "group": queue.group,
+        "lag": queue.lag,
+        "leased": queue.in_flight,
+        "leased_max": queue.in_flight_max,
+        "waiting": sum(each.waiting for each in queue.partitions),
+        "ready": max(0, queue.lag - sum(each.leased + each.waiting + each.moving for each in queue.partitions)),
+        "moving": sum(each.moving for each in queue.partitions),
+        "owners": len(queue.owners),
+        "owner_list": [{"owner": each.owner, "leased": each.leased, "workers": each.workers} for each in queue.owners],
+        "partitions": [
+            {"partition": each.partition, "floor": each.floor, "end": each.end, "lag": each.lag, "leased": each.leased}
+            for each in queue.partitions
+        ],
+    }
+
+
+def _peeked(record: "PeekedRecord") -> Row:
+    return {
+        "record": str(RecordPlace(record.topic, record.partition, record.offset)),
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "state": record.state,
+        "attempts": record.attempts,
+        "owner": record.owner,
+        "until": moment(record.until_ms),
+        "last_error": record.last_error or None,
+        "key": record.key or None,
+        **({"key_encoding": record.key_encoding} if record.key_encoding else {}),
+        "value": record.value,
+        **({"encoding": record.encoding} if record.encoding else {}),
+        "timestamp": record.timestamp,
+    }
+
+
+def _leased(record: "LeasedRecord") -> Row:
+    key, key_encoding = to_text(record.key or None)
+    value, encoding = to_text(record.value)
+    return {
+        "record": record.id,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "group": record.group,
+        "owner": record.owner,
+        "attempts": record.attempts,
+        "until": moment(record.lease_until_ms),
+        "last_error": record.last_error or None,
+        "key": key,
+        **({"key_encoding": key_encoding} if key_encoding else {}),
+        "value": value,
+        **({"encoding": encoding} if encoding else {}),
+        "timestamp": record.timestamp,
+    }

@@ -1,0 +1,51 @@
+"""``penstock why``: one sentence that says why a record is not being delivered."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from penstock.cli.failures import Exit
+from penstock.cli.options import (
+    HTTP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Http,
+    Output,
+    Timeout,
+    WorkGroup,
+    queue_admin,
+)
+from penstock.cli.output import Format, emit, emit_document
+from penstock.cli.places import parse_record
+
+_NOT_THERE = frozenset({"no_such_topic", "no_such_partition", "no_such_group"})
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the command."""
+    root.command("why")(why)
+
+
+def why(
+    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record, as orders/0@42.")],
+    group: WorkGroup,
+    output: Output = Format.TABLE,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Say why a record is not delivered to a group.
+
+    One sentence: who holds it and until when, what it waits for, that it is finished, or that it is not there.
+    """
+    place = parse_record(record)
+    with queue_admin(http, timeout) as admin:
+        found = admin.why(place.topic, place.partition, place.offset, group)
+    row = msgspec.structs.asdict(found)
+    if output is Format.TABLE:
+        print(found.sentence)
+    elif output is Format.JSON:
+        emit_document(row)
+    else:
+        emit([row], [], output)
+    if found.state in _NOT_THERE:
+        raise typer.Exit(Exit.NOT_FOUND)

@@ -1,0 +1,202 @@
+"""HTTP to a broker: one connection that is kept, JSON both ways, and errors of this client's own tree.
+
+Not for two threads at a time. A connection that the broker closed while nothing was asked is noticed before the next request
+is sent, so a worker may take its time between two calls. Once a request is sent it is never sent again by itself: whether it
+was carried out is not known, and that is for the caller to decide.
+"""
+
+import http.client
+import socket
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from select import select
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from penstock import __version__
+from penstock.address import Address, parse_address
+from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, RequestRefused, RequestTimeout
+
+HTTP_DEFAULT: Final = "127.0.0.1:8080"
+TIMEOUT_MS: Final = 30_000
+CONNECT_TIMEOUT_MS: Final = 10_000
+ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""One line of a stream: a record of the largest size that a topic takes, in base64."""
+
+T = TypeVar("T")
+Fields = Mapping[str, object]
+
+
+class ErrorBody(msgspec.Struct):
+    """A refusal as ``/v1`` gives it."""
+
+    error: str
+    message: str = ""
+    reason: str | None = None
+    retry_after_ms: int | None = None
+
+
+class HttpConnection:
+    """Requests to one broker, one after the other."""
+
+    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.address: Final[Address] = parse_address(address)
+        self.timeout_ms: Final = timeout_ms
+        self._connection: http.client.HTTPConnection | None = None
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def get(self, path: str, answer: type[T], query: Fields | None = None) -> T:
+        """GET, decoded; what is None in the query is left out."""
+        return self._ask("GET", _with_query(path, query), None, answer, self.timeout_ms)
+
+    def post(self, path: str, body: Fields, answer: type[T], *, wait_ms: int = 0) -> T:
+        """POST a JSON object, what is None left out; ``wait_ms`` is how long the broker was told to wait."""
+        return self._ask("POST", path, _encoded(body), answer, self.timeout_ms + wait_ms)
+
+    def tell(self, path: str, body: Fields) -> None:
+        """POST something that has no answer but yes or no."""
+        self._exchange("POST", path, _encoded(body), self.timeout_ms)
+
+    def _ask(self, method: str, path: str, body: bytes | None, answer: type[T], timeout_ms: int) -> T:
+        return self._decoded(self._exchange(method, path, body, timeout_ms), answer)
+
+    def _decoded(self, data: bytes, answer: type[T]) -> T:
+        try:
+            return msgspec.json.decode(data, type=answer)
+        except msgspec.MsgspecError as error:
+            raise self._not_ours(str(error)) from error
+
+    def _exchange(self, method: str, path: str, body: bytes | None, timeout_ms: int) -> bytes:
+        with self._translated(timeout_ms):
+            response = self._send(method, path, body, timeout_ms)
+            data = response.read(ANSWER_BYTES_MAX)
+            if response.will_close:
+                self.close()
+        if response.status >= http.client.BAD_REQUEST:
+            raise self._refusal(response, data)
+        return data
+
+    def stream(
+        self, method: str, path: str, line: type[T], *, query: Fields | None = None, body: Fields | None = None
+    ) -> Generator[T, None, None]:
+        """The lines of an answer without a foreseeable end, each decoded when it comes. It waits for ever between two.
+
+        The connection is the stream's own as long as the iterator lives; closing the iterator closes it.
+        """
+        self.close()
+        encoded = None if body is None else _encoded(body)
+        with self._translated(self.timeout_ms):
+            response = self._send(method, _with_query(path, query), encoded, self.timeout_ms)
+            if response.status >= http.client.BAD_REQUEST:
+                raise self._refusal(response, response.read(ANSWER_BYTES_MAX))
+        assert self._connection is not None
+        connection, self._connection = self._connection, None
+        try:
+            if connection.sock is not None:
+                connection.sock.settimeout(None)
+            while True:
+                with self._translated(0):
+                    data = response.readline(LINE_BYTES_MAX)
+                if not data:
+                    return
+                if not data.endswith(b"\n"):
+                    raise ConnectionLost(f"{self.address} broke off in the middle of a line")
+                yield self._decoded(data, line)
+        finally:
+            response.close()
+            connection.close()
+
+    # -- the connection
+
+    def _send(self, method: str, path: str, body: bytes | None, timeout_ms: int) -> http.client.HTTPResponse:
+        connection = self._connected()
+        assert connection.sock is not None
+        connection.sock.settimeout(timeout_ms / 1000)
+        headers = {"User-Agent": f"penstock/{__version__}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, body, headers)
+        return connection.getresponse()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is not None and self._connection.sock is not None:
+            # Nothing is owed to us: what can be read now is the end of the connection.
+            readable, _, _ = select([self._connection.sock], [], [], 0)
+            if not readable:
+                return self._connection
+            self.close()
+        connection = http.client.HTTPConnection(
+            self.address.host, self.address.port, timeout=min(self.timeout_ms, CONNECT_TIMEOUT_MS) / 1000
+        )
+        try:
+            connection.connect()
+        except OSError as error:
+            raise CannotConnect(_why_not(self.address, error)) from error
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        return connection
+
+    @contextmanager
+    def _translated(self, timeout_ms: int) -> Iterator[None]:
+        """Errors of the network and of HTTP, in this client's words; the connection is not used again after one."""
+        try:
+            yield
+        except ClientError:
+            raise
+        except TimeoutError as error:
+            self.close()
+            raise RequestTimeout(f"{self.address} did not answer within {timeout_ms} ms; is it overloaded?") from error
+        except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
+            self.close()
+            raise ConnectionLost(f"{self.address} closed the connection before its answer was there") from error
+        except http.client.HTTPException as error:
+            self.close()
+            raise self._not_ours(str(error)) from error
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+
+    def _refusal(self, response: http.client.HTTPResponse, data: bytes) -> ClientError:
+        try:
+            body = msgspec.json.decode(data, type=ErrorBody)
+        except msgspec.MsgspecError:
+            return self._not_ours(f"it answered {response.status} {response.reason}")
+        # Outside /v1 the error is the sentence itself.
+        sentence = body.message or body.error
+        code = body.error if body.message else str(response.status)
+        return RequestRefused(response.status, code, sentence, reason=body.reason, retry_after_ms=body.retry_after_ms)
+
+    def _not_ours(self, seen: str) -> CannotConnect:
+        return CannotConnect(
+            f"{self.address} does not answer as Penstock's HTTP API does ({seen[:200].strip()}); use the http= address of the "
+            "broker's ready line"
+        )
+
+
+def _with_query(path: str, query: Fields | None) -> str:
+    fields = {name: value for name, value in (query or {}).items() if value is not None}
+    return f"{path}?{urlencode(fields)}" if fields else path
+
+
+def _encoded(body: Fields) -> bytes:
+    return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
+
+
+def _why_not(address: Address, error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"cannot find the host {address.host!r}: check the name in --http"
+    if isinstance(error, ConnectionRefusedError):
+        why = "is the broker running?"
+    elif isinstance(error, TimeoutError):
+        why = "no answer in time."
+    else:
+        why = f"{error.strerror or error}."
+    return f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --http'

@@ -1,0 +1,265 @@
+"""Working on queues over HTTP: lease records, finish them or give them back; and putting records in.
+
+A queue is a topic worked by a group. A leased record belongs to its owner until the lease ends: ack finishes it, nack gives it
+back to be tried again, extend keeps it longer. Each worker needs a name of its own, the ``owner``; one is made up when none is
+given. A :class:`QueueClient` is small and synchronous, and not for two threads at a time.
+"""
+
+import os
+import socket
+from base64 import b64decode, b64encode
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Final, Self
+from uuid import uuid4
+
+import msgspec
+
+from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpConnection
+
+BASE64: Final = "base64"
+
+
+class Line(msgspec.Struct):
+    """A record as ``/v1`` gives it; fields that are not for a worker are passed over."""
+
+    topic: str
+    partition: int
+    offset: int
+    attempts: int
+    timestamp: int
+    key: str = ""
+    value: str | None = None
+    last_error: str = ""
+    envelope: dict[str, object] = {}
+    encoding: str | None = None
+    key_encoding: str | None = None
+    headers: dict[str, str | None] = {}
+    header_encodings: dict[str, str] = {}
+    lease_until_ms: int | None = None
+    original_topic: str | None = None
+    original_partition: int | None = None
+    original_offset: int | None = None
+    original_group: str | None = None
+    routed_at_ms: int | None = None
+
+
+class LeasedRecord(msgspec.Struct, frozen=True):
+    """A record that this worker holds. ``attempts`` counts its deliveries, this one too."""
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    owner: str
+    attempts: int
+    key: bytes
+    value: bytes | None
+    headers: Mapping[str, bytes | None]
+    envelope: Mapping[str, object]
+    timestamp: int
+    last_error: str
+    lease_until_ms: int | None = None
+    """Unix time in milliseconds; a record that came by :meth:`QueueClient.consume` does not say."""
+
+    @property
+    def id(self) -> str:
+        """What people and APIs call it: ``orders/0@42``."""
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """Where a record is; ``duplicate`` when its idempotency key was known and nothing was appended."""
+
+    topic: str
+    partition: int
+    offset: int
+    duplicate: bool = False
+
+
+class _Leased(msgspec.Struct):
+    records: list[Line]
+
+
+class QueueClient:
+    """A worker, or a producer, of queues."""
+
+    def __init__(self, address: str = HTTP_DEFAULT, *, owner: str | None = None, timeout_ms: int = TIMEOUT_MS) -> None:
+        self.owner: Final = owner or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        self._address = address
+        self._timeout_ms = timeout_ms
+        self._http = HttpConnection(address, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        """Close the connection. Leases that were taken by :meth:`lease` run on until they end."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- workers
+
+    def lease(
+        self, topic: str, group: str, *, max_records: int = 1, lease_ms: int = 0, wait_ms: int = 0
+    ) -> list[LeasedRecord]:
+        """Lease some records, once; none when there are none within ``wait_ms``. 0 for ``lease_ms``: the broker's default."""
+        body = {
+            "topic": topic,
+            "group": group,
+            "owner": self.owner,
+            "max_records": max_records,
+            "lease_ms": lease_ms,
+            "wait_ms": wait_ms,
+        }
+        answer = self._http.post("/v1/lease", body, _Leased, wait_ms=wait_ms)
+        return [leased_record(line, group, self.owner) for line in answer.records]
+
+    def consume(self, topic: str, group: str, *, lease_ms: int = 0) -> Generator[LeasedRecord, None, None]:
+        """Records as they come, for ever, each leased to this worker from when it leaves the broker.
+
+        It has a connection of its own: close the iterator (or leave its loop and drop it), and what was not acked falls free at
+        once for others.
+        """
+        query = {"topic": topic, "group": group, "owner": self.owner, "lease_ms": lease_ms}
+        lines = HttpConnection(self._address, timeout_ms=self._timeout_ms).stream(
+            "GET", "/v1/consume", Line, query=query
+        )
+        with closing(lines):
+            for line in lines:
+                yield leased_record(line, group, self.owner)
+
+    def ack(self, *records: LeasedRecord) -> None:
+        """Finish records: they are never delivered again. Records of one partition count together, all or none."""
+        for (topic, group, owner, partition), offsets in _by_partition(records).items():
+            self.ack_offsets(topic, group, partition, offsets, owner=owner)
+
+    def ack_offsets(
+        self, topic: str, group: str, partition: int, offsets: Sequence[int], *, owner: str | None = None
+    ) -> None:
+        """The same, by their offsets in a partition."""
+        self._http.tell("/v1/ack", {**self._names(topic, group, owner), "partition": partition, "offsets": offsets})
+
+    def nack(self, record: LeasedRecord, reason: str = "") -> None:
+        """Give a record back: it is tried again after its backoff, or is a dead letter when its attempts are used up."""
+        self.nack_offsets(record.topic, record.group, record.partition, [record.offset], reason, owner=record.owner)
+
+    def nack_offsets(
+        self,
+        topic: str,
+        group: str,
+        partition: int,
+        offsets: Sequence[int],
+        reason: str = "",
+        *,
+        owner: str | None = None,
+    ) -> None:
+        """The same, by offsets in a partition; all of them or none."""
+        body = {**self._names(topic, group, owner), "partition": partition, "offsets": offsets, "reason": reason}
+        self._http.tell("/v1/nack", body)
+
+    def extend(self, record: LeasedRecord, lease_ms: int) -> None:
+        """Hold a record for ``lease_ms`` more, counted from now."""
+        body = {
+            **self._names(record.topic, record.group, record.owner),
+            "partition": record.partition,
+            "offset": record.offset,
+            "lease_ms": lease_ms,
+        }
+        self._http.tell("/v1/extend", body)
+
+    def _names(self, topic: str, group: str, owner: str | None) -> Fields:
+        return {"topic": topic, "group": group, "owner": owner or self.owner}
+
+    # -- producers
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        idempotency_key: str | None = None,
+        tenant_id: str | None = None,
+        max_attempts: int | None = None,
+        backoff_ms: int | None = None,
+        max_backoff_ms: int | None = None,
+        delay_ms: int | None = None,
+        deadline: str | None = None,
+    ) -> Produced:
+        """Put a record in. With an ``idempotency_key`` it is safe to send it again when no answer came.
+
+        ``deadline`` is RFC 3339, after which it is not delivered; ``delay_ms`` keeps it back for a while.
+        """
+        retry = _given(max_attempts=max_attempts, backoff_ms=backoff_ms, max_backoff_ms=max_backoff_ms)
+        envelope = _given(
+            idempotency_key=idempotency_key,
+            tenant_id=tenant_id,
+            partition_override=partition,
+            delay_ms=delay_ms,
+            deadline=deadline,
+            retry_policy=retry or None,
+        )
+        value_text, encoding = text_of(value)
+        key_text, key_encoding = (None, None) if key is None else text_of(key)
+        body = {
+            "topic": topic,
+            "value": value_text,
+            "encoding": encoding,
+            "key": key_text,
+            "key_encoding": key_encoding,
+            "envelope": envelope or None,
+        }
+        return self._http.post("/v1/produce", body, Produced)
+
+
+def leased_record(line: Line, group: str, owner: str) -> LeasedRecord:
+    """A record with its bytes."""
+    return LeasedRecord(
+        topic=line.topic,
+        partition=line.partition,
+        offset=line.offset,
+        group=group,
+        owner=owner,
+        attempts=line.attempts,
+        key=bytes_of(line.key, line.key_encoding),
+        value=None if line.value is None else bytes_of(line.value, line.encoding),
+        headers={
+            name: None if text is None else bytes_of(text, line.header_encodings.get(name))
+            for name, text in line.headers.items()
+        },
+        envelope=line.envelope,
+        timestamp=line.timestamp,
+        last_error=line.last_error,
+        lease_until_ms=line.lease_until_ms,
+    )
+
+
+def text_of(data: bytes) -> tuple[str, str | None]:
+    """Bytes as JSON can carry them, and how."""
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return b64encode(data).decode("ascii"), BASE64
+
+
+def bytes_of(text: str, encoding: str | None) -> bytes:
+    """And back."""
+    return b64decode(text) if encoding == BASE64 else text.encode()
+
+
+def _given(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _by_partition(records: Sequence[LeasedRecord]) -> dict[tuple[str, str, str, int], list[int]]:
+    found: dict[tuple[str, str, str, int], list[int]] = {}
+    for record in records:
+        found.setdefault((record.topic, record.group, record.owner, record.partition), []).append(record.offset)
+    return found

@@ -1,0 +1,269 @@
+"""Looking at queues and looking after dead letters, over HTTP.
+
+The structs are what the broker answers, field by field; fields that a later broker adds are passed over.
+"""
+
+from collections.abc import Generator
+from contextlib import closing
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import msgspec
+
+from penstock.client.errors import ConnectionLost, RequestRefused
+from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpConnection
+
+
+class QueuePartition(msgspec.Struct, frozen=True):
+    """One partition of a queue."""
+
+    partition: int
+    floor: int
+    end: int
+    leased: int
+    waiting: int
+    ready: int
+    moving: int
+    finished_above_floor: int
+    lag: int
+
+
+class QueueOwner(msgspec.Struct, frozen=True):
+    """Who works a queue: how many records it holds, and through how many connections it waits for more."""
+
+    owner: str
+    leased: int
+    workers: int
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A topic worked by a group."""
+
+    topic: str
+    group: str
+    lag: int
+    in_flight: int
+    in_flight_max: int
+    partitions: list[QueuePartition]
+    owners: list[QueueOwner]
+
+
+class PeekedRecord(msgspec.Struct, frozen=True):
+    """An unfinished record, looked at and left as it is."""
+
+    topic: str
+    partition: int
+    offset: int
+    state: str
+    attempts: int
+    timestamp: int
+    key: str = ""
+    value: str | None = None
+    last_error: str = ""
+    owner: str | None = None
+    until_ms: int | None = None
+    envelope: dict[str, object] = {}
+    encoding: str | None = None
+    key_encoding: str | None = None
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a record is not being delivered: a word for programs, a sentence for people."""
+
+    id: str
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    state: str
+    sentence: str
+    owner: str | None = None
+    until_ms: int | None = None
+    attempts: int | None = None
+    last_error: str | None = None
+
+
+class DeadLetterTopic(msgspec.Struct, frozen=True):
+    """A topic that has dead letters, and how many are open."""
+
+    topic: str
+    dead_letter_topic: str
+    open: int
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """One of them."""
+
+    dead_letter_topic: str
+    partition: int
+    offset: int
+    original_topic: str
+    original_partition: int
+    original_offset: int | None
+    original_group: str | None
+    attempts: int
+    last_error: str
+    routed_at_ms: int
+    timestamp: int
+    key: str = ""
+    value: str | None = None
+    envelope: dict[str, object] = {}
+    headers: dict[str, str | None] = {}
+    encoding: str | None = None
+    key_encoding: str | None = None
+    header_encodings: dict[str, str] = {}
+
+
+class ReasonCount(msgspec.Struct, frozen=True):
+    """How many died of one reason."""
+
+    reason: str
+    count: int
+    oldest_ms: int
+    newest_ms: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a redrive would move now."""
+
+    topic: str
+    dead_letter_topic: str
+    count: int
+    reasons: list[ReasonCount]
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a redrive or a purge is; the last one is ``done``."""
+
+    total: int
+    finished: int
+    failed: int
+    skipped: int
+    done: bool
+    last_failure: str | None = None
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which dead letters are meant; None does not matter. A reason that ends in ``*`` is how theirs begins."""
+
+    reason: str | None = None
+    group: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+    max_records: int | None = None
+
+
+EVERYTHING = Wanted()
+
+
+class _Queues(msgspec.Struct):
+    queues: list[Queue]
+
+
+class _Peeked(msgspec.Struct):
+    records: list[PeekedRecord]
+
+
+class _DeadLetterTopics(msgspec.Struct):
+    topics: list[DeadLetterTopic]
+
+
+class _DeadLetters(msgspec.Struct):
+    records: list[DeadLetter]
+
+
+class _JobLine(msgspec.Struct):
+    """A line of a job: how far it is, or why it cannot go on."""
+
+    total: int = 0
+    finished: int = 0
+    failed: int = 0
+    skipped: int = 0
+    done: bool = False
+    last_failure: str | None = None
+    error: str | None = None
+    message: str = ""
+
+
+class QueueAdmin:
+    """What people ask about queues. Topics are always those that records come from, not their dead-letter topics."""
+
+    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._http = HttpConnection(address, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def queues(self) -> list[Queue]:
+        """Every queue: each topic and group that was ever worked by leases."""
+        return self._http.get("/v1/queues", _Queues).queues
+
+    def queue(self, topic: str, group: str) -> Queue:
+        """One of them."""
+        return self._http.get(_path("queues", topic, group), Queue)
+
+    def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
+        """Unfinished records, as they stand; nothing changes by it."""
+        return self._http.get(_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
+
+    def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
+        """Why a record is not being delivered."""
+        query = {"topic": topic, "partition": partition, "offset": offset, "group": group}
+        return self._http.get("/v1/why", Why, query)
+
+    def dead_letter_topics(self) -> list[DeadLetterTopic]:
+        """The topics that have dead letters."""
+        return self._http.get("/v1/dlq", _DeadLetterTopics).topics
+
+    def dead_letters(self, topic: str, wanted: Wanted = EVERYTHING) -> list[DeadLetter]:
+        """Open dead letters of a topic; 100 unless ``max_records`` says otherwise."""
+        return self._http.get(_path("dlq", topic), _DeadLetters, _fields(wanted)).records
+
+    def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> Plan:
+        """What a redrive (or a purge) would do now, counted by reason. Nothing changes by it."""
+        return self._http.post(_path("dlq", topic, "plan"), _fields(wanted), Plan)
+
+    def redrive(
+        self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0
+    ) -> Generator[Progress, None, None]:
+        """Send dead letters back to their topic. It runs while the iterator is read; closing it stops, and what was sent is sent.
+
+        0 a second is as fast as it goes. Run it again and it goes on with those that are still open.
+        """
+        return self._job(_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
+
+    def purge(self, topic: str, wanted: Wanted = EVERYTHING) -> Generator[Progress, None, None]:
+        """Give dead letters up, in the same way."""
+        return self._job(_path("dlq", topic, "purge"), _fields(wanted))
+
+    def _job(self, path: str, body: Fields) -> Generator[Progress, None, None]:
+        with closing(self._http.stream("POST", path, _JobLine, body=body)) as lines:
+            for line in lines:
+                if line.error is not None:
+                    raise RequestRefused(200, line.error, line.message or line.error)
+                yield Progress(line.total, line.finished, line.failed, line.skipped, line.done, line.last_failure)
+                if line.done:
+                    return
+        raise ConnectionLost("the broker stopped before all was done; run it again, and it goes on with what is left")
+
+
+def _path(*parts: str) -> str:
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _fields(wanted: Wanted) -> Fields:
+    return msgspec.structs.asdict(wanted)
