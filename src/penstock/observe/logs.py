@@ -1,16 +1,36 @@
-"""Log lines on stderr, for people or for programs. What a client sent can never start a line of its own."""
+"""Log lines on stderr, for people or for programs. What a client sent can never start a line of its own, nor fill the disk.
+
+A gateway that serves a request sets ``request_id``; every line that is written while it does carries it.
+"""
 
 import json
 import logging
 import sys
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final
 
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\n\t"}
 
+REPEATS_MAX: Final = 20
+"""Lines of one kind that a gateway writes in a minute."""
+REPEATS_SECONDS: Final = 60.0
+_KINDS_MAX: Final = 1000
+_LIMITED: Final = ("penstock.kafka", "penstock.http", "penstock.tcp", "penstock.grpc", "uvicorn")
+"""Loggers whose lines a client can cause at will."""
+
+request_id: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
+"""The id of the request that is served, if there is one."""
+
 
 def _stamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _request_of(record: logging.LogRecord) -> str | None:
+    """Where setting the variable would cost too much, ``extra={"request_id": ...}`` says it for one line."""
+    said: object = getattr(record, "request_id", None)
+    return said if isinstance(said, str) else request_id.get()
 
 
 class TextFormatter(logging.Formatter):
@@ -19,6 +39,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record, one entry."""
         text = record.getMessage()
+        identity = _request_of(record)
+        if identity is not None and identity not in text:
+            text = f"{text} (request {identity})"
         if record.exc_info:
             text = f"{text}\n{self.formatException(record.exc_info)}"
         text = text.translate(_CONTROL).replace("\n", "\n    ")
@@ -36,15 +59,67 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        identity = _request_of(record)
+        if identity is not None:
+            entry["request_id"] = identity
         if record.exc_info:
+            error = record.exc_info[1]
+            if error is not None:
+                entry["error"] = f"{type(error).__name__}: {error}"
             entry["trace"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
+
+
+class _Window:
+    """The lines of one kind in the current minute."""
+
+    __slots__ = ("began", "count")
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.count = 0
+
+
+class RepeatLimit(logging.Filter):
+    """Lets only so many lines of one kind pass in a minute, of loggers whose lines clients can cause.
+
+    A kind is a logger with a text before its values are filled in. The last line that passes says that more are held back, and
+    the first one after that how many were.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._windows: dict[tuple[str, str], _Window] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if not record.name.startswith(_LIMITED):
+            return True
+        kind = (record.name, str(record.msg))
+        window = self._windows.get(kind)
+        if window is None or not 0 <= record.created - window.began < REPEATS_SECONDS:
+            held_back = 0 if window is None else window.count - REPEATS_MAX
+            if window is None and len(self._windows) >= _KINDS_MAX:
+                self._windows.clear()
+            window = self._windows[kind] = _Window(record.created)
+            if held_back > 0:
+                _append(record, f" ({held_back} more like this were not shown)")
+        window.count += 1
+        if window.count == REPEATS_MAX:
+            _append(record, f" (more like this in the next {REPEATS_SECONDS:.0f} s are not shown)")
+        return window.count <= REPEATS_MAX
+
+
+def _append(record: logging.LogRecord, text: str) -> None:
+    # Without arguments the message is taken as it is, whatever signs are in it.
+    record.msg, record.args = record.getMessage() + text, ()
 
 
 def set_up(*, as_json: bool, level: str) -> None:
     """Send the broker's log to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    handler.addFilter(RepeatLimit())
     for name in ("penstock", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

@@ -8,7 +8,7 @@ then kept, since a record's time does not change. ``docs/observability.md`` has 
 import asyncio
 import platform
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from time import perf_counter
@@ -24,6 +24,7 @@ from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
 from penstock.core.partition import Partition
+from penstock.core.queues.delivery import PartitionStatus
 from penstock.core.stats import all_queues, lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
@@ -181,12 +182,15 @@ class BrokerCollector(Collector):
         yield from self._requests()
         yield from self._node()
         yield from self._process.collect()
-        yield self._simple("penstock_series_left_out", [((name,), count) for name, count in self._left_out.items()])
+        left_out = [((name,), count) for name, count in self._left_out.items()]
+        yield self._simple("penstock_series_left_out", left_out, len(METRICS))
         yield self._simple("penstock_scrape_seconds", [((), perf_counter() - began)])
 
     # How a metric is made.
 
-    def _simple(self, name: str, series: Series) -> Family:
+    def _simple(self, name: str, series: Series, series_max: int | None = None) -> Family:
+        if series_max is None:
+            series_max = SERIES_MAX
         metric = _BY_NAME[name]
         family: CounterMetricFamily | GaugeMetricFamily
         if metric.kind is Kind.COUNTER:
@@ -196,9 +200,9 @@ class BrokerCollector(Collector):
         count = 0
         for labels, value in series:
             count += 1
-            if count <= SERIES_MAX:
+            if count <= series_max:
                 family.add_metric(labels, value)
-        self._leave_out(name, count - SERIES_MAX)
+        self._leave_out(name, count - series_max)
         return family
 
     def _leave_out(self, name: str, count: int) -> None:
@@ -276,31 +280,48 @@ class BrokerCollector(Collector):
         lags = _Lags()
         # A queue's own lag is the truth about it: it knows what is finished above the floor.
         queues = {
-            (queue.topic, queue.group): {partition.partition: partition.lag for partition in queue.partitions}
+            (queue.group, PartitionKey(queue.topic, partition.partition)): partition
             for queue in all_queues(self._broker)
+            for partition in queue.partitions
         }
         reads_left = TIMES_READ_MAX
         kept: dict[tuple[str, str, int], tuple[int, int | None]] = {}
-        for at, group in enumerate(groups):
-            if len(lags.by_partition) >= SERIES_MAX:
-                lags.left_out = len(groups) - at
-                break
-            for (topic, index), stands in self._broker.groups.fetch_offsets(group, None).items():
-                partition = self._broker.opened(topic, index)
-                if partition is None:
-                    # Nobody has touched it since the start, so nothing was added: it is not opened for a number.
-                    continue
-                lag = lag_of(partition, stands)
-                lag = queues.get((topic, group), {}).get(index, lag)
-                lags.by_partition.append(((topic, group, str(index)), lag))
-                key = (topic, group)
-                lags.records[key] = lags.records.get(key, 0) + lag
-                age, reads_left = self._age(group, PartitionKey(topic, index), partition, stands, kept, reads_left)
-                if age is not None:
-                    lags.seconds[key] = max(lags.seconds.get(key, 0.0), age)
+        for group, key, stands in self._stands(groups, queues, lags):
+            partition = self._broker.opened(*key)
+            if partition is None:
+                # Nobody has touched it since the start, so nothing was added: it is not opened for a number.
+                continue
+            queue = queues.get((group, key))
+            lag = lag_of(partition, stands) if queue is None else queue.lag
+            lags.by_partition.append(((key.topic, group, str(key.partition)), lag))
+            subject = (key.topic, group)
+            lags.records[subject] = lags.records.get(subject, 0) + lag
+            age, reads_left = self._age(group, key, partition, stands, kept, reads_left)
+            if age is not None:
+                lags.seconds[subject] = max(lags.seconds.get(subject, 0.0), age)
         # Groups and partitions that are gone are forgotten with this.
         self._times = kept
         return lags
+
+    def _stands(
+        self, groups: list[GroupId], queues: Mapping[tuple[GroupId, PartitionKey], PartitionStatus], lags: _Lags
+    ) -> Iterator[tuple[GroupId, PartitionKey, CommittedOffset]]:
+        """Where groups stand: by their committed offsets, and by the floors of queues that have committed nothing yet."""
+        told: set[tuple[GroupId, PartitionKey]] = set()
+        for at, group in enumerate(groups):
+            if len(lags.by_partition) >= SERIES_MAX:
+                lags.left_out += len(groups) - at
+                break
+            for key, stands in self._broker.groups.fetch_offsets(group, None).items():
+                if (group, key) in queues:
+                    told.add((group, key))
+                yield group, key, stands
+        for (group, key), queue in queues.items():
+            if (group, key) not in told:
+                if len(lags.by_partition) >= SERIES_MAX:
+                    lags.left_out += 1
+                else:
+                    yield group, key, CommittedOffset(queue.floor)
 
     def _age(
         self,

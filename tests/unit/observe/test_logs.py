@@ -2,10 +2,12 @@
 
 import json
 import logging
+import sys
+from collections.abc import Iterator
 
 import pytest
 
-from penstock.observe.logs import JsonFormatter, TextFormatter, set_up
+from penstock.observe.logs import REPEATS_MAX, JsonFormatter, RepeatLimit, TextFormatter, request_id, set_up
 
 LOGGERS = ("penstock", "uvicorn", "asyncio")
 
@@ -39,3 +41,73 @@ def test_what_libraries_log_has_the_same_shape(capsys: pytest.CaptureFixture[str
             logging.getLogger(name).setLevel(logging.NOTSET)
     [line] = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "Invalid HTTP request received."
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    token = request_id.set("abc-1")
+    yield "abc-1"
+    request_id.reset(token)
+
+
+def test_a_line_of_a_request_carries_its_id(served: str) -> None:
+    assert json.loads(JsonFormatter().format(record("hello")))["request_id"] == served
+    assert TextFormatter().format(record("hello")).endswith("penstock.kafka: hello (request abc-1)")
+    assert TextFormatter().format(record("request abc-1 failed")).endswith(": request abc-1 failed")
+
+
+def test_one_line_can_say_its_request_itself() -> None:
+    said = record("hello")
+    said.request_id = "abc-2"
+    assert json.loads(JsonFormatter().format(said))["request_id"] == "abc-2"
+
+
+def test_a_line_without_a_request_has_no_id() -> None:
+    assert "request_id" not in json.loads(JsonFormatter().format(record("hello")))
+    assert TextFormatter().format(record("hello")).endswith(": hello")
+
+
+def test_an_error_is_told_with_its_trace() -> None:
+    try:
+        raise ValueError("no\ngood")
+    except ValueError:
+        failed = logging.LogRecord("penstock", logging.ERROR, __file__, 1, "it failed", (), sys.exc_info())
+    line = JsonFormatter().format(failed)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert (entry["message"], entry["level"], entry["error"]) == ("it failed", "error", "ValueError: no\ngood")
+    assert "Traceback" in entry["trace"]
+
+
+def lines(limit: RepeatLimit, count: int, *, name: str = "penstock.kafka", at: float = 1000.0) -> list[str]:
+    passed = []
+    for number in range(count):
+        made = logging.LogRecord(name, logging.WARNING, __file__, 1, "closing %s: 100%%", (number,), None)
+        made.created = at
+        if limit.filter(made):
+            passed.append(made.getMessage())
+    return passed
+
+
+def test_lines_that_clients_cause_are_limited_and_counted() -> None:
+    limit = RepeatLimit()
+    passed = lines(limit, 100)
+    assert len(passed) == REPEATS_MAX
+    assert passed[0] == "closing 0: 100%"
+    assert passed[-1] == f"closing {REPEATS_MAX - 1}: 100% (more like this in the next 60 s are not shown)"
+    assert lines(limit, 50, at=1059.0) == []
+    passed = lines(limit, 2, at=1060.0)
+    assert passed == [f"closing 0: 100% ({150 - REPEATS_MAX} more like this were not shown)", "closing 1: 100%"]
+
+
+def test_kinds_are_limited_apart_and_the_brokers_own_lines_never() -> None:
+    limit = RepeatLimit()
+    assert len(lines(limit, 100)) == REPEATS_MAX
+    assert len(lines(limit, 100, name="penstock.tcp")) == REPEATS_MAX
+    assert len(lines(limit, 100, name="penstock.server")) == 100
+
+
+def test_a_clock_that_goes_back_does_not_silence_the_log() -> None:
+    limit = RepeatLimit()
+    lines(limit, 100)
+    assert len(lines(limit, 1, at=10.0)) == 1

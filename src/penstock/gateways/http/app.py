@@ -27,6 +27,7 @@ from penstock.gateways.http import (
 )
 from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id
 from penstock.gateways.http.routing import RawAnswer
+from penstock.observe import logs as log_lines
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -87,6 +88,7 @@ class Surroundings:
             return
         request_id = given_request_id(scope["headers"]) or self._gateway.new_request_id()
         scope["penstock.request_id"] = request_id
+        log_lines.request_id.set(request_id.decode("ascii"))
         # Without it the router answers an unknown path itself, in nobody's shape.
         scope["app"] = self._app
         started = False

@@ -10,6 +10,7 @@ request is bounded, and a connection that stands still in the middle of somethin
 
 import asyncio
 import logging
+import re
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,8 @@ logger = logging.getLogger("penstock.http")
 
 _POST: Final = b"POST "
 _HEAD_END: Final = b"\r\n\r\n"
+_UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+_IGNORED: Final = b"\r\nx-ignored-upgrade:"
 _UNKNOWN: Final[Any] = object()
 
 
@@ -191,7 +194,8 @@ class HttpConnection(HttpToolsProtocol):
         except (PenstockError, Refusal) as error:
             slot(refused(gateway, found.path, error))
         except Exception:
-            logger.exception("request %s failed: POST %a", request_id.decode("ascii"), found.path)
+            identity = request_id.decode("ascii")
+            logger.exception("request %s failed: POST %a", identity, found.path, extra={"request_id": identity})
             slot(failure_answer(found.path, request_id))
 
     def ready(self) -> None:
@@ -244,6 +248,10 @@ class HttpConnection(HttpToolsProtocol):
             self._wait(rest)
         else:
             self._in_asgi = True
+            head, end, body = rest.partition(_HEAD_END)
+            if end and _UPGRADE.search(head):
+                # No other protocol is spoken here. The parser would take the body for the first bytes of one.
+                rest = _UPGRADE.sub(_IGNORED, head) + end + body
             self._feed(rest)
 
     def _go_on(self) -> None:

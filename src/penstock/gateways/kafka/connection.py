@@ -371,7 +371,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     def _abandon(self, why: str) -> None:
         """Nothing sensible can follow on this connection: say why in the log, send what is ready, and go."""
-        self.gateway.say(f"closing {self.client_host}: {why}")
+        self.gateway.say_closing(self, why)
         self._closing = True
         self._frames.close()
         if self._transport is not None:

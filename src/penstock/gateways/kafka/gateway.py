@@ -171,9 +171,9 @@ class KafkaGateway:
         """A request was refused."""
         self.broker.meters.request_errors.add((Gateway.KAFKA.value, reason.lower()))
 
-    def say(self, text: str) -> None:
-        """Something about a connection that an operator may want to know."""
-        logger.warning("%s", text)
+    def say_closing(self, connection: KafkaConnection, why: str) -> None:
+        """The broker closes a connection, and an operator may want to know why."""
+        logger.warning("closing %s: %s", connection.client_host, why)
 
     def report_bug(self, connection: KafkaConnection, error: BaseException) -> None:
         """A mistake of ours: the whole trace goes to the log."""
