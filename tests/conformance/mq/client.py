@@ -58,7 +58,7 @@ class Client:
     def commit(self, **fields: Any) -> Any:
         return self.stub.CommitOffset(self.pb2.CommitOffsetRequest(**fields), timeout=CALL_SECONDS)
 
-    def call(self, name: str, **fields: Any) -> Any:
+    def call(self, name: str, /, **fields: Any) -> Any:
         """Any other call with one answer."""
         return getattr(self.stub, name)(getattr(self.pb2, f"{name}Request")(**fields), timeout=CALL_SECONDS)
 

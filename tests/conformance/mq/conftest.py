@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -18,7 +19,7 @@ def original_code(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def code(tmp_path_factory):
+def today_code(tmp_path_factory):
     return Generated(ROOT / "proto" / "mq.proto", "mq_of_today", tmp_path_factory.mktemp("today"))
 
 
@@ -49,7 +50,7 @@ def own_broker(tmp_path):
 
 @pytest.fixture
 def topic(request):
-    return request.node.name.replace("[", ".").replace("]", "")[:200]
+    return re.sub(r"[^\w.-]+", ".", request.node.name, flags=re.ASCII)[:200]
 
 
 @pytest.fixture
@@ -60,16 +61,16 @@ def original(broker, original_code):
 
 
 @pytest.fixture
-def client(broker, code):
-    connected = Client(code, broker.addresses["grpc"])
+def client(broker, today_code):
+    connected = Client(today_code, broker.addresses["grpc"])
     yield connected
     connected.close()
 
 
 @pytest.fixture
-def others(broker, code):
+def others(broker, today_code):
     """More connections."""
-    connected = [Client(code, broker.addresses["grpc"]) for _ in range(2)]
+    connected = [Client(today_code, broker.addresses["grpc"]) for _ in range(2)]
     yield connected
     for one in connected:
         one.close()
