@@ -157,7 +157,7 @@ def test_a_reader_that_stops_reading_is_leased_no_more_than_its_socket_takes(dri
     """A stream that is never read fills its socket, and the group's other worker gets the rest."""
     value = "x" * 100_000
     with driftq.consume(topic, "asleep") as asleep:
-        for _ in range(150):
+        for _ in range(200):
             driftq.produce(topic, value)
         eventually(lambda: driftq.status(topic)["in_flight"] > 0)
         with driftq.consume(topic, "awake") as awake:

@@ -1,8 +1,8 @@
 """GET /v1/consume: a stream of lines, one for each record that is leased to its reader, for as long as the reader stays.
 
-The headers leave at once, and a line leaves in the same turn of the loop in which the queue hands the record over. A reader has
-:data:`CREDIT` records at the most that its socket has not taken: then nothing more is leased to it until it reads on, and
-others of its group get the records. When it goes, however that is noticed, its leases fall free at once. When the broker
+The headers leave at once, and a line leaves in the same turn of the loop in which the queue hands the record over. Of what its
+socket has not taken a reader has some :data:`WINDOW_BYTES` at the most: then nothing more is leased to it until it reads on,
+and others of its group get the records. When it goes, however that is noticed, its leases fall free at once. When the broker
 stops, or the topic is deleted, the stream ends as a whole answer does.
 """
 
@@ -24,12 +24,17 @@ from penstock.gateways.http.v1_leases import TAG, lease_ms_of
 from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Count
 from penstock.gateways.http.v1_record import consumed
 from penstock.gateways.http.v1_requests import names_of, read, require_topic
+from penstock.limits import KIB
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
-CREDIT: Final = 256
-"""Records on their way to one reader's socket. More would not be faster: what the socket takes is granted again at once."""
+WINDOW_BYTES: Final = 256 * KIB
+"""About what may be on its way to one reader's socket. More would not be faster: what the socket takes is granted again at once."""
+WINDOW_FIRST: Final = 16
+"""The same in records, while nothing is known about their size."""
+WINDOW_MIN: Final = 4
+WINDOW_MAX: Final = 256
 
 
 class ConsumeStream(Response):
@@ -46,6 +51,7 @@ class ConsumeStream(Response):
         """Once the headers have left; None again while a send waits for the reader."""
         self._waiting: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = gateway.loop.create_future()
+        self._window = WINDOW_FIRST
 
     # What the queue says.
 
@@ -92,28 +98,37 @@ class ConsumeStream(Response):
 
     def _push(self, send: Send) -> None:
         """Hand the lines to the server now, and wait in a task only if it has to wait for the reader."""
-        count, sending = self._begin(send)
+        credit, sending = self._begin(send)
         try:
             waits_for = sending.send(None)
         except StopIteration:
-            self.worker.grant(count)
+            self.worker.grant(credit)
             return
         self._send = None
-        self._waiting = self._gateway.loop.create_task(self._push_rest(send, count, sending, waits_for))
+        self._waiting = self._gateway.loop.create_task(self._push_rest(send, credit, sending, waits_for))
 
     def _begin(self, send: Send) -> tuple[int, Coroutine[Any, None, None]]:
+        """A send of all lines that there are, and what is granted once it is through."""
         lines, self._lines = self._lines, []
-        sending = send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
+        body = b"".join(lines)
+        sending = send({"type": "http.response.body", "body": body, "more_body": True})
         assert isinstance(sending, Coroutine)
-        return len(lines), sending
+        return self._credit(len(lines), len(body)), sending
 
-    async def _push_rest(self, send: Send, count: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
+    def _credit(self, count: int, size_bytes: int) -> int:
+        """As many as were taken, and more or fewer when the records are smaller or larger than the window was made for."""
+        window = min(max(WINDOW_BYTES * count // size_bytes, WINDOW_MIN), WINDOW_MAX)
+        credit = max(0, count + window - self._window)
+        self._window += credit - count
+        return credit
+
+    async def _push_rest(self, send: Send, credit: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
         await _finished(sending, waits_for)
-        self.worker.grant(count)
+        self.worker.grant(credit)
         while self._lines:
-            count, sending = self._begin(send)
+            credit, sending = self._begin(send)
             await sending
-            self.worker.grant(count)
+            self.worker.grant(credit)
         self._waiting = None
         self._send = send
 
@@ -141,7 +156,7 @@ async def _consume(call: Call) -> Answer | Response:
     gateway.begin_stream(stream.end)
     try:
         stream.worker = gateway.broker.queues.attach(
-            call.caller, *names, lease_ms=lease_ms, credit=CREDIT, on_deliver=stream.deliver, on_gone=stream.gone
+            call.caller, *names, lease_ms=lease_ms, credit=WINDOW_FIRST, on_deliver=stream.deliver, on_gone=stream.gone
         )
     except PenstockError:
         gateway.end_stream(stream.end)
