@@ -12,6 +12,8 @@ from uuid import UUID
 from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.backlog import Backlog, BacklogSettings
+from penstock.core.dead_letters.dead_letters import DeadLetters
+from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
 from penstock.core.groups.settings import GroupSettings
@@ -20,6 +22,8 @@ from penstock.core.internal_topic import InternalTopic
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
+from penstock.core.queues.queues import Queues
+from penstock.core.queues.settings import QueueSettings
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
@@ -54,6 +58,7 @@ class BrokerSettings:
     auto_create_topics: bool = True
     topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    queues: QueueSettings = field(default_factory=QueueSettings)
     idempotency_ms: int = 600_000
     """How long a produce key is remembered."""
     backlog: BacklogSettings = field(default_factory=BacklogSettings)
@@ -101,6 +106,10 @@ class Broker:
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.timed.append(self.idempotency)
+        self.queues: Final = Queues(settings.queues, self, flusher, report)
+        self.timed.append(self.queues)
+        self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
+        self.timed.append(self.dead_letters)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
         self._report = report
@@ -131,10 +140,16 @@ class Broker:
         for index in range(keys_topic.partition_count):
             if self.logs.has_records(keys_topic.topic_id, index):
                 self.idempotency.load(index)
+        state_topic = self.topics.require(QUEUE_STATE_TOPIC)
+        for index in range(state_topic.partition_count):
+            if self.logs.has_records(state_topic.topic_id, index):
+                self.queues.load(index)
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
         self.topics.close()
+        self.dead_letters.close()
+        self.queues.close()
         self.groups.close()
         self.idempotency.close()
         for partition in self.open_partitions():

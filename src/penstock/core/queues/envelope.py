@@ -35,6 +35,9 @@ ATTEMPTS: Final = "attempts"
 LAST_ERROR: Final = "last_error"
 ROUTED_AT_MS: Final = "routed_at_ms"
 
+REDRIVEN_FROM: Final = "redriven_from"
+"""On a record that came back from the dead letters: which one it was."""
+
 DEAD_LETTER_HEADERS: Final = frozenset(
     {ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_GROUP, ATTEMPTS, LAST_ERROR, ROUTED_AT_MS, MOVE_ID}
 )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.core.queues.partition import QueuePartition
 
 _BATCH_BYTES_MAX: Final = 512 * KIB
+_ENDS: Final = frozenset({Reason.SHUTTING_DOWN, Reason.UNKNOWN_TOPIC_OR_PARTITION})
+"""The broker stops: there is nothing to load again."""
 
 
 class _Pending:
@@ -123,10 +125,9 @@ class StateLog:
             self._ends[state_partition] = self._topic.append(state_partition, batch)
 
     def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
-        if reason is not None:
-            if reason not in (Reason.SHUTTING_DOWN, Reason.UNKNOWN_TOPIC_OR_PARTITION):
-                self._on_lost(state_partition)
-                reason = Reason.STORAGE_ERROR
+        if reason is not None and reason not in _ENDS:
+            self._on_lost(state_partition)
+            reason = Reason.STORAGE_ERROR
         for done in waiting:
             done(reason)
 

@@ -1,0 +1,115 @@
+"""What the queues of a node share: the logs, the clock, the timers, and the end of the turn."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.groups.deadlines import Deadlines
+from penstock.core.queues.block import NEVER_MS, Block
+from penstock.core.queues.floors import Floors
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.records import RecordCache
+from penstock.core.queues.settings import QueueSettings
+from penstock.core.queues.state_log import StateLog
+from penstock.meters import Meters
+from penstock.ports import Clock, Flusher, Report
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+    from penstock.core.queues.moves import Mover
+    from penstock.core.queues.state import QueueState
+
+LOOK_AHEAD: Final = -1
+"""In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
+
+
+class Context:
+    """Made by the door, which sets what is not set here."""
+
+    state_log: StateLog
+    floors: Floors
+    mover: "Mover"
+    reload: Callable[[int], None]
+    """Loads the queues of a partition of the state topic again."""
+
+    def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
+        self.settings: Final = settings
+        self.broker: Final = broker
+        self._flusher = flusher
+        self.report: Final = report
+        self.clock: Final[Clock] = broker.clock
+        self.meters: Final[Meters] = broker.meters
+        self.cache: Final = RecordCache()
+        self.deadlines: Final = Deadlines()
+        """Of calls that wait; monotonic time."""
+        self.to_dispatch: dict[QueueState, None] = {}
+        """Queues that may have something to hand out at the end of this turn."""
+        self.to_look: dict[QueuePartition, QueueState] = {}
+        """Partitions whose next records were not looked at for deadlines."""
+        self._timers: list[tuple[int, int, QueuePartition, int, QueueState]] = []
+        self._sequence = 0
+        self.lost: dict[int, None] = {}
+        """Partitions of the state topic in which an append failed."""
+        self.scheduled = False
+
+    def lose(self, state_partition: int) -> None:
+        """Memory may be ahead of the log: it is loaded again before anything else is stored."""
+        self.lost[state_partition] = None
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Have the end of this turn look after queues."""
+        if not self.scheduled:
+            self.scheduled = True
+            self._flusher.gather(self.end_turn)
+
+    def end_turn(self) -> None:
+        """Hand out what there is, then append all that changed."""
+        self.scheduled = False
+        lost, self.lost = self.lost, {}
+        for state_partition in lost:
+            self.reload(state_partition)
+        queues, self.to_dispatch = self.to_dispatch, {}
+        for queue in queues:
+            queue.dispatch()
+        self.mover.flush()
+        self.floors.flush()
+        self.state_log.flush()
+
+    # -- timers, by wall time: leases outlive the process
+
+    def arm(self, queue: "QueueState", partition: QueuePartition, number: int, block: Block) -> None:
+        """See to it that the block is looked at when its first record is due."""
+        if block.due_ms < block.entry_ms:
+            block.entry_ms = block.due_ms
+            self._push(block.due_ms, partition, number, queue)
+
+    def arm_look(self, queue: "QueueState", partition: QueuePartition, due_ms: int) -> None:
+        """The same for a deadline ahead of the cursor."""
+        self._push(due_ms, partition, LOOK_AHEAD, queue)
+
+    def _push(self, due_ms: int, partition: QueuePartition, number: int, queue: "QueueState") -> None:
+        self._sequence += 1
+        heappush(self._timers, (due_ms, self._sequence, partition, number, queue))
+
+    def next_due_ms(self) -> int:
+        """Wall time at which a timer is due, perhaps for nothing."""
+        return self._timers[0][0] if self._timers else NEVER_MS
+
+    def pop_due(self, now_ms: int) -> "tuple[QueueState, QueuePartition, int] | None":
+        """The next block, or look ahead, whose time has come."""
+        timers = self._timers
+        while timers and timers[0][0] <= now_ms:
+            due_ms, _, partition, number, queue = heappop(timers)
+            if not queue.alive:
+                continue
+            if number == LOOK_AHEAD:
+                return queue, partition, number
+            block = partition.blocks.get(number)
+            if block is None or block.entry_ms != due_ms:
+                continue
+            block.entry_ms = NEVER_MS
+            if block.due_ms <= now_ms:
+                return queue, partition, number
+            self.arm(queue, partition, number, block)
+        return None

@@ -1,0 +1,152 @@
+"""What becomes of a record whose delivery did not end with an ack, and what the clock does to records that wait.
+
+A record is delivered again at once, or after its backoff, or goes to the dead letters when it has had its attempts; past its
+deadline it is finished. All of this runs by the clock, whether or not a worker is there.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, LEASED, READY, UNTOUCHED, WAITING, Block
+from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED
+from penstock.core.queues.envelope import DEADLINE_MS, Envelope, read_envelope
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.state import QueueState
+from penstock.errors import PenstockError
+
+LOOK_AHEAD_RECORDS: Final = 1000
+"""How far ahead of the cursor deadlines are known."""
+_DOUBLINGS_MAX: Final = 40
+
+
+class Failures(QueueState):
+    """The rules of delivering again."""
+
+    def fail(self, part: QueuePartition, offset: int, error: str | None, *, backs_off: bool) -> None:
+        """A delivery ended without an ack. Without an error the owner is just gone, and an error it had before stays."""
+        number = offset >> BLOCK_BITS
+        block = part.blocks[number]
+        at = offset & BLOCK_MASK
+        now_ms = self.context.clock.now_ms()
+        part.leased -= 1
+        block.states[at] = READY
+        if error is None:
+            error = block.error(at) or OWNER_DISCONNECTED
+        block.set_error(at, error)
+        envelope = self.envelope(part, offset, block)
+        if envelope is None:
+            self.finish(part, (offset,))
+            return
+        if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+            self.context.meters.deadline_exceeded.add(self.labels)
+            self.finish(part, (offset,))
+            return
+        attempts = block.attempts[at]
+        settings = self.context.settings
+        attempts_max = settings.max_attempts if envelope.max_attempts is None else envelope.max_attempts
+        if attempts_max and attempts >= attempts_max:
+            self.context.mover.dead_letter(self, part, offset, attempts, error)
+        elif backs_off and (wait_ms := self._backoff_ms(envelope, attempts)):
+            block.wait(at, before_deadline(now_ms + wait_ms, envelope))
+            self.changed(part, number, block)
+        else:
+            self.make_ready(part, offset, block, envelope)
+        # There is room within the bound on records in flight, even if this record itself waits.
+        self.wake()
+
+    def _backoff_ms(self, envelope: Envelope, attempts: int) -> int:
+        settings = self.context.settings
+        backoff_ms = settings.backoff_ms if envelope.backoff_ms is None else envelope.backoff_ms
+        cap_ms = settings.max_backoff_ms if envelope.max_backoff_ms is None else envelope.max_backoff_ms
+        wait_ms = backoff_ms << min(max(attempts - 1, 0), _DOUBLINGS_MAX)
+        return min(wait_ms, cap_ms) if cap_ms else min(wait_ms, 1 << 53)
+
+    def make_ready(self, part: QueuePartition, offset: int, block: Block, envelope: Envelope | None) -> None:
+        """Deliver the record as soon as somebody can take it."""
+        number = offset >> BLOCK_BITS
+        block.make_ready(offset & BLOCK_MASK, 0 if envelope is None else envelope.deadline_ms or 0)
+        block.flags[offset & BLOCK_MASK] &= ~DELAYED
+        part.note_ready(number, block)
+        self.changed(part, number, block)
+        self.wake_partition(part)
+
+    def give_back(self, part: QueuePartition, offset: int) -> None:
+        """Nobody got the record after all, so the delivery does not count."""
+        block = part.blocks[offset >> BLOCK_BITS]
+        part.leased -= 1
+        block.attempts[offset & BLOCK_MASK] -= 1
+        self.make_ready(part, offset, block, self.envelope(part, offset, block))
+
+    def due(self, part: QueuePartition, number: int, now_ms: int) -> None:
+        """The clock has reached records of a block: leases run out, waits end, deadlines pass."""
+        block = part.blocks[number]
+        timeouts = 0
+        for at in block.due_at(now_ms):
+            offset = (number << BLOCK_BITS) + at
+            if offset < part.floor:
+                continue
+            if block.states[at] == LEASED:
+                timeouts += 1
+                self.fail(part, offset, ACK_TIMEOUT, backs_off=False)
+                continue
+            envelope = self.envelope(part, offset, block)
+            if envelope is None:
+                self.finish(part, (offset,))
+            elif envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+                self.context.meters.deadline_exceeded.add(self.labels)
+                self.finish(part, (offset,))
+            elif block.states[at] == WAITING:
+                self.make_ready(part, offset, block, envelope)
+            else:
+                # Its deadline cannot be read any more: it stays ready, without one.
+                block.make_ready(at, envelope.deadline_ms or 0)
+        if timeouts:
+            self.context.meters.lease_timeouts.add(self.labels, timeouts)
+        self.context.arm(self, part, number, block)
+
+    # -- deadlines of records that nobody has touched
+
+    def look_ahead(self, part: QueuePartition, now_ms: int) -> None:
+        """Find the deadlines of the next records, and finish those that are over, though nobody may be there to take them."""
+        if self.group == REDRIVE_GROUP:
+            # A dead letter stays open until a person decides, however old it is.
+            return
+        try:
+            source = self.source(part)
+            self.follow_start(part)
+            offset = max(part.looked, part.cursor)
+            end = min(source.high_watermark, part.cursor + LOOK_AHEAD_RECORDS)
+            while offset < end:
+                piece = self.context.cache.piece(source, offset)
+                if piece is None:
+                    break
+                for record in piece.records[piece.index(offset) :]:
+                    if record.headers and any(name == DEADLINE_MS for name, _ in record.headers):
+                        deadline_ms = read_envelope(record.headers).deadline_ms
+                        if deadline_ms is not None:
+                            heappush(part.deadlines, (deadline_ms, record.offset))
+                offset = piece.next_offset
+            part.looked = max(offset, part.looked)
+        except PenstockError:
+            # Whoever comes to these records reports it.
+            return
+        self.pass_deadlines(part, now_ms)
+
+    def pass_deadlines(self, part: QueuePartition, now_ms: int) -> None:
+        """Finish untouched records whose deadline is over."""
+        deadlines = part.deadlines
+        over: list[int] = []
+        while deadlines and deadlines[0][0] <= now_ms:
+            offset = heappop(deadlines)[1]
+            if part.state_at(offset) == UNTOUCHED:
+                over.append(offset)
+        if over:
+            self.context.meters.deadline_exceeded.add(self.labels, len(over))
+            self.finish(part, over)
+        if deadlines:
+            self.context.arm_look(self, part, deadlines[0][0])
+
+
+def before_deadline(until_ms: int, envelope: Envelope) -> int:
+    """A wait that ends no later than the record's deadline."""
+    return until_ms if envelope.deadline_ms is None else min(until_ms, envelope.deadline_ms)

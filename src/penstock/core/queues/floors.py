@@ -1,0 +1,88 @@
+"""Storing the floors of queues: each is its group's committed offset, so every tool and every API sees the same.
+
+At most one commit is under way for a partition; when it is done, the floor as it is by then is next. So a thousand acks in a
+row cost as many commits as the disk can do, and the last one counts.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.core.groups.coordinator import GroupCoordinator
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.core.queues.delivery import Done
+from penstock.core.queues.partition import QueuePartition
+from penstock.errors import PenstockError, Reason
+
+
+class Floors:
+    """The commits of all queues. ``schedule`` has :meth:`flush` called at the end of this turn."""
+
+    def __init__(
+        self,
+        groups: GroupCoordinator,
+        schedule: Callable[[], None],
+        on_stored: Callable[[QueuePartition], None],
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self._groups = groups
+        self._schedule = schedule
+        self._on_stored = on_stored
+        self._on_lost = on_lost
+        self._moved: dict[QueuePartition, None] = {}
+
+    def moved(self, partition: QueuePartition) -> None:
+        """The floor is not what is stored."""
+        self._moved[partition] = None
+        self._schedule()
+
+    def when_stored(self, partition: QueuePartition, done: Done) -> None:
+        """Tell ``done`` once the floor as it is now is committed."""
+        partition.floor_waiting.append((partition.floor, done))
+        self.moved(partition)
+
+    def flush(self) -> None:
+        """Begin to store what moved in this turn."""
+        moved, self._moved = self._moved, {}
+        for partition in moved:
+            self._commit(partition)
+
+    def _commit(self, partition: QueuePartition) -> None:
+        if partition.committing is not None or partition.gone:
+            return
+        if partition.floor == partition.committed:
+            release(partition, partition.floor)
+            return
+        floor = partition.committing = partition.floor
+        item = OffsetToCommit(PartitionKey(partition.topic, partition.index), floor)
+        try:
+            self._groups.commit_offset_checked(partition.queue.group, item, partial(self._stored, partition, floor))
+        except PenstockError as error:
+            self._stored(partition, floor, error.reason)
+
+    def _stored(self, partition: QueuePartition, floor: int, reason: Reason | None) -> None:
+        partition.committing = None
+        if reason is not None:
+            waiting, partition.floor_waiting = partition.floor_waiting, []
+            if not partition.gone:
+                self._on_lost(partition.state_partition)
+            for _, done in waiting:
+                done(Reason.STORAGE_ERROR)
+            return
+        rewound, partition.rewound = partition.rewound, False
+        partition.committed = floor
+        if not rewound:
+            self._on_stored(partition)
+        release(partition, floor)
+        if partition.floor != floor:
+            self.moved(partition)
+
+
+def release(partition: QueuePartition, floor: int) -> None:
+    """Tell those who wait for this floor, or for a lesser one, that it is stored."""
+    waiting = partition.floor_waiting
+    if not waiting:
+        return
+    partition.floor_waiting = [entry for entry in waiting if entry[0] > floor]
+    for needed, done in waiting:
+        if needed <= floor:
+            done(None)

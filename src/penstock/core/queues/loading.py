@@ -1,0 +1,125 @@
+"""From the state topic back to queues, when a node starts and when an append failed.
+
+The last record of a key counts, so everything is collected first and opened once. What belongs to a deleted topic, lies below
+the floor, or is the intent of a move whose record is not moving, is of no use: tombstones are appended for it.
+"""
+
+from typing import TypeVar
+
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_OFFSETS, MOVING, UnreadableBlock, decode_block
+from penstock.core.queues.context import Context
+from penstock.core.queues.queue import Queue
+from penstock.core.queues.stored import (
+    Kind,
+    QueueId,
+    UnreadableRecord,
+    block_key,
+    key_prefix,
+    read_key,
+    read_move,
+    read_time,
+)
+
+K = TypeVar("K")
+
+
+class QueueImage:
+    """What the log says of one queue."""
+
+    __slots__ = ("blocks", "keys", "made_ms", "moves")
+
+    def __init__(self) -> None:
+        self.made_ms: int | None = None
+        self.blocks: dict[tuple[int, int], bytes] = {}
+        self.moves: dict[tuple[int, int], bytes] = {}
+        self.keys: dict[bytes, bytes] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left of it."""
+        return self.made_ms is None and not self.blocks and not self.moves and not self.keys
+
+
+def read_images(context: Context, state_partition: int) -> dict[QueueId, QueueImage]:
+    """All queues that have something in a partition of the state topic."""
+    images: dict[QueueId, QueueImage] = {}
+    for raw_key, raw_value in context.state_log.replay(state_partition):
+        try:
+            key = read_key(raw_key)
+            image = images.setdefault(key.queue, QueueImage())
+            value = None if raw_value is None else bytes(raw_value)
+            if key.kind is Kind.QUEUE:
+                image.made_ms = None if value is None else read_time(value)
+            elif key.kind is Kind.IDEMPOTENCY:
+                _set(image.keys, bytes(raw_key), value)
+            else:
+                _set(image.blocks if key.kind is Kind.BLOCK else image.moves, (key.partition, key.number), value)
+        except UnreadableRecord as error:
+            context.report(f"a record of the state of queues is passed over: {error}")
+    return {queue_id: image for queue_id, image in images.items() if not image.is_empty}
+
+
+def _set(items: dict[K, bytes], key: K, value: bytes | None) -> None:
+    # Behind the others: the order of idempotency keys is the order in which they are forgotten.
+    items.pop(key, None)
+    if value is not None:
+        items[key] = value
+
+
+def fill(queue: Queue, image: QueueImage) -> None:
+    """Let a queue, just made or reset, know what the log says."""
+    context = queue.context
+    prefix = key_prefix(Kind.BLOCK, queue.queue_id)
+    for (index, number), value in image.blocks.items():
+        part = queue.partitions[index] if index < len(queue.partitions) else None
+        if part is None or (number << BLOCK_BITS) + BLOCK_OFFSETS <= part.committed:
+            context.state_log.remove(queue.state_partition, block_key(prefix, index, number))
+            continue
+        try:
+            block, base = decode_block(value)
+        except UnreadableBlock as error:
+            context.report(f"a block of {queue.topic}/{index} in group {queue.group} is passed over: {error}")
+            continue
+        if part.take_block(number, block, base):
+            context.state_log.mark(part, number)
+        context.arm(queue, part, number, block)
+    for (index, offset), value in image.moves.items():
+        _fill_move(queue, index, offset, value)
+    for raw_key, value in image.keys.items():
+        key = read_key(raw_key).idempotency
+        try:
+            if key is not None:
+                queue.keys.remember(key, read_time(value))
+        except UnreadableRecord as error:
+            context.report(f"an idempotency key of group {queue.group} is passed over: {error}")
+    for part in queue.partitions:
+        _drop_orphans(queue, part.index)
+        part.advance()
+        queue.active[part] = None
+        context.mover.resume(queue, part)
+        if part.floor != part.committed and part.committed:
+            context.floors.moved(part)
+
+
+def _fill_move(queue: Queue, index: int, offset: int, value: bytes) -> None:
+    part = queue.partitions[index] if index < len(queue.partitions) else None
+    try:
+        if part is not None and part.state_at(offset) == MOVING:
+            part.moves[offset] = read_move(value)
+            return
+    except UnreadableRecord as error:
+        queue.context.report(f"a move of {queue.topic}/{index}@{offset} is passed over: {error}")
+    if part is not None:
+        queue.context.state_log.remove(queue.state_partition, part.move_key(offset))
+
+
+def _drop_orphans(queue: Queue, index: int) -> None:
+    """A record that is called moving, without an intent that can be read, is delivered again."""
+    part = queue.partitions[index]
+    for number, block in part.blocks.items():
+        at = block.states.find(MOVING)
+        while at >= 0:
+            offset = (number << BLOCK_BITS) + at
+            if offset >= part.floor and offset not in part.moves:
+                queue.make_ready(part, offset, block, None)
+            at = block.states.find(MOVING, at + 1)

@@ -1,0 +1,373 @@
+"""Finishing a record by appending it to another topic: dead letters, and their way back. Never lost, never twice.
+
+The way of a move: the intent is stored (with where the target ended by then) and the record is called moving; once that is
+committed, the record is appended to the target, under a header that names the move; once that is committed, the record is
+finished and the intent removed, in one batch. After a crash every intent is looked for in the target, from the noted offset on:
+what is found is finished, what is not is appended. Before looking, everything in the target must be committed or undone.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from penstock.core.partition import Partition
+from penstock.core.publish import record_id
+from penstock.core.queues import envelope as names
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
+from penstock.core.queues.context import Context
+from penstock.core.queues.delivery import Done
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.state import QueueState
+from penstock.core.queues.stored import Move, MoveKind, QueueId, move_value
+from penstock.core.reading import read_from, record_bytes
+from penstock.core.topics import NewTopic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
+from penstock.records.builder import BatchBuilder
+from penstock.records.records import Headers, Record
+from penstock.types import TopicName
+
+DEAD_LETTER_PREFIX: Final = "dlq."
+REDRIVE_GROUP: Final = "penstock.redrive"
+"""The group by which dead letters are finished, when they are sent back or purged."""
+_HEADERS_ROOM_BYTES: Final = 64 * KIB
+"""What a dead letter may be larger than the record it was."""
+_BATCH_BYTES_MAX: Final = 256 * KIB
+_RETRY_MS_MIN: Final = 100
+_RETRY_MS_MAX: Final = 10_000
+_SEARCH_RECORDS: Final = 500
+
+
+def dead_letter_topic(topic: str) -> TopicName:
+    """Where the dead letters of a topic go; those of such a topic stay in it."""
+    if topic.startswith(DEAD_LETTER_PREFIX):
+        return TopicName(topic)
+    return TopicName((DEAD_LETTER_PREFIX + topic)[:TOPIC_NAME_CHARS_MAX])
+
+
+def move_id(queue: QueueId, partition: int, offset: int) -> bytes:
+    """What names a move in the header of the record it appended."""
+    return f"{queue.group}/{queue.topic_id.hex}/{partition}@{offset}".encode("utf-8", "surrogatepass")
+
+
+class _Entry(NamedTuple):
+    """A move under way."""
+
+    queue: QueueState
+    part: QueuePartition
+    offset: int
+    move: Move
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it was not overtaken: by a commit from outside, or by loading the state again."""
+        return self.queue.alive and self.part.moves.get(self.offset) is self.move
+
+
+class _Target:
+    """The moves to one partition of one topic."""
+
+    __slots__ = ("failures", "index", "retry_ms", "to_append", "to_find", "topic")
+
+    def __init__(self, topic: TopicName, index: int) -> None:
+        self.topic: Final = topic
+        self.index: Final = index
+        self.to_append: list[_Entry] = []
+        self.to_find: list[_Entry] = []
+        """Whether they were appended is not known."""
+        self.retry_ms = 0
+        """Monotonic: nothing is tried before."""
+        self.failures = 0
+
+
+class Mover:
+    """All moves of all queues."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._targets: dict[tuple[TopicName, int], _Target] = {}
+        self._creating: set[TopicName] = set()
+
+    # -- intents
+
+    def dead_letter(self, queue: QueueState, part: QueuePartition, offset: int, attempts: int, reason: str) -> None:
+        """A record has had its attempts."""
+        target = dead_letter_topic(queue.topic)
+        self._begin(queue, part, offset, MoveKind.DEAD_LETTER, target, part.index, attempts, reason)
+        self._context.meters.dead_letters.add((str(queue.topic), reason))
+
+    def redrive(
+        self,
+        queue: QueueState,
+        part: QueuePartition,
+        offset: int,
+        target_topic: str,
+        target_partition: int | None,
+        done: Done,
+    ) -> None:
+        """A dead letter goes back; ``done`` is told when it is there and finished here."""
+        index = part.index if target_partition is None else target_partition
+        part.move_waiting.setdefault(offset, []).append(done)
+        self._begin(queue, part, offset, MoveKind.REDRIVE, TopicName(target_topic), index, 0, "")
+
+    def _begin(
+        self,
+        queue: QueueState,
+        part: QueuePartition,
+        offset: int,
+        kind: MoveKind,
+        target_topic: TopicName,
+        target_partition: int,
+        attempts: int,
+        reason: str,
+    ) -> None:
+        topic = self._context.broker.topics.get(target_topic)
+        if topic is not None:
+            target_partition %= topic.partition_count
+        move = Move(
+            kind,
+            target_topic,
+            target_partition,
+            self._end_of(target_topic, target_partition),
+            attempts,
+            self._context.clock.now_ms(),
+            reason,
+        )
+        block = part.block_of(offset)
+        if block.states[offset & BLOCK_MASK] == LEASED:
+            part.leased -= 1
+        block.states[offset & BLOCK_MASK] = MOVING
+        part.moves[offset] = move
+        log = self._context.state_log
+        log.put(queue.state_partition, part.move_key(offset), move_value(move))
+        log.mark(part, offset >> BLOCK_BITS)
+        log.when_committed(queue.state_partition, partial(self._intended, _Entry(queue, part, offset, move)))
+
+    def _end_of(self, topic: TopicName, index: int) -> int:
+        try:
+            # Not the end of the log: appends that are not written yet may be taken back, and this one would lie before it.
+            return self._context.broker.partition(topic, index).high_watermark
+        except PenstockError:
+            return 0
+
+    def _intended(self, entry: _Entry, reason: Reason | None) -> None:
+        if reason is not None:
+            for done in entry.part.move_waiting.pop(entry.offset, ()):
+                done(reason)
+            return
+        if entry.is_current:
+            self._target(entry).to_append.append(entry)
+            self._context.schedule()
+
+    def resume(self, queue: QueueState, part: QueuePartition) -> None:
+        """The state was loaded: whether its moves were appended is to be found out."""
+        for offset, move in part.moves.items():
+            entry = _Entry(queue, part, offset, move)
+            self._target(entry).to_find.append(entry)
+        if part.moves:
+            self._context.schedule()
+
+    def _target(self, entry: _Entry) -> _Target:
+        key = entry.move.target_topic, entry.move.target_partition
+        target = self._targets.get(key)
+        if target is None:
+            target = self._targets[key] = _Target(*key)
+        return target
+
+    # -- moving
+
+    def next_ms(self) -> int | None:
+        """Monotonic time of the next try; None when nothing is left to do."""
+        waiting = [target.retry_ms for target in self._targets.values() if target.to_append or target.to_find]
+        return min(waiting, default=None)
+
+    def flush(self) -> None:
+        """Do what can be done now: once a turn."""
+        now_ms = self._context.clock.monotonic_ms()
+        for key, target in list(self._targets.items()):
+            if target.retry_ms > now_ms:
+                continue
+            if not target.to_append and not target.to_find:
+                del self._targets[key]
+                continue
+            try:
+                self._work(target)
+            except PenstockError as error:
+                self._put_off(target, error)
+
+    def _work(self, target: _Target) -> None:
+        broker = self._context.broker
+        if broker.topics.get(target.topic) is None:
+            self._create(target)
+            return
+        source = broker.partition(target.topic, target.index)
+        if target.to_find:
+            entries, target.to_find = target.to_find, []
+            # Only what is committed can be read, and what is not may still become so.
+            source.when_committed(source.log.next_offset, partial(self._find, target, source, entries))
+        entries, target.to_append = [entry for entry in target.to_append if entry.is_current], []
+        stuck: list[_Entry] = []
+        error: PenstockError | None = None
+        while entries:
+            try:
+                taken = self._append(source, entries)
+            except PenstockError as refused:
+                # The first of them, or all: the others are not to wait for one that is too large.
+                error = refused
+                stuck.append(entries.pop(0))
+                continue
+            moved, entries = entries[:taken], entries[taken:]
+            source.when_committed(source.log.next_offset, partial(self._landed, target, moved))
+        target.to_append += stuck
+        if error is not None:
+            raise error
+        target.failures = 0
+
+    def _create(self, target: _Target) -> None:
+        """Make the topic, in the background; the next try finds it, or makes it again."""
+        entry = (target.to_append or target.to_find)[0]
+        name = target.topic
+        if entry.move.kind is not MoveKind.DEAD_LETTER:
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}; make it")
+        self._put_off(target, None)
+        if name in self._creating:
+            return
+        self._creating.add(name)
+        origin = self._context.broker.topics.get(entry.queue.topic)
+        count = max(len(entry.queue.partitions), target.index + 1)
+        size = (origin.config.max_message_bytes if origin is not None else MIB) + _HEADERS_ROOM_BYTES
+        # Dead letters wait for a person, so nothing but a person removes them.
+        configs = {"max.message.bytes": str(size), "retention.ms": "-1", "retention.bytes": "-1"}
+        self._context.broker.background(self._make(NewTopic(name, count, configs=configs)))
+
+    async def _make(self, new: NewTopic) -> None:
+        name = TopicName(new.name)
+        try:
+            await self._context.broker.topics.create(new)
+        except PenstockError as error:
+            if error.reason is not Reason.TOPIC_ALREADY_EXISTS:
+                self._context.report(f"topic {name} for dead letters could not be made: {error.text}")
+                return
+        finally:
+            self._creating.discard(name)
+        for target in self._targets.values():
+            if target.topic == name:
+                target.retry_ms = 0
+        self._context.schedule()
+
+    def _append(self, source: Partition, entries: list[_Entry]) -> int:
+        """Append records as one batch; returns how many of the entries it took."""
+        now_ms = self._context.clock.now_ms()
+        builder = BatchBuilder()
+        size_max = min(_BATCH_BYTES_MAX, source.topic.config.max_message_bytes)
+        taken = 0
+        for entry in entries:
+            record = self._read(entry)
+            if record is None:
+                # Retention took it before it could be moved.
+                self._finish([entry])
+                taken += 1
+                continue
+            moved = record._replace(headers=_headers(entry, record))
+            if builder.count and builder.size_bytes + record_bytes(moved) > size_max:
+                break
+            builder.add(now_ms, moved.key, moved.value, moved.headers)
+            taken += 1
+            if builder.size_bytes >= size_max:
+                break
+        if builder.count:
+            source.append(builder.build(), now_ms)
+        return taken
+
+    @staticmethod
+    def _read(entry: _Entry) -> Record | None:
+        return entry.queue.read(entry.part, entry.offset)
+
+    def _find(self, target: _Target, source: Partition, entries: list[_Entry], reason: Reason | None) -> None:
+        entries = [entry for entry in entries if entry.is_current]
+        if reason is not None:
+            target.to_find += entries
+            self._put_off(target, PenstockError(reason))
+            return
+        if not entries:
+            return
+        try:
+            found = _find_moves(source, {move_id(e.queue.queue_id, e.part.index, e.offset): e for e in entries})
+        except PenstockError as error:
+            target.to_find += entries
+            self._put_off(target, error)
+            return
+        self._finish([entry for entry in entries if entry in found])
+        target.to_append += [entry for entry in entries if entry not in found]
+        self._context.schedule()
+
+    def _landed(self, target: _Target, entries: list[_Entry], reason: Reason | None) -> None:
+        if reason is not None:
+            target.to_find += entries
+            self._put_off(target, PenstockError(reason))
+            return
+        self._finish([entry for entry in entries if entry.is_current])
+
+    def _finish(self, entries: Iterable[_Entry]) -> None:
+        log = self._context.state_log
+        for queue, part, offset, move in entries:
+            part.moves.pop(offset, None)
+            queue.finish(part, (offset,))
+            # Also when the floor has passed it: with the intent gone, nothing else would say that it is finished.
+            log.mark(part, offset >> BLOCK_BITS)
+            log.remove(queue.state_partition, part.move_key(offset))
+            if move.kind is MoveKind.REDRIVE:
+                self._context.meters.redriven.add((str(move.target_topic),))
+            for done in part.move_waiting.pop(offset, ()):
+                log.when_committed(queue.state_partition, done)
+
+    def _put_off(self, target: _Target, error: PenstockError | None) -> None:
+        if error is not None:
+            if not target.failures:
+                self._context.report(
+                    f"records could not be moved to {target.topic}/{target.index}: {error.text}; trying again"
+                )
+            target.failures += 1
+        wait_ms = min(_RETRY_MS_MIN << min(target.failures, 10), _RETRY_MS_MAX)
+        target.retry_ms = self._context.clock.monotonic_ms() + wait_ms
+
+
+def _headers(entry: _Entry, record: Record) -> Headers:
+    queue, part, offset, move = entry
+    kept = tuple(header for header in record.headers if header[0] not in names.DEAD_LETTER_HEADERS)
+    identity = (names.MOVE_ID, move_id(queue.queue_id, part.index, offset))
+    if move.kind is MoveKind.REDRIVE:
+        came_from = record_id(queue.topic, part.index, offset).encode()
+        before = tuple(header for header in kept if header[0] != names.REDRIVEN_FROM)
+        return (*before, (names.REDRIVEN_FROM, came_from), identity)
+    return (
+        *kept,
+        (names.ORIGINAL_TOPIC, queue.topic.encode()),
+        (names.ORIGINAL_PARTITION, str(part.index).encode()),
+        (names.ORIGINAL_OFFSET, str(offset).encode()),
+        (names.ORIGINAL_GROUP, queue.group.encode("utf-8", "surrogatepass")),
+        (names.ATTEMPTS, str(move.attempts).encode()),
+        (names.LAST_ERROR, move.reason.encode("utf-8", "surrogatepass")),
+        (names.ROUTED_AT_MS, str(move.since_ms).encode()),
+        identity,
+    )
+
+
+def _find_moves(source: Partition, wanted: dict[bytes, _Entry]) -> set[_Entry]:
+    """Which of the moves the target has, looked for from where it ended when the first of them was intended."""
+    found: set[_Entry] = set()
+    end = source.high_watermark
+    # An offset behind the end is of another topic of the same name.
+    noted = [entry.move.target_offset for entry in wanted.values() if entry.move.target_offset <= end]
+    offset = max(min(noted) if len(noted) == len(wanted) else 0, source.log.start_offset)
+    while offset < end:
+        records = read_from(source, offset, _SEARCH_RECORDS, MIB)
+        if not records:
+            break
+        for record in records:
+            for name, value in record.headers:
+                entry = wanted.get(value) if name == names.MOVE_ID and value is not None else None
+                if entry is not None and (entry.move.target_offset > end or record.offset >= entry.move.target_offset):
+                    found.add(entry)
+        offset = records[-1].offset + 1
+    return found

@@ -1,0 +1,267 @@
+"""One partition of a queue: where its records stand. It knows nothing of workers, of policies, or of how to read a record.
+
+Invariant: ``floor <= cursor``. Below the floor everything is finished; from the cursor on nothing was handed out, though single
+records may be finished there. What is known of the records in between lies in blocks. ``committed`` is the floor as the group
+has it stored: blocks are kept from there on, since the log of commits and the log of states may lose their ends separately.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from penstock.core.internal_topic import StateRecord
+from penstock.core.partition import Partition
+from penstock.core.queues.block import (
+    BLOCK_BITS,
+    BLOCK_MASK,
+    BLOCK_OFFSETS,
+    FINISHED,
+    LEASED,
+    READY,
+    UNTOUCHED,
+    Block,
+)
+from penstock.core.queues.delivery import Done
+from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
+from penstock.types import TopicName
+
+_DROP_FINISHED: Final = bytes((UNTOUCHED if state == FINISHED else state) for state in range(256))
+
+
+class QueuePartition:
+    """The records of one partition for one group. Changes are made in memory; who makes them has them stored."""
+
+    __slots__ = (
+        "_block_prefix",
+        "_dropped_below",
+        "_move_prefix",
+        "_ready",
+        "blocks",
+        "committed",
+        "committing",
+        "cursor",
+        "damage",
+        "deadlines",
+        "floor",
+        "floor_waiting",
+        "gone",
+        "index",
+        "leased",
+        "looked",
+        "move_waiting",
+        "moves",
+        "queue",
+        "rewound",
+        "source",
+        "state_partition",
+        "topic",
+        "wake",
+    )
+
+    def __init__(self, queue: QueueId, topic: TopicName, index: int, state_partition: int, committed: int) -> None:
+        self.queue: Final = queue
+        self.topic: Final = topic
+        self.index: Final = index
+        self.state_partition: Final = state_partition
+        self._block_prefix = key_prefix(Kind.BLOCK, queue)
+        self._move_prefix = key_prefix(Kind.MOVE, queue)
+        self.source: Partition | None = None
+        """The log; None until somebody needs it."""
+        self.wake = _nothing
+        """Told by the log that there is more."""
+        self.damage: str | None = None
+        """Why the next records cannot be read."""
+        self.floor_waiting: list[tuple[int, Done]] = []
+        """Who waits for the floor to be stored."""
+        self.committing: int | None = None
+        """The floor that is being stored."""
+        self.gone = False
+        """The queue is no more: nothing is stored of it."""
+        self.rewound = False
+        """Somebody made the group go back while a floor of ours was being stored: ours does not count."""
+        self.move_waiting: dict[int, list[Done]] = {}
+        self.clear(committed)
+
+    def clear(self, committed: int) -> None:
+        """Know nothing but the offset that the group has committed."""
+        self.committed = committed
+        self.floor = committed
+        self.cursor = committed
+        self.blocks: dict[int, Block] = {}
+        self.moves: dict[int, Move] = {}
+        self.leased = 0
+        self.looked = committed
+        """Up to where records were looked at for their deadlines, ahead of the cursor."""
+        self.deadlines: list[tuple[int, int]] = []
+        """A heap of deadlines and offsets, of untouched records that were looked at."""
+        self._ready: list[int] = []
+        self._dropped_below = committed >> BLOCK_BITS
+
+    # -- asking
+
+    def state_at(self, offset: int) -> int:
+        """Where a record stands."""
+        if offset < self.floor:
+            return FINISHED
+        block = self.blocks.get(offset >> BLOCK_BITS)
+        return UNTOUCHED if block is None else block.states[offset & BLOCK_MASK]
+
+    def count(self, state: int) -> int:
+        """How many records are in a state, from the floor on."""
+        total = sum(block.states.count(state) for block in self.blocks.values())
+        if state == FINISHED:
+            for number in [number for number in self.blocks if number <= self.floor >> BLOCK_BITS]:
+                below = min(self.floor - (number << BLOCK_BITS), BLOCK_OFFSETS)
+                total -= self.blocks[number].states[:below].count(FINISHED)
+        return total
+
+    def next_ready(self) -> int:
+        """The oldest record that waits to be delivered again; -1 when there is none."""
+        heap = self._ready
+        while heap:
+            number = heap[0]
+            block = self.blocks.get(number)
+            if block is not None:
+                at = block.states.find(READY)
+                if at >= 0:
+                    return (number << BLOCK_BITS) + at
+                block.in_ready_heap = False
+            heappop(heap)
+        return -1
+
+    def next_untouched(self, end: int) -> int:
+        """The first record from the cursor on that nothing has happened to; ``end`` when there is none below it."""
+        offset = self.cursor
+        while offset < end:
+            block = self.blocks.get(offset >> BLOCK_BITS)
+            if block is None:
+                break
+            at = block.states.find(UNTOUCHED, offset & BLOCK_MASK)
+            if at >= 0:
+                offset = (offset & ~BLOCK_MASK) + at
+                break
+            offset = (offset | BLOCK_MASK) + 1
+        self.cursor = offset = min(offset, end) if offset > self.cursor else offset
+        return offset
+
+    # -- changing
+
+    def block_of(self, offset: int) -> Block:
+        """The block that holds an offset, made when there is none."""
+        number = offset >> BLOCK_BITS
+        block = self.blocks.get(number)
+        if block is None:
+            block = self.blocks[number] = Block()
+            if offset - (offset & BLOCK_MASK) < self.floor:
+                block.states[: self.floor & BLOCK_MASK] = bytes((FINISHED,)) * (self.floor & BLOCK_MASK)
+        return block
+
+    def note_ready(self, number: int, block: Block) -> None:
+        """A record of the block became ready."""
+        if not block.in_ready_heap:
+            block.in_ready_heap = True
+            heappush(self._ready, number)
+
+    def finish(self, offset: int) -> None:
+        """The record needs no more work. The floor is moved by :meth:`advance`."""
+        block = self.block_of(offset)
+        at = offset & BLOCK_MASK
+        if block.states[at] == LEASED:
+            self.leased -= 1
+        block.states[at] = FINISHED
+
+    def advance(self) -> bool:
+        """Move the floor over what is finished; whether it moved."""
+        floor = self.floor
+        while (block := self.blocks.get(floor >> BLOCK_BITS)) is not None:
+            run = block.finished_from(floor & BLOCK_MASK)
+            floor += run
+            if not run or floor & BLOCK_MASK:
+                break
+        if floor == self.floor:
+            return False
+        self.floor = floor
+        self.cursor = max(self.cursor, floor)
+        return True
+
+    def forward(self, floor: int) -> list[int]:
+        """Everything below ``floor`` is finished, whatever it was; returns the moves that end by it."""
+        for number in [number for number in self.blocks if number <= floor >> BLOCK_BITS]:
+            block = self.blocks[number]
+            below = min(floor - (number << BLOCK_BITS), BLOCK_OFFSETS)
+            self.leased -= block.states[:below].count(LEASED)
+            block.states[:below] = bytes((FINISHED,)) * below
+        self.floor = floor
+        self.cursor = max(self.cursor, floor)
+        ended = [offset for offset in self.moves if offset < floor]
+        for offset in ended:
+            del self.moves[offset]
+        self.advance()
+        return ended
+
+    def rewind(self, floor: int) -> list[int]:
+        """Everything from ``floor`` on is worked again but what is under way; returns the blocks that changed by it."""
+        changed: list[int] = []
+        for number, block in self.blocks.items():
+            first = number << BLOCK_BITS
+            if first + BLOCK_OFFSETS <= floor:
+                continue
+            below = max(0, floor - first)
+            block.states[below:] = block.states[below:].translate(_DROP_FINISHED)
+            block.states[:below] = bytes((FINISHED,)) * below
+            changed.append(number)
+        self.floor = self.cursor = self.looked = floor
+        self.deadlines.clear()
+        self._dropped_below = min(self._dropped_below, floor >> BLOCK_BITS)
+        return changed
+
+    def drop_finished(self) -> list[bytes]:
+        """Forget the blocks that lie wholly below what is committed; returns the keys of those that are stored."""
+        start = self.source.log.start_offset if self.source is not None else 0
+        below = min(max(self.committed, start), self.floor) >> BLOCK_BITS
+        numbers: list[int]
+        if below - self._dropped_below < len(self.blocks):
+            numbers = [number for number in range(self._dropped_below, below) if number in self.blocks]
+        else:
+            numbers = [number for number in self.blocks if number < below]
+        self._dropped_below = max(below, self._dropped_below)
+        return [self.key_of(number) for number in numbers if self.blocks.pop(number).stored]
+
+    # -- storing
+
+    def key_of(self, number: int) -> bytes:
+        """The key of a block in the state topic."""
+        return block_key(self._block_prefix, self.index, number)
+
+    def move_key(self, offset: int) -> bytes:
+        """The key of a move in the state topic."""
+        return block_key(self._move_prefix, self.index, offset)
+
+    def encode(self, number: int) -> StateRecord | None:
+        """The record of a block; None when there is nothing to say."""
+        block = self.blocks.get(number)
+        if block is None:
+            return None
+        lowest = max(0, min(self.committed - (number << BLOCK_BITS), BLOCK_OFFSETS))
+        value = block.encode(self.committed, lowest)
+        if value is None and not block.stored:
+            return None
+        block.stored = value is not None
+        return self.key_of(number), value
+
+    def take_block(self, number: int, block: Block, base: int) -> bool:
+        """Take in a block that was stored when ``base`` was committed; whether it is not any more what is stored."""
+        first = number << BLOCK_BITS
+        if base > self.committed:
+            # Somebody made the group go back since: what was finished by then is to be worked again.
+            block.states[:] = block.states.translate(_DROP_FINISHED)
+        below = max(0, self.floor - first)
+        block.states[:below] = bytes((FINISHED,)) * min(below, BLOCK_OFFSETS)
+        self.blocks[number] = block
+        self.leased += block.states.count(LEASED)
+        if READY in block.states:
+            self.note_ready(number, block)
+        return base > self.committed
+
+
+def _nothing() -> None:
+    """Nobody is told."""

@@ -1,0 +1,256 @@
+"""One queue: a topic worked by a group. Here it hands records to workers, fairly.
+
+Per partition what is to be delivered again goes first, oldest first, then what was never touched, in order. Among takers with
+credit, and among partitions, turns are taken in small portions. A delivery leaves once its lease is written.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final, NamedTuple
+
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
+from penstock.core.queues.delivery import ACK_TIMEOUT, Delivery
+from penstock.core.queues.envelope import has_policy, read_envelope
+from penstock.core.queues.failures import Failures, before_deadline
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.records import Piece
+from penstock.core.queues.workers import Poll, Taker, Worker
+from penstock.errors import PenstockError, Reason
+from penstock.records.records import Record
+
+PORTION: Final = 32
+"""Records that one taker gets before the next one's turn."""
+PORTION_ALONE: Final = 256
+"""The same when nobody else waits."""
+
+
+class _Take(NamedTuple):
+    """One portion on its way to a taker."""
+
+    taker: Taker
+    limit: int
+    now_ms: int
+    until_ms: int
+    out: list[Delivery]
+
+
+class Queue(Failures):
+    """A queue with its takers."""
+
+    # -- takers
+
+    def add(self, taker: Taker) -> None:
+        """Somebody wants records."""
+        self.takers.append(taker)
+        self.wake()
+
+    def remove_poll(self, poll: Poll) -> None:
+        """A call has its answer or wants none."""
+        self.context.deadlines.cancel(poll.timer)
+        if poll in self.takers:
+            self.takers.remove(poll)
+
+    def remove_worker(self, worker: Worker, taken: Iterable[tuple[int, int, int]]) -> None:
+        """A worker is gone; ``taken`` is what it got: partition, offset and attempts of each."""
+        if worker in self.takers:
+            self.takers.remove(worker)
+        if self.alive:
+            for index, offset, attempts in taken:
+                if self.holds(worker.owner, index, offset, attempts):
+                    self.fail(self.partitions[index], offset, None, backs_off=False)
+
+    def holds(self, owner: str, index: int, offset: int, attempts: int) -> bool:
+        """Whether a record is still leased by this very delivery."""
+        part = self.partitions[index]
+        block = part.blocks.get(offset >> BLOCK_BITS)
+        at = offset & BLOCK_MASK
+        return (
+            block is not None
+            and offset >= part.floor
+            and block.states[at] == LEASED
+            and block.attempts[at] == attempts
+            and block.owner(at) == owner
+        )
+
+    # -- handing out
+
+    def dispatch(self) -> None:
+        """Give takers with credit what there is, within the bound on records in flight."""
+        if not self.alive:
+            return
+        context = self.context
+        if context.clock.monotonic_ms() >= self.paused_until_ms:
+            for taker, deliveries in self._share(context.clock.now_ms()).items():
+                context.state_log.when_written(self.state_partition, partial(self._leave, taker, deliveries))
+        for taker in list(self.takers):
+            if isinstance(taker, Poll) and (taker.served or not taker.waits):
+                self.remove_poll(taker)
+                if not taker.served:
+                    taker.deliver([])
+
+    def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
+        takers = self.takers
+        given: dict[Taker, list[Delivery]] = {}
+        idle = 0
+        room = self.context.settings.in_flight_max - self.leased
+        while idle < len(takers) and self.active and room > 0:
+            taker = takers[0]
+            takers.rotate(-1)
+            if taker.credit <= 0:
+                idle += 1
+                continue
+            most = PORTION if len(takers) > 1 else PORTION_ALONE
+            out: list[Delivery] = []
+            self._fill(_Take(taker, min(taker.credit, most, room), now_ms, now_ms + taker.lease_ms, out))
+            if not out:
+                # There may still be something that another one is to get.
+                idle += 1
+                continue
+            idle = 0
+            room -= len(out)
+            taker.credit -= len(out)
+            if isinstance(taker, Poll):
+                taker.served = True
+            given.setdefault(taker, []).extend(out)
+        return given
+
+    def _fill(self, take: _Take) -> None:
+        for part in list(self.active):
+            left = False
+            try:
+                left = self._take_ready(part, take)
+                if len(take.out) < take.limit:
+                    self._take_fresh(part, take)
+                part.damage = None
+            except PenstockError as error:
+                self._stall(part, error)
+            # To the end of the line while there may be more: the other partitions come first.
+            del self.active[part]
+            if left or len(take.out) >= take.limit:
+                self.active[part] = None
+            if len(take.out) >= take.limit:
+                break
+        if take.out:
+            self.context.meters.leases.add(self.labels, len(take.out))
+
+    def _stall(self, part: QueuePartition, error: PenstockError) -> None:
+        if part.damage != error.text:
+            part.damage = error.text
+            self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")
+
+    def _take_ready(self, part: QueuePartition, take: _Take) -> bool:
+        """Deliver again what was delivered before; whether something is left for another taker."""
+        taker, limit, now_ms, until_ms, out = take
+        before = len(out)
+        left = False
+        while len(out) < limit and (offset := part.next_ready()) >= 0:
+            block = part.blocks[offset >> BLOCK_BITS]
+            at = offset & BLOCK_MASK
+            last_error = block.error(at)
+            if last_error == ACK_TIMEOUT and block.owner(at) == taker.owner and self._others_wait(taker):
+                left = True
+                break
+            record = self.read(part, offset)
+            if record is None or (block.flags[at] and self.ends_on_sight(read_envelope(record.headers), now_ms)):
+                self.finish(part, (offset,))
+                continue
+            attempts = block.lease(at, taker.owner, until_ms)
+            part.leased += 1
+            self.changed(part, offset >> BLOCK_BITS, block)
+            _, timestamp, key, value, headers = record
+            out.append(
+                Delivery(self.topic, part.index, offset, attempts, key, value, headers, timestamp, last_error, until_ms)
+            )
+        again = sum(delivery.attempts > 1 for delivery in out[before:])
+        if again:
+            self.context.meters.redeliveries.add(self.labels, again)
+        return left
+
+    def _others_wait(self, taker: Taker) -> bool:
+        return any(other.credit > 0 and other.owner != taker.owner for other in self.takers)
+
+    def _take_fresh(self, part: QueuePartition, take: _Take) -> None:
+        source = self.source(part)
+        self.follow_start(part)
+        end = source.high_watermark
+        while len(take.out) < take.limit and (offset := part.next_untouched(end)) < end:
+            piece = self.context.cache.piece(source, offset)
+            if piece is None:
+                break
+            self._take_piece(part, piece, offset, take)
+
+    def _take_piece(self, part: QueuePartition, piece: Piece, offset: int, take: _Take) -> None:
+        """Lease the untouched records of a piece from ``offset`` on; plain ones in runs, for they are nearly all."""
+        taker, limit, _, until_ms, out = take
+        topic, index, blocks = self.topic, part.index, part.blocks
+        run = expected = offset
+        records = piece.records
+        for at in range(piece.index(offset), len(records)):
+            record = records[at]
+            place, timestamp, key, value, headers = record
+            block = blocks.get(place >> BLOCK_BITS)
+            is_touched = block is not None and block.states[place & BLOCK_MASK] != UNTOUCHED
+            is_special = bool(headers) and has_policy(headers)
+            if place != expected or is_touched or is_special:
+                self._lease_run(part, run, expected, taker.owner, until_ms)
+                if place != expected:
+                    # Compaction left a gap: there is nothing to work.
+                    self.finish_gap(part, expected, place)
+                run = place + 1
+                if is_special and not is_touched:
+                    self._take_special(part, record, take)
+                elif not is_touched:
+                    run = place
+                    out.append(Delivery(topic, index, place, 1, key, value, headers, timestamp, None, until_ms))
+            else:
+                out.append(Delivery(topic, index, place, 1, key, value, headers, timestamp, None, until_ms))
+            expected = place + 1
+            if len(out) >= limit:
+                break
+        self._lease_run(part, run, expected, taker.owner, until_ms)
+        if len(out) < limit and expected < piece.next_offset:
+            self.finish_gap(part, expected, piece.next_offset)
+            expected = piece.next_offset
+        part.cursor = max(part.cursor, expected)
+
+    def _lease_run(self, part: QueuePartition, start: int, stop: int, owner: str, until_ms: int) -> None:
+        part.leased += stop - start
+        while start < stop:
+            block = part.block_of(start)
+            end = min(stop, (start | BLOCK_MASK) + 1)
+            block.lease_fresh(start & BLOCK_MASK, ((end - 1) & BLOCK_MASK) + 1, owner, until_ms)
+            self.changed(part, start >> BLOCK_BITS, block)
+            start = end
+
+    def _take_special(self, part: QueuePartition, record: Record, take: _Take) -> None:
+        """A record that says how it wants to be worked."""
+        offset, timestamp, key, value, headers = record
+        envelope = read_envelope(headers)
+        if self.ends_on_sight(envelope, take.now_ms):
+            self.finish(part, (offset,))
+            return
+        block = part.block_of(offset)
+        at = offset & BLOCK_MASK
+        block.forget(at)
+        if envelope.not_before_ms is not None and envelope.not_before_ms > take.now_ms:
+            block.flags[at] = HAS_POLICY | DELAYED
+            block.wait(at, before_deadline(envelope.not_before_ms, envelope))
+        else:
+            block.flags[at] = HAS_POLICY
+            block.lease(at, take.taker.owner, take.until_ms)
+            part.leased += 1
+            take.out.append(
+                Delivery(self.topic, part.index, offset, 1, key, value, headers, timestamp, None, take.until_ms)
+            )
+        self.changed(part, offset >> BLOCK_BITS, block)
+
+    def _leave(self, taker: Taker, deliveries: list[Delivery], reason: Reason | None) -> None:
+        """The leases are written: the records may be seen."""
+        if reason is not None:
+            taker.refuse(len(deliveries))
+        elif taker.attached:
+            taker.deliver(deliveries)
+        elif self.alive:
+            for delivery in deliveries:
+                if self.holds(taker.owner, delivery.partition, delivery.offset, delivery.attempts):
+                    self.give_back(self.partitions[delivery.partition], delivery.offset)

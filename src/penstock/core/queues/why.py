@@ -1,0 +1,202 @@
+"""Why is this record not being delivered? One sentence for every case, with what to do next where it helps."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.groups.requests import GroupState, PartitionKey
+from penstock.core.queues.block import (
+    BLOCK_BITS,
+    BLOCK_MASK,
+    DELAYED,
+    FINISHED,
+    LEASED,
+    MOVING,
+    READY,
+    UNTOUCHED,
+    WAITING,
+    Block,
+)
+from penstock.core.queues.delivery import Why, WhyState
+from penstock.core.queues.envelope import Envelope, read_envelope
+from penstock.core.queues.idempotent import key_of
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.queue import Queue
+from penstock.core.queues.workers import Worker
+from penstock.errors import PenstockError
+from penstock.types import GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, offset: int, group: str) -> Why:
+    """The answer, whatever is asked for."""
+    found = broker.topics.get(topic)
+    if found is None:
+        return Why(WhyState.NO_SUCH_TOPIC, f"There is no topic {topic}; list the topics to find its name.")
+    name = f"{topic}/{partition}@{offset}"
+    if not 0 <= partition < found.partition_count:
+        return Why(
+            WhyState.NO_SUCH_PARTITION,
+            f"{topic} has no partition {partition}: it has {found.partition_count}, counted from 0.",
+        )
+    log = broker.partition(topic, partition)
+    if offset >= log.log.next_offset or offset < 0:
+        return Why(
+            WhyState.BEYOND_END,
+            f"{name} does not exist yet: the partition ends at {log.log.next_offset}. "
+            "Check the offset, or that the producer was answered.",
+        )
+    if offset >= log.high_watermark:
+        return Why(
+            WhyState.NOT_COMMITTED,
+            f"{name} is not committed yet: readers see what lies below {log.high_watermark}, the high watermark.",
+        )
+    if offset < log.log.start_offset:
+        return Why(
+            WhyState.EXPIRED_BY_RETENTION,
+            f"{name} was removed by retention or by a deletion of records: the partition starts at {log.log.start_offset}. "
+            "Raise the topic's retention if that was too soon.",
+        )
+    if queue is None:
+        return _without_queue(broker, name, topic, partition, offset, group)
+    return _in_queue(queue, queue.partition(partition), name, offset)
+
+
+def _without_queue(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why:
+    key = PartitionKey(TopicName(topic), partition)
+    committed = broker.groups.fetch_offsets(GroupId(group), [key]).get(key)
+    if committed is not None and offset < committed.offset:
+        return Why(
+            WhyState.FINISHED,
+            f"{name} is finished: group {group} has committed offset {committed.offset}. Commit {offset} to read it again.",
+        )
+    if committed is None and broker.groups.describe(GroupId(group)).state is GroupState.DEAD:
+        return Why(
+            WhyState.NO_SUCH_GROUP,
+            f"There is no group {group}; check the name, or let a worker of that group ask for records.",
+        )
+    return Why(
+        WhyState.READY,
+        f"{name} waits for group {group} to read it: no worker has asked for records of {topic} yet.",
+    )
+
+
+def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why:
+    queue.open()
+    queue.follow_start(part)
+    if offset < part.floor:
+        return Why(
+            WhyState.FINISHED,
+            f"{name} is finished: the group's floor is at {part.floor}. Commit offset {offset} for the group to work it again.",
+        )
+    block = part.blocks.get(offset >> BLOCK_BITS)
+    at = offset & BLOCK_MASK
+    state = UNTOUCHED if block is None else block.states[at]
+    if state == FINISHED:
+        return Why(
+            WhyState.FINISHED,
+            f"{name} is finished, though records before it are not: the group's floor is at {part.floor}.",
+        )
+    if block is not None and state in (LEASED, WAITING, MOVING):
+        return _busy(part, block, name, offset)
+    try:
+        record = queue.read(part, offset)
+    except PenstockError as error:
+        return Why(WhyState.DAMAGED, f"{name} cannot be read: {error.text}")
+    if record is None:
+        return Why(WhyState.NO_RECORD, f"{name} is not there: compaction removed it, or the offset was never used.")
+    ending = _ending(queue, read_envelope(record.headers), name)
+    if ending is not None:
+        return ending
+    return _ready(queue, part, block if state == READY else None, name, offset)
+
+
+def _busy(part: QueuePartition, block: Block, name: str, offset: int) -> Why:
+    at = offset & BLOCK_MASK
+    state, until_ms, attempts, error = block.states[at], block.until_ms[at], block.attempts[at], block.error(at)
+    if state == LEASED:
+        owner = block.owner(at)
+        return Why(
+            WhyState.LEASED,
+            f"{name} is leased by {owner} until {_time(until_ms)} (attempt {attempts}); "
+            "it is delivered again if it is not acked by then.",
+            owner,
+            until_ms,
+            attempts,
+            error,
+        )
+    if state == MOVING:
+        move = part.moves.get(offset)
+        target = "another topic" if move is None else f"{move.target_topic}/{move.target_partition}"
+        reason = f" ({move.reason})" if move is not None and move.reason else ""
+        return Why(
+            WhyState.MOVING,
+            f"{name} is being moved to {target} after attempt {attempts}{reason}; look for it there.",
+            attempts=attempts,
+            last_error=error,
+        )
+    if block.flags[at] & DELAYED:
+        return Why(
+            WhyState.DELAYED,
+            f"{name} is delayed until {_time(until_ms)}: its producer wants it delivered no sooner.",
+            until_ms=until_ms,
+            attempts=attempts,
+        )
+    return Why(
+        WhyState.BACKING_OFF,
+        f"{name} is backing off until {_time(until_ms)} after attempt {attempts} failed ({error or 'no reason given'}).",
+        until_ms=until_ms,
+        attempts=attempts,
+        last_error=error,
+    )
+
+
+def _ending(queue: Queue, envelope: Envelope, name: str) -> Why | None:
+    now_ms = queue.context.clock.now_ms()
+    if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+        return Why(
+            WhyState.DEADLINE_PASSED,
+            f"{name} is past its deadline of {_time(envelope.deadline_ms)}: it is finished undelivered when the queue comes to it.",
+            until_ms=envelope.deadline_ms,
+        )
+    key = key_of(envelope)
+    if key is not None and queue.keys.has(key, now_ms):
+        return Why(
+            WhyState.DUPLICATE,
+            f"{name} has the idempotency key {key.key!r}, which the group has acked: it is finished undelivered.",
+        )
+    if envelope.not_before_ms is not None and envelope.not_before_ms > now_ms:
+        return Why(
+            WhyState.DELAYED,
+            f"{name} is delayed until {_time(envelope.not_before_ms)}: its producer wants it delivered no sooner.",
+            until_ms=envelope.not_before_ms,
+        )
+    return None
+
+
+def _ready(queue: Queue, part: QueuePartition, block: Block | None, name: str, offset: int) -> Why:
+    attempts = 0 if block is None else block.attempts[offset & BLOCK_MASK]
+    error = None if block is None else block.error(offset & BLOCK_MASK)
+    again = f" to be delivered again (attempt {attempts} ended with {error})" if attempts else ""
+    workers = [taker for taker in queue.takers if isinstance(taker, Worker)]
+    if part.damage is not None:
+        sentence = f"{name} waits behind records that cannot be read: {part.damage}"
+        return Why(WhyState.DAMAGED, sentence, attempts=attempts, last_error=error)
+    if queue.leased >= queue.context.settings.in_flight_max:
+        because = f"{queue.leased} records of the queue are in flight, which is the most; ack some of them"
+    elif not queue.takers:
+        because = f"no worker is attached to {queue.topic} in group {queue.group}; start one"
+    elif workers and all(worker.credit <= 0 for worker in queue.takers):
+        because = f"all {len(workers)} workers are busy: none has asked for more; start another one"
+    else:
+        ahead = offset - part.floor
+        because = f"its turn comes: at most {ahead} records of the partition are before it"
+    return Why(WhyState.READY, f"{name} is ready{again} and waits: {because}.", attempts=attempts, last_error=error)
+
+
+def _time(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms after 1970"

@@ -1,0 +1,336 @@
+"""A node with queues on a simulated disk, whose turns end, whose clock moves and whose process dies when a test says so."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
+from penstock.core.access import INTERNAL
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.core.groups.settings import GroupSettings
+from penstock.core.queues.delivery import Delivery
+from penstock.core.queues.settings import QueueSettings
+from penstock.core.queues.workers import Worker
+from penstock.core.topics import NewTopic
+from penstock.errors import PenstockError, Reason
+from penstock.log.manager import LogManager
+from penstock.metadata.memory import MemoryStore
+from penstock.ports import Flushable
+from penstock.records.builder import build_batch
+from penstock.records.records import Headers, Record
+from penstock.testing.disk import SimulatedDisk
+from penstock.types import Flush, GroupId, NodeId, TopicName
+from tests.support.worlds import CountingEntropy, ManualClock
+
+TOPIC = TopicName("orders")
+GROUP = GroupId("workers")
+DATA_DIR = "/data"
+
+
+class TurnFlusher:
+    """Ends turns when it is told to: gathers, writes, syncs."""
+
+    def __init__(self) -> None:
+        self._targets: dict[Flushable, None] = {}
+        self._unsynced: dict[Flushable, None] = {}
+        self._actions: list[Callable[[], None]] = []
+        self.syncs = True
+
+    def dirty(self, target: Flushable) -> None:
+        self._targets[target] = None
+
+    def gather(self, action: Callable[[], None]) -> None:
+        self._actions.append(action)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._targets and not self._actions
+
+    def gather_all(self) -> None:
+        actions, self._actions = self._actions, []
+        for action in actions:
+            action()
+
+    def write(self) -> None:
+        self.gather_all()
+        targets, self._targets = list(self._targets), {}
+        for target in targets:
+            try:
+                target.write_pending()
+            except PenstockError:
+                continue
+            self._unsynced[target] = None
+
+    def sync(self) -> None:
+        targets, self._unsynced = list(self._unsynced), {}
+        for target in targets:
+            task = target.begin_sync()
+            if task is None:
+                continue
+            error: OSError | None = None
+            try:
+                task.run()
+            except OSError as failure:
+                error = failure
+            target.end_sync(task, error)
+
+    def turn(self) -> None:
+        self.write()
+        if self.syncs:
+            self.sync()
+
+
+class Answers:
+    """Takes the one answer of a call."""
+
+    def __init__(self) -> None:
+        self.all: list[Reason | None] = []
+
+    def __call__(self, reason: Reason | None) -> None:
+        assert not self.all, "answered twice"
+        self.all.append(reason)
+
+    @property
+    def waits(self) -> bool:
+        return not self.all
+
+    @property
+    def reason(self) -> Reason | None:
+        assert self.all, "not answered yet"
+        return self.all[0]
+
+
+class Owner:
+    """A worker's end: what it got."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.got: list[Delivery] = []
+        self.gone: list[Reason] = []
+        self.worker: Worker | None = None
+
+    def take(self) -> list[Delivery]:
+        got, self.got = self.got, []
+        return got
+
+    @property
+    def offsets(self) -> list[int]:
+        return [delivery.offset for delivery in self.got]
+
+
+class World:
+    """Make it, then ``boot``."""
+
+    def __init__(self, seed: int = 0, **settings: int) -> None:
+        self.clock = ManualClock()
+        self.disk = SimulatedDisk(seed)
+        self.store = MemoryStore()
+        self.entropy = CountingEntropy()
+        self.settings = replace(QueueSettings(), **settings)
+        self.reports: list[str] = []
+        self.loop = asyncio.new_event_loop()
+        self.background: list[Coroutine[object, None, object]] = []
+
+    def boot(self) -> "World":
+        self.flusher = TurnFlusher()
+        logs = LogManager(self.disk, DATA_DIR, self.clock, self.reports.append)
+        self.broker = Broker(
+            BrokerSettings(
+                node_id=NodeId(1),
+                data_dir=DATA_DIR,
+                flush=Flush.SYNC,
+                groups=GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1),
+                queues=self.settings,
+            ),
+            clock=self.clock,
+            entropy=self.entropy,
+            store=self.store,
+            logs=logs,
+            flusher=self.flusher,
+            report=self.reports.append,
+        )
+        self.broker.background = self.background.append
+        logs.open_all()
+        self.run(self.broker.start())
+        self.queues = self.broker.queues
+        return self
+
+    def run(self, coroutine: Coroutine[object, None, object]) -> object:
+        return self.loop.run_until_complete(coroutine)
+
+    def close(self) -> None:
+        for coroutine in self.background:
+            coroutine.close()
+        self.loop.close()
+
+    def create(self, topic: str = TOPIC, partitions: int = 1, **configs: str) -> None:
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        self.run(self.broker.topics.create(NewTopic(topic, partitions, configs=named)))
+
+    # -- time
+
+    def turn(self) -> None:
+        """End the turn of the loop, and those that it brings about."""
+        for _ in range(50):
+            self.flusher.turn()
+            while self.background:
+                self.run(self.background.pop(0))
+            if self.flusher.is_idle:
+                return
+        raise AssertionError("the turns do not come to an end")
+
+    def tick(self) -> None:
+        self.queues.tick(self.clock.monotonic_ms())
+        self.turn()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass, with a tick whenever one is due."""
+        end = self.clock.monotonic_ms() + ms
+        for _ in range(10_000):
+            due = self.queues.next_deadline_ms()
+            if due > end:
+                break
+            self.clock.advance(max(0, due - self.clock.monotonic_ms()))
+            self.tick()
+            if due == end and self.queues.next_deadline_ms() <= end:
+                self.clock.advance(0)
+        else:
+            raise AssertionError("ticks do not come to an end")
+        self.clock.advance(end - self.clock.monotonic_ms())
+
+    # -- the end of a process
+
+    def kill(self) -> "World":
+        """What was written stays."""
+        self.disk.end_process()
+        self._forget_background()
+        return self.boot()
+
+    def lose_power(self, *, torn: bool = False) -> "World":
+        """What was not synced is gone, or, torn, some of it."""
+        self.disk.lose_power(torn=torn)
+        self._forget_background()
+        return self.boot()
+
+    def _forget_background(self) -> None:
+        for coroutine in self.background:
+            coroutine.close()
+        self.background = []
+
+    # -- work
+
+    def produce(
+        self, count: int = 1, *, topic: str = TOPIC, partition: int = 0, headers: Headers = (), value: bytes = b"work"
+    ) -> int:
+        """So many committed records; returns the offset of the first."""
+        target = self.broker.partition(topic, partition)
+        now_ms = self.clock.now_ms()
+        base = target.append(build_batch([Record(n, now_ms, b"key", value, headers) for n in range(count)]), now_ms)
+        self.turn()
+        return base
+
+    def attach(
+        self,
+        name: str = "a",
+        *,
+        topic: str = TOPIC,
+        group: str = GROUP,
+        lease_ms: int = 1000,
+        credit: int = 100,
+    ) -> Owner:
+        owner = Owner(name)
+        owner.worker = self.queues.attach(
+            INTERNAL,
+            topic,
+            group,
+            name,
+            lease_ms=lease_ms,
+            credit=credit,
+            on_deliver=owner.got.extend,
+            on_gone=owner.gone.append,
+        )
+        self.turn()
+        return owner
+
+    def lease(
+        self,
+        name: str = "a",
+        *,
+        topic: str = TOPIC,
+        group: str = GROUP,
+        max_records: int = 1,
+        lease_ms: int = 1000,
+        wait_ms: int = 0,
+    ) -> list[Delivery]:
+        """What a call gets at once."""
+        answers: list[list[Delivery]] = []
+        self.queues.lease(
+            INTERNAL,
+            topic,
+            group,
+            name,
+            max_records=max_records,
+            lease_ms=lease_ms,
+            wait_ms=wait_ms,
+            done=answers.append,
+        )
+        self.turn()
+        (answer,) = answers
+        return answer
+
+    def ack(
+        self, name: str, *offsets: int, topic: str = TOPIC, group: str = GROUP, partition: int = 0, turn: bool = True
+    ) -> Answers:
+        answers = Answers()
+        self.queues.ack(INTERNAL, topic, group, name, partition, offsets, answers)
+        if turn:
+            self.turn()
+        return answers
+
+    def nack(
+        self,
+        name: str,
+        offset: int,
+        reason: str = "broken",
+        *,
+        topic: str = TOPIC,
+        group: str = GROUP,
+        partition: int = 0,
+        turn: bool = True,
+    ) -> Answers:
+        answers = Answers()
+        self.queues.nack(INTERNAL, topic, group, name, partition, offset, reason, answers)
+        if turn:
+            self.turn()
+        return answers
+
+    def commit(self, offset: int, *, topic: str = TOPIC, group: str = GROUP, partition: int = 0) -> None:
+        """As a client of another API does it."""
+        answers = Answers()
+        item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset)
+        self.broker.groups.commit_offset_checked(GroupId(group), item, answers)
+        self.turn()
+        assert answers.reason is None
+
+    def committed(self, *, topic: str = TOPIC, group: str = GROUP, partition: int = 0) -> int | None:
+        key = PartitionKey(TopicName(topic), partition)
+        found = self.broker.groups.fetch_offsets(GroupId(group), [key]).get(key)
+        return None if found is None else found.offset
+
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        """All that a reader of the topic gets."""
+        from penstock.core.reading import read_from
+
+        source = self.broker.partition(topic, partition)
+        return read_from(source, source.log.start_offset, 100_000, 1 << 30)
+
+    def floor(self, *, topic: str = TOPIC, group: str = GROUP, partition: int = 0) -> int:
+        return self.queues.status(topic, group).partitions[partition].floor
+
+
+def header(record: Record | Delivery, name: str) -> str | None:
+    """The text of a header."""
+    for found, value in record.headers:
+        if found == name and value is not None:
+            return value.decode()
+    return None
