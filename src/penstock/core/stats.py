@@ -242,14 +242,8 @@ def group_status(broker: Broker, group: str) -> GroupStatus:
         members=members,
         members_left_out=len(described.members) - len(members),
         partitions=_group_partitions(broker, group_id, _readers(broker, described)),
-        queues=tuple(queue for queue in all_queues(broker) if queue.group == group_id),
+        queues=tuple(broker.queues.of_group(group_id)),
     )
-
-
-def all_queues(broker: Broker) -> list[QueueStatus]:
-    """The queues of this node."""
-    queues = getattr(broker, "queues", None)
-    return [] if queues is None else queues.queues()
 
 
 def _readers(broker: Broker, described: GroupDescription) -> dict[PartitionKey, str]:

@@ -25,7 +25,7 @@ from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
 from penstock.core.partition import Partition
 from penstock.core.queues.delivery import PartitionStatus
-from penstock.core.stats import all_queues, lag_of, next_unread
+from penstock.core.stats import lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
 from penstock.types import NO_TIMESTAMP, GroupId
@@ -280,9 +280,8 @@ class BrokerCollector(Collector):
         lags = _Lags()
         # A queue's own lag is the truth about it: it knows what is finished above the floor.
         queues = {
-            (queue.group, PartitionKey(queue.topic, partition.partition)): partition
-            for queue in all_queues(self._broker)
-            for partition in queue.partitions
+            (group, PartitionKey(topic, status.partition)): status
+            for topic, group, status in self._broker.queues.opened()
         }
         reads_left = TIMES_READ_MAX
         kept: dict[tuple[str, str, int], tuple[int, int | None]] = {}
@@ -351,23 +350,15 @@ class BrokerCollector(Collector):
 
     def _queues(self) -> Iterator[Family]:
         meters = self._broker.meters
-        queues = all_queues(self._broker)
-        yield self._simple(
-            "inflight_messages",
-            (
-                ((queue.topic, queue.group, str(partition.partition)), partition.leased)
-                for queue in queues
-                for partition in queue.partitions
-            ),
-        )
-        yield self._simple(
-            "penstock_queue_records",
-            (
-                ((queue.topic, queue.group, state), sum(getattr(partition, state) for partition in queue.partitions))
-                for queue in queues
-                for state in _QUEUE_STATES
-            ),
-        )
+        leased: list[tuple[tuple[str, ...], float]] = []
+        by_state: dict[tuple[str, ...], float] = {}
+        for topic, group, status in self._broker.queues.opened():
+            leased.append(((topic, group, str(status.partition)), status.leased))
+            for state in _QUEUE_STATES:
+                labels = (topic, group, state)
+                by_state[labels] = by_state.get(labels, 0) + getattr(status, state)
+        yield self._simple("inflight_messages", leased)
+        yield self._simple("penstock_queue_records", by_state.items())
         for name, counts in (
             ("dlq_messages_total", meters.dead_letters),
             ("produce_rejected_total", meters.produce_rejected),
