@@ -23,14 +23,12 @@ from penstock.core.dead_letters.jobs import (
 )
 from penstock.core.dead_letters.letters import (
     ALL,
-    DEAD_LETTER_PREFIX,
-    REDRIVE_GROUP,
     DeadLetter,
     DeadLetterFilter,
     Plan,
-    dead_letter_topic,
 )
 from penstock.core.dead_letters.scan import Scan
+from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.types import TopicName

@@ -13,22 +13,15 @@ from penstock.core.queues.envelope import (
     ORIGINAL_TOPIC,
     ROUTED_AT_MS,
 )
+from penstock.core.queues.moves import DEAD_LETTER_PREFIX
 from penstock.records.records import Headers, Record
-from penstock.types import GroupId, TopicName
+from penstock.types import TopicName
 
-DEAD_LETTER_PREFIX: Final = "dlq."
-REDRIVE_GROUP: Final = GroupId("penstock.redrive")
-"""Has finished every dead letter that was redriven or purged."""
 UNKNOWN_REASON: Final = "unknown"
 OTHER_REASONS: Final = "other reasons"
 REASONS_MAX: Final = 1_000
 """Told apart in one plan; a worker that puts an order's number into its reason gets to this many rows."""
 _NUMBER_CHARS_MAX: Final = 18
-
-
-def dead_letter_topic(topic: str) -> TopicName:
-    """Where the dead letters of a topic lie; those of a dead-letter topic lie in itself."""
-    return TopicName(topic if topic.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + topic)
 
 
 class DeadLetter(NamedTuple):

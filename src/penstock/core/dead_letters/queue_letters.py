@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.core.dead_letters.letters import REDRIVE_GROUP, DeadLetter
+from penstock.core.dead_letters.letters import DeadLetter
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.publish import NewRecord
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.errors import Reason
 from penstock.types import TopicName
 
@@ -53,4 +54,4 @@ class QueueLetters:
         """Finished where they lie."""
         first = letters[0]
         offsets = [letter.offset for letter in letters]
-        self._broker.queues.finish(first.topic, REDRIVE_GROUP, first.partition, offsets, done)
+        self._broker.queues.finish(first.topic, REDRIVE_GROUP, first.partition, offsets, "purged", done)
