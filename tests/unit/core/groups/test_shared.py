@@ -1,6 +1,8 @@
 """Members whose partitions the broker assigns: who has what, for how long, and what the rest of a group sees of them."""
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core.groups.requests import GroupListing, GroupState, OffsetToCommit, PartitionKey
 from penstock.core.groups.settings import GroupSettings
@@ -349,3 +351,97 @@ class TestBounds:
         more = TopicName(f"t{SHARED_MEMBER_TOPICS_MAX}")
         assert refusal(lambda: join(world, "a", topic=more)) is Reason.POLICY_VIOLATION
         assert join(world, "b", topic=more) == (0,)
+
+
+class SharedMachine(RuleBasedStateMachine):
+    """Readers come, go, fall silent and show themselves while topics grow and vanish: everybody has what the rule says."""
+
+    NAMES = ("a", "b", "c", "d")
+    TOPICS = (TOPIC, OTHER)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.counts = dict.fromkeys(self.TOPICS, 8)
+        self.told: dict[tuple[str, TopicName], tuple[int, ...]] = {}
+        self.reads: dict[TopicName, set[str]] = {topic: set() for topic in self.TOPICS}
+        self.sessions: dict[str, int | None] = {}
+        """When each runs out."""
+        self.session_ms: dict[str, int | None] = {}
+
+    def rule_for(self, topic, name):
+        readers = sorted(self.reads[topic])
+        return tuple(partition for partition in range(self.counts[topic]) if readers[partition % len(readers)] == name)
+
+    def forget(self, name):
+        self.sessions.pop(name, None)
+        for readers in self.reads.values():
+            readers.discard(name)
+
+    def listener(self, name, topic):
+        def told(partitions):
+            self.told[name, topic] = partitions
+
+        return told
+
+    @rule(name=st.sampled_from(NAMES), topic=st.sampled_from(TOPICS), session=st.sampled_from([None, 1_000, 5_000]))
+    def join(self, name, topic, session):
+        if not self.counts[topic]:
+            assert (
+                refusal(lambda: join(self.world, name, topic=topic, session_timeout_ms=session))
+                is Reason.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return
+        self.reads[topic].add(name)
+        self.sessions[name] = None if session is None else self.world.clock.monotonic + session
+        self.told[name, topic] = join(
+            self.world, name, topic=topic, session_timeout_ms=session, on_change=self.listener(name, topic)
+        )
+        self.session_ms[name] = session
+
+    @rule(name=st.sampled_from(NAMES))
+    def heartbeat(self, name):
+        if name in self.sessions:
+            self.world.groups.shared.heartbeat(GROUP, name)
+            session = self.session_ms[name]
+            self.sessions[name] = None if session is None else self.world.clock.monotonic + session
+        else:
+            reason = refusal(lambda: self.world.groups.shared.heartbeat(GROUP, name))
+            assert reason is (Reason.UNKNOWN_CONSUMER if self.sessions else Reason.GROUP_ID_NOT_FOUND)
+
+    @rule(name=st.sampled_from(NAMES))
+    def leave(self, name):
+        if name in self.sessions:
+            self.world.groups.shared.leave(GROUP, name)
+            self.forget(name)
+
+    @rule(ms=st.integers(1, 3_000))
+    def time_passes(self, ms):
+        self.world.advance(ms)
+        for name, until in list(self.sessions.items()):
+            if until is not None and until <= self.world.clock.monotonic:
+                self.forget(name)
+
+    @rule(topic=st.sampled_from(TOPICS), count=st.integers(0, 10))
+    def topic_changes(self, topic, count):
+        if count:
+            self.world.topics.ends[topic] = [0] * count
+            self.world.groups.topic_changed(topic)
+        else:
+            self.world.topics.ends.pop(topic, None)
+            self.world.groups.forget_topic(topic)
+        self.counts[topic] = count
+
+    @invariant()
+    def everybody_has_what_the_rule_says_and_was_told_so(self):
+        for topic, readers in self.reads.items():
+            for name in readers:
+                expected = self.rule_for(topic, name)
+                assert has(self.world, name, topic=topic) == expected
+                assert self.told[name, topic] == expected
+        assert self.world.state() is (GroupState.STABLE if self.sessions else GroupState.DEAD)
+        members = {member.member_id for member in self.world.groups.describe(GROUP).members}
+        assert members == set(self.sessions)
+
+
+TestSharedMachine = SharedMachine.TestCase
