@@ -10,6 +10,7 @@ from typing import Final
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, LEASED, READY, UNTOUCHED, WAITING, Block
 from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED
 from penstock.core.queues.envelope import DEADLINE_MS, Envelope, read_envelope
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state import QueueState
 from penstock.errors import PenstockError

@@ -25,10 +25,10 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Headers, Record
-from penstock.types import TopicName
+from penstock.types import GroupId, TopicName
 
 DEAD_LETTER_PREFIX: Final = "dlq."
-REDRIVE_GROUP: Final = "penstock.redrive"
+REDRIVE_GROUP: Final = GroupId("penstock.redrive")
 """The group by which dead letters are finished, when they are sent back or purged."""
 _HEADERS_ROOM_BYTES: Final = 64 * KIB
 """What a dead letter may be larger than the record it was."""
