@@ -23,9 +23,9 @@ def produce_lane(admin: Admin, topic: Topic, partition: int, acks: Acks, batch: 
 
 
 def preload(admin: Admin, topic: Topic, batch: bytes, count: int) -> None:
-    """Put `count` equal batches into every partition."""
+    """Put `count` equal batches into every partition; with acks=all, so that everyone may read them when this returns."""
     for partition in range(topic.partitions):
-        pump = Pump([produce_lane(admin, topic, partition, Acks.LEADER, batch, _WINDOW)])
+        pump = Pump([produce_lane(admin, topic, partition, Acks.ALL, batch, _WINDOW)])
         try:
             stored = pump.run(_SECONDS_MAX, count).answers
             if stored != count:
