@@ -19,6 +19,7 @@ from penstock.core.backlog import BacklogSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import check_configs
+from penstock.core.queues.settings import QueueSettings
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
@@ -217,6 +218,15 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
             members_max=groups.members_max,
             offsets_retention_ms=groups.offsets_retention_minutes * _MINUTE_MS,
             offsets_topic_partitions=groups.offsets_topic_partitions,
+        ),
+        queues=QueueSettings(
+            lease_ms_default=settings.queues.lease_ms,
+            lease_ms_max=settings.queues.lease_ms_max,
+            in_flight_max=settings.queues.in_flight_max,
+            max_attempts=settings.queues.max_attempts,
+            backoff_ms=settings.queues.backoff_ms,
+            max_backoff_ms=settings.queues.max_backoff_ms,
+            idempotency_ms=settings.queues.idempotency_ms,
         ),
         idempotency_ms=settings.queues.idempotency_ms,
         backlog=BacklogSettings(settings.queues.backlog_records_max, settings.queues.backlog_bytes_max),
