@@ -18,8 +18,8 @@ from penstock.config import LogFormat, Settings
 from penstock.core.backlog import BacklogSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.topic_config import check_configs
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.topic_config import check_configs
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
