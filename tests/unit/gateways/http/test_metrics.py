@@ -34,7 +34,7 @@ async def test_what_came_through_http_is_counted(node: HttpNode) -> None:
     }
     assert samples["penstock_records_in_total", "http", "t"] == 2
     assert samples["penstock_request_seconds_count", "POST /topics/{topic}/messages", "http"] == 2
-    assert samples["penstock_request_errors_total", "http", "unknown_topic_or_partition"] == 1
+    assert samples["penstock_request_errors_total", "http", "not_found"] == 1
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it(node: HttpNode) -> None:
