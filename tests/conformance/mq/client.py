@@ -16,6 +16,8 @@ import pytest
 from google.protobuf import descriptor_pool
 from grpc_tools import protoc
 
+from penstock.testing.process import BrokerProcess
+
 CALL_SECONDS = 20.0
 """A call that takes longer has failed; nothing waits as long as this when all is well."""
 
@@ -89,3 +91,12 @@ def refused(code: grpc.StatusCode, text: str) -> Iterator[None]:
     with pytest.raises(grpc.RpcError) as caught:
         yield
     assert (caught.value.code(), caught.value.details()) == (code, text)
+
+
+def start_broker(folder: Path, **settings: object) -> BrokerProcess:
+    """A broker with gRPC on a free port; ``grpc__streams_max`` is ``grpc.streams_max``."""
+    given = {
+        "groups.offsets_topic_partitions": 4,
+        **{name.replace("__", "."): value for name, value in settings.items()},
+    }
+    return BrokerProcess(folder / "data", given, grpc="127.0.0.1:0").start()

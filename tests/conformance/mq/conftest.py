@@ -6,8 +6,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import pytest
 
-from penstock.testing.process import BrokerProcess
-from tests.conformance.mq.client import Client, Generated
+from tests.conformance.mq.client import Client, Generated, start_broker
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
@@ -23,21 +22,13 @@ def today_code(tmp_path_factory):
     return Generated(ROOT / "proto" / "mq.proto", "mq_of_today", tmp_path_factory.mktemp("today"))
 
 
-def start_broker(folder: Path, **settings: object) -> BrokerProcess:
-    given = {
-        "groups.offsets_topic_partitions": 4,
-        **{name.replace("__", "."): value for name, value in settings.items()},
-    }
-    return BrokerProcess(folder / "data", given, grpc="127.0.0.1:0").start()
-
-
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     """One for the tests of a module, each of which has topics of its own."""
     process = start_broker(tmp_path_factory.mktemp("broker"))
     yield process
     assert process.stop() == 0
-    assert "Traceback" not in process.log_text()
+    assert [line for line in process.log_text().splitlines() if " info " not in line] == []
 
 
 @pytest.fixture

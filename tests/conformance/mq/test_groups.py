@@ -75,12 +75,14 @@ def test_a_consumer_that_gets_no_partition_waits_for_one(client, others, topic):
 
 def test_a_dead_connection_gives_its_partitions_away(client, others, topic):
     client.create_topic(name=topic, partitions=2)
-    with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first:
-        with others[1].subscribed(topic=topic, consumer_group="g", consumer_id="b"):
-            publish_to_each(client, topic, 2, b"x")
-            assert next(first).partition == 0
-            others[1].close()
-            assert next(first).partition == 1
+    with (
+        others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first,
+        others[1].subscribed(topic=topic, consumer_group="g", consumer_id="b"),
+    ):
+        publish_to_each(client, topic, 2, b"x")
+        assert next(first).partition == 0
+        others[1].close()
+        assert next(first).partition == 1
 
 
 def test_consumers_without_an_id_are_different_consumers(client, others, topic):
@@ -97,15 +99,17 @@ def test_consumers_without_an_id_are_different_consumers(client, others, topic):
 
 def test_a_second_subscription_of_the_same_consumer_replaces_the_first(client, others, topic):
     client.create_topic(name=topic)
-    with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="c") as first:
-        with others[1].subscribed(topic=topic, consumer_group="g", consumer_id="c") as second:
-            with refused(
-                StatusCode.ABORTED,
-                "Another subscription of 'c' took this one's place. Give every consumer of a group an id of its own.",
-            ):
-                next(first)
-            client.publish(topic=topic, payload=b"x")
-            assert next(second).payload == b"x"
+    with (
+        others[0].subscribed(topic=topic, consumer_group="g", consumer_id="c") as first,
+        others[1].subscribed(topic=topic, consumer_group="g", consumer_id="c") as second,
+    ):
+        with refused(
+            StatusCode.ABORTED,
+            "Another subscription of 'c' took this one's place. Give every consumer of a group an id of its own.",
+        ):
+            next(first)
+        client.publish(topic=topic, payload=b"x")
+        assert next(second).payload == b"x"
 
 
 def test_one_consumer_may_read_two_topics_of_a_group_and_end_with_one_of_them(client, others, topic):

@@ -5,13 +5,13 @@ import threading
 
 import grpc
 import pytest
-from google.protobuf import descriptor_pool
+from google.protobuf import descriptor_pool, message_factory
 from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from tests.conformance.mq.client import CALL_SECONDS, Client, payloads, refused, take
+from tests.conformance.mq.client import CALL_SECONDS, Client, payloads, refused, start_broker, take
 
 SERVICE = "mq.MessageQueueService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -32,7 +32,7 @@ def test_a_client_can_be_made_from_reflection_alone(client, topic):
     pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(client.channel))
     service = pool.FindServiceByName(SERVICE)
     assert {method.name for method in service.methods} >= {"CreateTopic", "Publish", "Subscribe", "CommitOffset"}
-    request = service.methods_by_name["CreateTopic"].input_type._concrete_class(name=topic)
+    request = message_factory.GetMessageClass(service.methods_by_name["CreateTopic"].input_type)(name=topic)
     create = client.channel.unary_unary(f"/{SERVICE}/CreateTopic")
     create(request.SerializeToString(), timeout=CALL_SECONDS)
     assert topic in client.call("ListTopics").topics
@@ -91,8 +91,6 @@ def resident_bytes(pid):
 
 
 def test_more_calls_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic):
-    from tests.conformance.mq.conftest import start_broker
-
     process = start_broker(tmp_path, grpc__streams_max=2)
     client = Client(today_code, process.addresses["grpc"])
     try:

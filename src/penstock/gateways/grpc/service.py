@@ -3,7 +3,6 @@
 Nothing that a client sends, and no mistake in a handler, gets past here: the broker goes on.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -105,13 +104,10 @@ def _streaming(name: str, streaming: Streaming, serving: Serving) -> Callable[[A
     async def serve(request: Any, context: Any) -> None:
         try:
             await handle(request, Call(serving, context))
-        except asyncio.CancelledError:
-            # The client is gone, or takes no more.
-            raise
+        except grpc.aio.InternalError:
+            # What was written could not be sent: the client is gone, and the cancellation is on its way.
+            return
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
-            if context.cancelled() or context.done():
-                # Writing to a client that is gone fails in several ways, none of which is a mistake.
-                return
             refusal = _refusal(name, error, serving)
         else:
             return
