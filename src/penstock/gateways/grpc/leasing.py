@@ -190,6 +190,8 @@ class Polling(_Leasing):
         return self._take(max_records, max_bytes)
 
     def _ask(self, max_records: int) -> None:
+        # An empty answer may mean that the topic is gone.
+        self._call.topic(self._topic, Action.READ)
         answered = False
 
         def done(deliveries: list[Delivery]) -> None:
