@@ -203,7 +203,10 @@ def _carry_out(
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise Failure(f"nobody is there to ask: add --yes to {verb} {plan.count}, or --dry-run to look", Exit.USAGE)
+            raise Failure(
+                f"nobody is there to ask: add --yes to {verb} {plan.count} dead letters, or --dry-run to look",
+                Exit.USAGE,
+            )
         if not typer.confirm(f"{verb.capitalize()} {plan.count} dead letters of {topic}?", err=True):
             raise Failure(f"nothing was {done}")
     result = _follow(start(), plan, topic, done)

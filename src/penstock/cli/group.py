@@ -9,19 +9,23 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
+    HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Bootstrap,
     GroupName,
     GroupNames,
+    Http,
     Output,
     Timeout,
     connected,
+    numbers,
 )
 from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
 from penstock.cli.places import parse_moment, partitions_there
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicPartition
+    from penstock.client.numbers import GroupNumbers
 
 app = typer.Typer(help="List, describe, reset and remove consumer groups.", no_args_is_help=True)
 
@@ -75,6 +79,27 @@ def describe(
             print_table(partitions, columns)
         else:
             note("it has committed nothing and has no partitions")
+
+
+@app.command("status")
+def status(
+    group: GroupName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
+) -> None:
+    """Say how far behind a group is.
+
+    Lag in records and in age of the next record, members, and the queues that it works on. Asks over HTTP.
+    """
+    import msgspec
+
+    with numbers(http, timeout) as asked:
+        found = asked.group(group)
+    row: Row = msgspec.to_builtins(found)
+    if output is Format.JSON:
+        emit_document(row)
+    elif output is Format.NDJSON:
+        sys.stdout.write(to_json(row) + "\n")
+    else:
+        _print_status(found)
 
 
 @app.command("reset")
@@ -176,6 +201,41 @@ def rm(
                 note(f"there is no group {name}")
             else:
                 note(f"removed group {name}")
+
+
+def _print_status(found: "GroupNumbers") -> None:
+    behind = "" if found.lag_ms is None else f" ({found.lag_ms / 1000:,.1f} s)"
+    print(f"group {found.group}  state {found.state}  members {len(found.members)}  lag {found.lag:,}{behind}")
+    if found.partitions:
+        partitions: list[Row] = [
+            {
+                "topic": each.topic,
+                "part": each.partition,
+                "committed": each.committed,
+                "next": each.end_offset,
+                "lag": each.lag,
+                "lag_s": None if each.lag_ms is None else each.lag_ms / 1000,
+                "member": each.member_id,
+            }
+            for each in found.partitions
+        ]
+        print_table(partitions, ["topic", "part", "committed", "next", "lag", "lag_s", "member"])
+    else:
+        note("it has committed nothing and has no partitions")
+    if found.queues:
+        queues: list[Row] = [
+            {
+                "queue": queue.topic,
+                "lag": queue.lag,
+                "leased": queue.in_flight,
+                "waiting": sum(partition.waiting for partition in queue.partitions),
+                "ready": sum(partition.ready for partition in queue.partitions),
+                "moving": sum(partition.moving for partition in queue.partitions),
+                "owners": [owner.owner for owner in queue.owners],
+            }
+            for queue in found.queues
+        ]
+        print_table(queues, ["queue", "lag", "leased", "waiting", "ready", "moving", "owners"])
 
 
 def _describe(cluster: "Cluster", group: str) -> Row:

@@ -11,6 +11,7 @@ from penstock.cli.output import Format
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, QueueAdmin, QueueClient
+    from penstock.client.numbers import Numbers
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 HTTP_DEFAULT = "127.0.0.1:8080"
@@ -95,6 +96,19 @@ def queue_admin(http: str, timeout_s: float) -> Iterator["QueueAdmin"]:
         raise Failure(f"--http: {error}", Exit.USAGE) from error
     with admin:
         yield admin
+
+
+@contextmanager
+def numbers(http: str, timeout_s: float) -> Iterator["Numbers"]:
+    """For one command that asks how something stands."""
+    from penstock.client.numbers import Numbers
+
+    try:
+        asked = Numbers(http, timeout_ms=int(timeout_s * 1000))
+    except ValueError as error:
+        raise Failure(f"--http: {error}", Exit.USAGE) from error
+    with asked:
+        yield asked
 
 
 @contextmanager

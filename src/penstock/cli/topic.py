@@ -1,4 +1,4 @@
-"""``penstock topic``: create, list, describe, configure, remove."""
+"""``penstock topic``: create, list, describe, count, configure, remove."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -8,19 +8,23 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
+    HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Bootstrap,
+    Http,
     Output,
     Timeout,
     TopicName,
     TopicNames,
     connected,
+    numbers,
     parse_pairs,
 )
-from penstock.cli.output import Format, Lines, Row, emit, emit_document, to_json
+from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
+    from penstock.client.numbers import TopicNumbers
 
 app = typer.Typer(help="Create, list, describe, configure and remove topics.", no_args_is_help=True)
 
@@ -124,6 +128,28 @@ def describe(
             sys.stdout.write(to_json(row) + "\n")
         else:
             _print_description(row)
+
+
+@app.command("stats")
+def stats(
+    topic: TopicName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
+) -> None:
+    """Say how a topic stands, in numbers.
+
+    Records, bytes and segments of each partition, rates of the last minute, and what went through each gateway since the
+    broker's start. Asks over HTTP.
+    """
+    import msgspec
+
+    with numbers(http, timeout) as asked:
+        found = asked.topic(topic)
+    row: Row = msgspec.to_builtins(found)
+    if output is Format.JSON:
+        emit_document(row)
+    elif output is Format.NDJSON:
+        sys.stdout.write(to_json(row) + "\n")
+    else:
+        _print_stats(found)
 
 
 @app.command("config")
@@ -230,6 +256,58 @@ def _partitions(cluster: "Cluster", topic: "TopicInfo") -> list[Row]:
         }
         for partition in topic.partitions
     ]
+
+
+def _print_stats(found: "TopicNumbers") -> None:
+    print(
+        f"topic {found.topic}  records {as_text(found.records)}  bytes {as_text(found.size_bytes)}  "
+        f"segments {as_text(found.segments)}"
+    )
+    print(
+        f"in {found.records_in_per_second:,.1f} records/s, {found.bytes_in_per_second:,.0f} bytes/s  "
+        f"out {found.records_out_per_second:,.1f} records/s, {found.bytes_out_per_second:,.0f} bytes/s"
+    )
+    columns = ["part", "leader", "first", "next", "records", "bytes", "segments"]
+    lines = Lines(columns, numbers=columns)
+    lines.print(
+        [
+            {
+                "part": each.partition,
+                "leader": each.leader,
+                "first": each.start_offset,
+                "next": each.end_offset,
+                "records": each.records,
+                "bytes": each.size_bytes,
+                "segments": each.segments,
+            }
+            for each in found.partitions
+        ]
+    )
+    if found.flows:
+        print()
+        flows = Lines(
+            ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"],
+            numbers=["records_in", "bytes_in", "records_out", "bytes_out"],
+        )
+        flows.print(
+            [
+                {
+                    "gateway": flow.gateway,
+                    "records_in": flow.records_in,
+                    "bytes_in": flow.bytes_in,
+                    "records_out": flow.records_out,
+                    "bytes_out": flow.bytes_out,
+                }
+                for flow in found.flows
+            ]
+        )
+    if found.partitions_unknown:
+        note(
+            f"{found.partitions_unknown} partitions are not in the sums: the broker has not opened them yet; ask again"
+        )
+    failed = [each.partition for each in found.partitions if each.failed]
+    if failed:
+        note(f"the disk failed for partitions {', '.join(map(str, failed))}: they refuse writes; see the broker's log")
 
 
 def _print_description(row: Row) -> None:
