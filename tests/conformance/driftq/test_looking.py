@@ -165,6 +165,9 @@ def test_a_topic_in_numbers(driftq, topic) -> None:
     (partition,) = stats["partitions"]
     assert (partition["partition"], partition["start_offset"], partition["end_offset"]) == (0, 0, 3)
     assert [(flow["gateway"], flow["records_in"]) for flow in stats["flows"]] == [("http", 3)]
+    driftq.lease(topic, "a", max_records=2, wait_ms=10_000)
+    (flow,) = driftq.http.get(f"/v1/topics/{topic}/stats").json()["flows"]
+    assert flow["records_out"] == 2
 
 
 def test_a_group_in_numbers_with_its_queue(driftq, topic) -> None:

@@ -25,6 +25,7 @@ from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Cou
 from penstock.gateways.http.v1_record import consumed
 from penstock.gateways.http.v1_requests import names_of, read, require_topic
 from penstock.limits import KIB
+from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -42,10 +43,11 @@ class ConsumeStream(Response):
 
     worker: Worker
 
-    def __init__(self, gateway: "HttpGateway", request_id: bytes) -> None:
+    def __init__(self, gateway: "HttpGateway", topic: str, request_id: bytes) -> None:
         super().__init__()
         self.raw_headers = [(b"content-type", NDJSON), (REQUEST_ID, request_id)]
         self._gateway = gateway
+        self._topic = topic
         self._lines: list[bytes] = []
         self._send: Send | None = None
         """Once the headers have left; None again while a send waits for the reader."""
@@ -113,6 +115,7 @@ class ConsumeStream(Response):
         body = b"".join(lines)
         sending = send({"type": "http.response.body", "body": body, "more_body": True})
         assert isinstance(sending, Coroutine)
+        self._gateway.broker.meters.gave_out(self._topic, Gateway.HTTP, len(lines), len(body))
         return self._credit(len(lines), len(body)), sending
 
     def _credit(self, count: int, size_bytes: int) -> int:
@@ -152,7 +155,7 @@ async def _consume(call: Call) -> Answer | Response:
     names = names_of(request)
     require_topic(call, names.topic)
     lease_ms = lease_ms_of(call, request.lease_ms)
-    stream = ConsumeStream(gateway, call.request_id)
+    stream = ConsumeStream(gateway, names.topic, call.request_id)
     gateway.begin_stream(stream.end)
     try:
         stream.worker = gateway.broker.queues.attach(

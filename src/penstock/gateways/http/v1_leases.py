@@ -99,7 +99,11 @@ async def _lease(call: Call) -> Answer:
         if not leased.done():
             cancel()
             raise ClientDisconnect
-    return json_answer(LeasedRecords([consumed(found, until=True) for found in leased.result()]))
+    records = [consumed(found, until=True) for found in leased.result()]
+    answer = json_answer(LeasedRecords(records))
+    if records:
+        call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(records), len(answer.body))
+    return answer
 
 
 async def _whichever_first(future: asyncio.Future[Any], receive: Receive) -> None:

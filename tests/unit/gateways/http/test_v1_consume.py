@@ -9,7 +9,8 @@ import pytest
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import Reason
 from penstock.gateways.http.v1_consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, ConsumeStream
-from penstock.types import TopicName
+from penstock.meters import Meters
+from penstock.types import Gateway, TopicName
 
 
 class RecordingWorker:
@@ -59,11 +60,14 @@ class World:
     def __init__(self) -> None:
         on_stop: dict = {}
         self.gateway = SimpleNamespace(
-            loop=asyncio.get_running_loop(), on_stop=on_stop, end_stream=lambda end: on_stop.pop(end)
+            loop=asyncio.get_running_loop(),
+            on_stop=on_stop,
+            end_stream=lambda end: on_stop.pop(end),
+            broker=SimpleNamespace(meters=Meters()),
         )
         self.worker = RecordingWorker()
         self.server = Server()
-        self.stream = ConsumeStream(self.gateway, b"id")  # type: ignore[arg-type]
+        self.stream = ConsumeStream(self.gateway, "t", b"id")  # type: ignore[arg-type]
         self.stream.worker = self.worker  # type: ignore[assignment]
         on_stop[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
@@ -95,6 +99,8 @@ async def test_lines_leave_within_the_call_that_delivers_them(world) -> None:
     world.stream.deliver(deliveries("a", "b"))
     assert world.server.values == ["a", "b"]
     assert world.worker.granted >= 2
+    flow = world.gateway.broker.meters.flow("t", Gateway.HTTP)
+    assert (flow.records_out, flow.bytes_out) == (2, len(world.server.sent[-1]["body"]))
 
 
 async def test_what_is_delivered_before_the_headers_leaves_after_them() -> None:
