@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ADDRESS = "127.0.0.1:9092"
+HTTP_ADDRESS = "127.0.0.1:8080"
 
 BLOCK = re.compile(r"<!-- test: (run|prints)(?: needs=(\S+))? -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -45,10 +46,11 @@ def examples() -> list[Example]:
 EXAMPLES = examples()
 
 
-def run(example: Example, bootstrap: str) -> str:
-    text = example.text.replace(ADDRESS, bootstrap)
+def run(example: Example, bootstrap: str, http: str) -> str:
+    text = example.text.replace(ADDRESS, bootstrap).replace(HTTP_ADDRESS, http)
     bin_dir = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}", "PENSTOCK_BOOTSTRAP": bootstrap}
+    path = f"{bin_dir}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PENSTOCK_BOOTSTRAP": bootstrap, "PENSTOCK_HTTP": http}
     command = [sys.executable, "-c", text] if example.language == "python" else ["bash", "-euo", "pipefail", "-c", text]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert done.returncode == 0, f"{example.document}:\n{text}\n{done.stdout}\n{done.stderr}"
@@ -59,7 +61,7 @@ def run(example: Example, bootstrap: str) -> str:
 def test_an_example_does_what_it_says(broker_process, example):
     if example.needs and shutil.which(example.needs) is None:
         pytest.skip(f"{example.needs} is not installed")
-    printed = run(example, broker_process.bootstrap).splitlines()
+    printed = run(example, broker_process.bootstrap, broker_process.addresses["http"]).splitlines()
     position = 0
     for line in example.prints:
         assert line in printed[position:], f"{example.document} should print {line!r}, and printed {printed}"
