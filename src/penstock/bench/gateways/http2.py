@@ -1,6 +1,6 @@
 """The client's side of HTTP/2, as far as gRPC needs it: no sockets, bytes in and out.
 
-Invariant: no more is sent than the server's flow-control windows allow, every SETTINGS and PING is answered, and what the server sends
+Invariant: no more is sent than the server's flow-control windows and its bound on calls under way allow, every SETTINGS and PING is answered, and what the server sends
 never stops for want of room. Header blocks are made once: the first call on a connection fills the server's table, each later one is
 six bytes. Of answers only what counts is read: data, and the end of a stream.
 """
@@ -20,7 +20,7 @@ SERVICE = "/mq.MessageQueueService/"
 HEAD_BYTES = 9
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
-_INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE = 4, 5
+_MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE = 3, 4, 5
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _WINDOW_DEFAULT = 65_535
 _WINDOW_MAX = (1 << 31) - 1
@@ -76,6 +76,8 @@ class Http2Client:
         self._stream_window = _WINDOW_DEFAULT
         self._frame_bytes_max = _FRAME_BYTES_MAX
         self._streams: dict[int, _Stream] = {}
+        self._streams_max = _WINDOW_MAX
+        self._waiting: deque[tuple[int, bytes, bool]] = deque()
         self._next_stream = 1
         self._data = b""
         self._unrefilled = 0
@@ -86,14 +88,20 @@ class Http2Client:
         self.outbox += frame(WINDOW_UPDATE, 0, 0, _U32.pack(_WINDOW_MAX - _WINDOW_DEFAULT))
 
     def call(self, message: bytes, *, ends: bool = True) -> int:
-        """Begin a call with its first message; `ends` when it is the only one."""
+        """Begin a call with its first message, `ends` when it is the only one; now, or when the server takes one more."""
         stream = self._next_stream
         self._next_stream += 2
+        if len(self._streams) < self._streams_max:
+            self._begin(stream, message, ends=ends)
+        else:
+            self._waiting.append((stream, message, ends))
+        return stream
+
+    def _begin(self, stream: int, message: bytes, *, ends: bool) -> None:
         self.outbox += frame(HEADERS, END_HEADERS, stream, self._block)
         self._block = _LATER_BLOCK
         self._streams[stream] = _Stream(self._stream_window, deque(), ends)
         self.send(stream, message)
-        return stream
 
     def send(self, stream: int, message: bytes) -> None:
         """One more message of a call; waits in line when a window is full."""
@@ -168,6 +176,9 @@ class Http2Client:
             readable = "".join(chr(byte) for byte in block if 32 <= byte < 127)
             raise BenchError(f"the broker refused a call: {readable}")
         self.ended.append(stream)
+        if self._waiting and len(self._streams) < self._streams_max:
+            next_stream, message, ends = self._waiting.popleft()
+            self._begin(next_stream, message, ends=ends)
 
     def _take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == SETTINGS and not flags & ACK:
@@ -177,6 +188,8 @@ class Http2Client:
                     for state in self._streams.values():
                         state.window += value - self._stream_window
                     self._stream_window = value
+                elif name == _MAX_CONCURRENT_STREAMS:
+                    self._streams_max = value
                 elif name == _MAX_FRAME_SIZE:
                     self._frame_bytes_max = min(value, _FRAME_BYTES_MAX)
             self.outbox += frame(SETTINGS, ACK, 0, b"")

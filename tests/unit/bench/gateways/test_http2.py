@@ -95,6 +95,17 @@ def test_a_message_longer_than_a_frame_is_sent_in_pieces_and_ends_with_the_last(
     assert b"".join(payload for _, _, _, payload in pieces) == proto.enveloped(b"v" * 40_000)
 
 
+def test_a_call_beyond_what_the_server_takes_at_once_waits_for_another_to_end():
+    client = opened()
+    client.receive(memoryview(frame(http2.SETTINGS, 0, 0, struct.pack(">HI", 3, 2))))
+    client.outbox.clear()
+    assert [client.call(b"m") for _ in range(4)] == [1, 3, 5, 7]
+    assert [stream for kind, _, stream, _ in taken(client) if kind == http2.HEADERS] == [1, 3]
+    end = frame(http2.DATA, 0, 3, MESSAGE) + frame(http2.HEADERS, http2.END_HEADERS | http2.END_STREAM, 3, b"")
+    client.receive(memoryview(end))
+    assert [stream for kind, _, stream, _ in taken(client) if kind == http2.HEADERS] == [5]
+
+
 @pytest.mark.parametrize("piece", [1, 8, 9, 10, 1000])
 def test_answers_are_counted_however_they_are_cut(piece):
     got = []
