@@ -348,13 +348,13 @@ class DriftQ:
         """The floor is what a worker's acks make of it."""
         with self._lines(topic, group, "committer") as answer:
             lines = (json.loads(line) for line in answer.iter_lines())
-            done = 0
-            while done < offset:
+            left = set(range(self.committed(group, topic, partition) or 0, offset))
+            while left:
                 line = next(lines)
-                if line["partition"] == partition and line["offset"] < offset:
+                if line["partition"] == partition and line["offset"] in left:
                     body = {"topic": topic, "group": group, "owner": "committer", **_place(line)}
                     self._ask("POST", "/ack", 204, json=body)
-                    done = line["offset"] + 1
+                    left.remove(line["offset"])
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         answer = self._http.get(f"/groups/{group}")

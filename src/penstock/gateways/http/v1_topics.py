@@ -1,4 +1,4 @@
-"""Topics under ``/v1``: their names, and making one."""
+"""Topics under ``/v1``: their names, making one and deleting one."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.core.topics import NewTopic
-from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
 from penstock.gateways.http.v1_models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1_requests import read, refuse
@@ -36,8 +36,17 @@ async def _create_topic(call: Call) -> Answer:
     return json_answer(TopicCreated("created", topic.name, topic.partition_count), 201)
 
 
+async def _delete_topic(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    name = call.params["topic"]
+    broker = call.gateway.broker
+    broker.access.require_topic(call.caller, Action.DELETE, name)
+    await broker.topics.delete(name)
+    return NO_CONTENT
+
+
 def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET and POST /v1/topics."""
+    """GET and POST /v1/topics, DELETE /v1/topics/{topic}."""
     return [
         route(
             gateway,
@@ -65,5 +74,12 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=CreateTopicRequest,
                 body_required=False,
             ),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            "/v1/topics/{topic}",
+            _delete_topic,
+            Operation(TAG, "Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404)),
         ),
     ]
