@@ -96,7 +96,9 @@ class HttpConnection:
         with self._translated(self.timeout_ms):
             response = self._send(method, _with_query(path, query), encoded, self.timeout_ms)
             if response.status >= http.client.BAD_REQUEST:
-                raise self._refusal(response, response.read(ANSWER_BYTES_MAX))
+                error = self._refusal(response, response.read(ANSWER_BYTES_MAX))
+                self.close()
+                raise error
         assert self._connection is not None
         connection, self._connection = self._connection, None
         try:
@@ -175,6 +177,7 @@ class HttpConnection:
         return RequestRefused(response.status, code, sentence, reason=body.reason, retry_after_ms=body.retry_after_ms)
 
     def _not_ours(self, seen: str) -> CannotConnect:
+        self.close()
         return CannotConnect(
             f"{self.address} does not answer as Penstock's HTTP API does ({seen[:200].strip()}); use the http= address of the "
             "broker's ready line"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.cli.failures import Exit, Failure
-from penstock.cli.places import Place, parse_moment, parse_place
+from penstock.cli.places import Place, moment, parse_moment, parse_place, parse_record
 
 NOON_MS = int(datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp() * 1000)
 
@@ -44,3 +44,17 @@ def test_a_moment_without_a_zone_is_local_time():
 
 def test_a_moment_may_be_milliseconds_of_any_size():
     assert parse_moment("5", "--to-datetime") == 5
+
+
+def test_a_record_is_named_by_topic_partition_and_offset():
+    assert parse_record("orders.v1/0@42") == ("orders.v1", 0, 42)
+    assert str(parse_record("orders/3@7")) == "orders/3@7"
+    for wrong in ("orders", "orders/0", "orders@1", "/0@1", "orders/-1@1", "orders/0@x", "a/b/0@1", ""):
+        with pytest.raises(Failure, match="names no record: write TOPIC/PARTITION@OFFSET"):
+            parse_record(wrong)
+
+
+def test_a_moment_is_written_as_it_can_be_given_back():
+    assert moment(None) is None
+    assert moment(1_767_225_600_123) == "2026-01-01T00:00:00.123Z"
+    assert parse_moment("2026-01-01T00:00:00.123Z", "--since") == 1_767_225_600_123

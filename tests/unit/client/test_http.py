@@ -1,0 +1,156 @@
+"""HTTP to a broker: what goes wrong is told in this client's words, and a request is never sent twice by itself."""
+
+import re
+import socket
+import threading
+from contextlib import closing, contextmanager
+
+import msgspec
+import pytest
+
+from penstock.client.errors import CannotConnect, ConnectionLost, RequestRefused, RequestTimeout
+from penstock.client.http import HttpConnection
+
+
+class Said(msgspec.Struct):
+    said: str
+
+
+def receive(connection):
+    """One request, with its body; nothing when the client is gone."""
+    request = b""
+    while b"\r\n\r\n" not in request:
+        piece = connection.recv(65536)
+        if not piece:
+            return b""
+        request += piece
+    length = re.search(rb"content-length: (\d+)", request, re.IGNORECASE)
+    size = request.index(b"\r\n\r\n") + 4 + (int(length[1]) if length else 0)
+    while len(request) < size:
+        request += connection.recv(65536)
+    return request
+
+
+@contextmanager
+def server(*answers, close_after=False):
+    """Gives one answer for each request, in order; ``close_after`` closes the connection behind each of them."""
+    requests = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            left = list(answers)
+            while left:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    while left:
+                        request = receive(connection)
+                        if not request:
+                            break
+                        requests.append(request)
+                        connection.sendall(left.pop(0))
+                        if close_after:
+                            break
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}", requests
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+def answer(body, status="200 OK", extra=""):
+    return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}\r\n{body}".encode()
+
+
+def test_one_connection_serves_many_requests():
+    with server(answer('{"said":"a"}'), answer('{"said":"b"}')) as (address, requests):
+        connection = HttpConnection(address)
+        assert connection.get("/x", Said, {"a": 1, "b": None, "c": "ä b"}).said == "a"
+        assert connection.post("/y", {"a": 1, "b": None}, Said).said == "b"
+        connection.close()
+    assert requests[0].startswith(b"GET /x?a=1&c=%C3%A4+b HTTP/1.1\r\n")
+    assert requests[1].startswith(b"POST /y HTTP/1.1\r\n")
+    assert requests[1].endswith(b'{"a":1}')
+
+
+def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew():
+    with server(answer('{"said":"a"}'), answer('{"said":"b"}'), close_after=True) as (address, _):
+        connection = HttpConnection(address)
+        assert connection.get("/", Said).said == "a"
+        # The end of the connection is there to be read, whenever it came.
+        connection._connection.sock.recv(1, socket.MSG_PEEK)
+        assert connection.get("/", Said).said == "b"
+        connection.close()
+
+
+def test_an_answer_that_does_not_come_is_not_asked_for_again():
+    with server(b"", close_after=True) as (address, requests):
+        with pytest.raises(ConnectionLost, match="closed the connection before its answer was there"):
+            HttpConnection(address).tell("/", {})
+        assert len(requests) == 1
+
+
+def test_a_broker_that_does_not_answer_in_time():
+    with server(b"", b"") as (address, _), pytest.raises(RequestTimeout, match="did not answer within 50 ms"):
+        HttpConnection(address, timeout_ms=50).get("/", Said)
+
+
+def test_nobody_there_and_no_such_host():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(CannotConnect, match=r"is the broker running\?"):
+        HttpConnection(f"127.0.0.1:{port}").get("/", Said)
+    with pytest.raises(CannotConnect, match="cannot find the host"):
+        HttpConnection("no-such-host.invalid:80").get("/", Said)
+    with pytest.raises(ValueError, match="has no port"):
+        HttpConnection("nowhere")
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [b"SSH-2.0-x\r\n", answer("not json"), answer('{"other":1}'), answer("<html>", "502 Bad Gateway")],
+    ids=["another protocol", "not json", "another answer", "a proxy"],
+)
+def test_something_that_is_not_penstock_is_told_as_such(strange):
+    with server(strange, close_after=True) as (address, _), pytest.raises(CannotConnect, match="use the http= address"):
+        HttpConnection(address).get("/", Said)
+
+
+def test_refusals_in_the_shape_of_both_apis():
+    full = '{"error":"RESOURCE_EXHAUSTED","message":"full.","reason":"partition_buffer_full","retry_after_ms":7}'
+    with server(answer(full, "429 Too Many"), answer('{"error":"Topic not found"}', "404 Not Found")) as (address, _):
+        connection = HttpConnection(address)
+        with pytest.raises(RequestRefused, match=r"^full \(RESOURCE_EXHAUSTED\)$") as refused:
+            connection.tell("/v1/produce", {})
+        assert (refused.value.reason, refused.value.retry_after_ms) == ("partition_buffer_full", 7)
+        with pytest.raises(RequestRefused, match="Topic not found") as refused:
+            connection.get("/topics/x", Said)
+        assert refused.value.is_not_found
+        connection.close()
+
+
+def test_the_lines_of_a_stream_come_one_by_one():
+    stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"said":"b"}\n'
+    with (
+        server(stream, close_after=True) as (address, _),
+        closing(HttpConnection(address).stream("GET", "/", Said)) as lines,
+    ):
+        assert [line.said for line in lines] == ["a", "b"]
+
+
+def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection():
+    stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"sa'
+    with server(stream, close_after=True) as (address, _):
+        lines = HttpConnection(address).stream("GET", "/", Said)
+        assert next(lines).said == "a"
+        with pytest.raises(ConnectionLost, match="in the middle of a line"):
+            next(lines)
+
+
+def test_a_stream_that_is_refused():
+    gone = answer('{"error":"NOT_FOUND","message":"no"}', "404 Not Found")
+    with server(gone) as (address, _), pytest.raises(RequestRefused):
+        next(HttpConnection(address).stream("GET", "/", Said))
