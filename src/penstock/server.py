@@ -147,6 +147,8 @@ class Server:
         from penstock.gateways.grpc.gateway import GrpcGateway
 
         gateway = GrpcGateway(_grpc_limits(self.settings))
+        # It lets go of the port, whatever fails; a second stop does nothing.
+        self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
         try:
             self.addresses["grpc"] = gateway.bind(wanted)
         except OSError as error:

@@ -32,6 +32,7 @@ _PING_STRIKES_MAX: Final = 3
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
+_LAST_CALLS_SECONDS: Final = 0.05
 _STREAM_GRACE_SECONDS: Final = 0.5
 """A stream ends by itself at once, unless its client does not read."""
 
@@ -72,7 +73,7 @@ class GrpcGateway:
         )
         self._health: Any = health.aio.HealthServicer()
         self._serving: Serving | None = None
-        self._started = False
+        self._stopped = False
 
     def bind(self, address: Address) -> Address:
         """Take the port; port 0 picks a free one. OSError when it cannot be had."""
@@ -94,16 +95,25 @@ class GrpcGateway:
         reflection.enable_server_reflection(names, self._server, _pool())
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
-        self._started = True
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take nothing new, tell the streams, answer what is under way, then close everything. Also when it was never started."""
-        if self._serving is not None:
-            self._serving.stop()
-        if self._started:
-            await self._health.enter_graceful_shutdown()
+        """Take nothing new, tell the streams, answer what is under way, then close everything.
+
+        Also when it was never started: then it lets go of the port. A second stop does nothing.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._serving is None:
+            # grpc closes the sockets of a server that has run, and of no other.
+            await self._server.start()
+            await self._server.stop(None)
+            return
+        self._serving.stop()
+        await self._health.enter_graceful_shutdown()
+        # Calls that have arrived and that nobody has looked at yet would be told that they were cancelled.
+        await asyncio.sleep(min(grace_seconds, _LAST_CALLS_SECONDS))
         stopped = asyncio.ensure_future(self._server.stop(grace_seconds))
         await asyncio.wait({stopped}, timeout=min(grace_seconds, _STREAM_GRACE_SECONDS))
-        if self._serving is not None:
-            self._serving.cut_off()
+        self._serving.cut_off()
         await stopped

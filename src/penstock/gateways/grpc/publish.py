@@ -31,7 +31,6 @@ _NOWHERE: Final = -1
 
 async def publish(request: PublishRequest, call: Call) -> PublishResponse:
     """Answered once the record is committed."""
-    call.serving.require_running()
     topic = request.topic
     call.topic(topic, Action.WRITE)
     records = (new_record(request),)
