@@ -127,6 +127,7 @@ class Broker:
         self.topics.on_created.append(self._created)
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
+        self.groups.on_deleted.append(self.meters.forget_group)
         # As many partitions each: what a group has in all of them is then looked after by one node.
         count = self.settings.groups.offsets_topic_partitions
         if (offsets := self.topics.get(OFFSETS_TOPIC)) is not None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topic_names import INTERNAL_TOPICS
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -47,17 +47,17 @@ async def test_a_topic_is_told_with_its_leader_in_every_version(node: KafkaNode,
 async def test_all_topics_are_asked_for_with_null_and_in_version_0_with_an_empty_list(node: KafkaNode) -> None:
     await node.create("b")
     await node.create("a")
-    everything = [OFFSETS_TOPIC, "a", "b"]
+    everything = [*sorted(INTERNAL_TOPICS), "a", "b"]
     assert [topic.name for topic in (await ask(node, None, 1)).topics] == everything
     assert [topic.name for topic in (await ask(node, [], 0)).topics] == everything
     for version in (1, 13):
         assert (await ask(node, [], version)).topics == []
 
 
-async def test_the_brokers_own_topic_is_marked(node: KafkaNode) -> None:
+async def test_the_brokers_own_topics_are_marked(node: KafkaNode) -> None:
     await node.create("t")
     told = {topic.name: topic.is_internal for topic in (await ask(node, None)).topics}
-    assert told == {OFFSETS_TOPIC: True, "t": False}
+    assert told == {**dict.fromkeys(INTERNAL_TOPICS, True), "t": False}
 
 
 async def test_an_unknown_topic_is_made_and_works_at_once(node: KafkaNode) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from penstock.core.config_table import TOPIC_CONFIGS
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
@@ -72,7 +72,7 @@ async def test_each_topic_is_made_or_refused_by_itself(node: KafkaNode) -> None:
         OFFSETS_TOPIC: Reason.INVALID_TOPIC,
     }
     assert all(answer.error_message for answer in answers if answer.error_code)
-    assert [topic.name for topic in node.broker.topics] == [OFFSETS_TOPIC, "good", "there"]
+    assert [topic.name for topic in node.broker.topics] == [*sorted(INTERNAL_TOPICS), "good", "there"]
 
 
 async def test_validate_only_makes_nothing(node: KafkaNode) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic
@@ -25,7 +25,7 @@ async def test_topics_are_deleted_by_name_in_every_version(node: KafkaNode, vers
     ]
     if version >= 5:
         assert [answer.error_message is None for answer in answers] == [True, False, False, False]
-    assert [topic.name for topic in node.broker.topics] == [OFFSETS_TOPIC, "stays"]
+    assert [topic.name for topic in node.broker.topics] == [*sorted(INTERNAL_TOPICS), "stays"]
 
 
 async def test_topics_are_deleted_by_id(node: KafkaNode) -> None:
