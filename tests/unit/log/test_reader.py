@@ -249,3 +249,33 @@ def test_reading_goes_on_while_a_sync_runs_and_files_are_few(kit):
     log.end_sync(task, None)
     assert log.synced_offset == 61
     sync(log)
+
+
+def test_the_time_at_an_offset_is_its_batchs_first_record(either_kit):
+    log = either_kit.open(SMALL)
+    for number in range(20):
+        append(log, b"x" * 60, b"y" * 60, timestamp_ms=1000 + number * 10)
+    log.write_pending()
+    assert len(log.segments) > 1
+    for offset in range(40):
+        log._reader.forget()
+        assert log.time_at(offset, 40) == 1000 + offset // 2 * 10
+    assert log.time_at(39, 39) is None
+    assert log.time_at(40, 40) is None
+    assert log.time_at(-1, 40) is None
+    log.delete_before(30)
+    assert log.time_at(29, 40) is None
+    assert log.time_at(30, 40) == 1150
+
+
+def test_the_time_at_an_offset_that_compaction_took_is_that_of_the_next_record(either_kit):
+    log = either_kit.open(SMALL)
+    fill(log, 20)
+    first = log.segments[0]
+    gone = first.next_offset
+    # As after a compaction that left nothing at the end of the segment.
+    first.size = 0
+    log._reader.forget()
+    append(log, b"later", timestamp_ms=5_000_000)
+    log.write_pending()
+    assert log.time_at(gone - 1, log.next_offset) == 1_000_000

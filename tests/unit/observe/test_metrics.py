@@ -152,10 +152,17 @@ async def test_a_deleted_topic_and_a_deleted_group_have_no_series(node: KafkaNod
     await commit(node, "g", "t", 0, 0)
     node.broker.meters.took_in("t", Gateway.KAFKA, 3, 300)
     node.broker.meters.acks.add(("t", "g"))
+    node.broker.meters.acks.add(("u", "g"))
     made = Metrics(node.broker)
     assert "t" in {dict(labels).get("topic") for _, labels in await scrape(made)}
     await node.broker.topics.delete("t")
-    assert "t" not in {dict(labels).get("topic") for _, labels in await scrape(made)}
+    found = await scrape(made)
+    assert "t" not in {dict(labels).get("topic") for _, labels in found}
+    assert "g" in {dict(labels).get("group") for _, labels in found}
+    deleted: list[object] = []
+    node.broker.groups.delete_groups([GroupId("g")], deleted.append)
+    await until(lambda: deleted)
+    assert "g" not in {dict(labels).get("group") for _, labels in await scrape(made)}
 
 
 async def test_no_log_is_opened_for_a_scrape(tmp_path: Path) -> None:

@@ -159,3 +159,19 @@ async def test_a_round_does_not_wait_for_a_sync_that_is_due_but_not_needed_any_m
     async with asyncio.timeout(10):
         await round_over
     assert len(target.tasks) == 1
+
+
+async def test_how_long_a_sync_took_is_told_whether_or_not_it_failed(commit: GroupCommit) -> None:
+    told: list[tuple[float, bool]] = []
+    commit.on_synced = lambda seconds, failed: told.append((seconds, failed))
+    good, bad = Target(), Target()
+    append(commit, good)
+    append(commit, bad)
+    await good.until_tasks(1)
+    await bad.until_tasks(1)
+    bad.tasks[0].error = OSError(5, "Input/output error")
+    bad.tasks[0].release.set()
+    good.tasks[0].release.set()
+    await commit.drain()
+    assert sorted(failed for _, failed in told) == [False, True]
+    assert all(seconds >= 0 for seconds, _ in told)
