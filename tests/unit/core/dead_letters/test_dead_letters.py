@@ -6,6 +6,7 @@ from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.dead_letters.letters import DeadLetterFilter
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
+from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.unit.core.dead_letters.world import CALLER, DEAD, TOPIC, DeadLetterWorld
 from tests.unit.core.idempotency.world import finish
@@ -274,3 +275,24 @@ def test_whoever_waits_is_told_that_the_broker_stops(world):
     job = world.redrive(rate=1)
     world.broker.close()
     assert job.result.reason is Reason.SHUTTING_DOWN
+
+
+def test_a_record_that_lands_before_the_end_that_its_move_saw_is_not_moved_twice(world):
+    world.die()
+    target = world.broker.partition(TOPIC, 0)
+    others = [Record(0, 1, b"x", b"other")] * 5
+    target.append(build_batch(others), 1)
+    world.redrive()
+    # There is no room for the others, and they are taken back; then there is, and the record lands before their end.
+    world.disk.full = range(world.disk.room_calls + 1, world.disk.room_calls + 2)
+    with pytest.raises(PenstockError):
+        target.log.write_pending()
+    world.flusher.sync()
+    world.flusher.write()
+    target.append(build_batch(others * 2), 1)
+    target.log.write_pending()
+    assert [record.value for record in world.back()] == []
+    world.restart()
+    world.pass_time(100)
+    world.redriven()
+    assert [record.value for record in world.back()].count(b"v1") == 1
