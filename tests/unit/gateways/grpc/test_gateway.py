@@ -5,53 +5,13 @@ import sys
 
 import grpc
 import pytest
-import pytest_asyncio
 
 from penstock.address import Address
-from penstock.config import load
-from penstock.gateways.grpc import gateway as gateway_module
 from penstock.gateways.grpc import service
-from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.gateway import GrpcGateway
-from penstock.server import Server
-from penstock.testing.broker import TEST_SETTINGS
 from penstock.wire.mq import mq_generated as mq
 
 ANY_PORT = Address("127.0.0.1", 0)
-
-
-@pytest.fixture
-def gateways(monkeypatch):
-    """What each gateway that starts shares with its calls."""
-    found = []
-
-    def made(broker, bounds):
-        found.append(Serving(broker, bounds))
-        return found[-1]
-
-    monkeypatch.setattr(gateway_module, "Serving", made)
-    return found
-
-
-@pytest_asyncio.fixture
-async def server(tmp_path, gateways):
-    settings = {**TEST_SETTINGS, "listeners.grpc": "127.0.0.1:0", "server.data_dir": str(tmp_path)}
-    node = Server(load(flags=settings))
-    await node.start()
-    yield node
-    await node.stop()
-
-
-@pytest_asyncio.fixture
-async def channel(server):
-    async with grpc.aio.insecure_channel(str(server.addresses["grpc"])) as connected:
-        yield connected
-
-
-def unary(channel, name, request, response=None):
-    read = getattr(mq, response or f"{name}Response").FromString
-    call = channel.unary_unary(f"/mq.MessageQueueService/{name}", response_deserializer=read)
-    return call(request.SerializeToString(), timeout=20)
 
 
 async def test_port_zero_gives_a_real_port_that_nobody_else_can_have():
@@ -84,10 +44,10 @@ async def test_a_port_that_was_let_go_can_be_had_again():
     await again.stop(0)
 
 
-async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel, monkeypatch, caplog):
+async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel, unary, monkeypatch, caplog):
     monkeypatch.setattr("penstock.gateways.grpc.call.Call.topic", lambda *_: 1 / 0)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await unary(channel, "Publish", mq.PublishRequest(topic="t"))
+        await unary("Publish", mq.PublishRequest(topic="t"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL
     assert caught.value.details() == "The broker failed to answer. Its log says why."
     assert "ZeroDivisionError" in caplog.text
@@ -95,7 +55,7 @@ async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await subscribe(mq.SubscribeRequest(topic="t").SerializeToString(), timeout=20).read()
     assert caught.value.code() is grpc.StatusCode.INTERNAL
-    assert (await unary(channel, "ListTopics", mq.ListTopicsRequest())).topics == []
+    assert (await unary("ListTopics", mq.ListTopicsRequest())).topics == []
 
 
 async def test_every_call_of_the_proto_is_served():
@@ -107,11 +67,11 @@ async def test_every_call_of_the_proto_is_served():
         assert getattr(call, "requests", False) == declared[name].client_streaming, name
 
 
-async def test_calls_and_refusals_are_counted(gateways, channel):
+async def test_calls_and_refusals_are_counted(gateways, channel, unary):
     with pytest.raises(grpc.aio.AioRpcError):
-        await unary(channel, "Publish", mq.PublishRequest(topic="nowhere"))
-    await unary(channel, "CreateTopic", mq.CreateTopicRequest(name="t"))
-    await unary(channel, "Publish", mq.PublishRequest(topic="t", payload=b"x"))
+        await unary("Publish", mq.PublishRequest(topic="nowhere"))
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    await unary("Publish", mq.PublishRequest(topic="t", payload=b"x"))
     subscribe = channel.unary_stream("/mq.MessageQueueService/Subscribe", response_deserializer=mq.Message.FromString)
     stream = subscribe(mq.SubscribeRequest(topic="t", max_messages=1).SerializeToString(), timeout=20)
     assert [message.payload async for message in stream] == [b"x"]
@@ -122,9 +82,9 @@ async def test_calls_and_refusals_are_counted(gateways, channel):
     assert (flow.records_in, flow.records_out) == (1, 1)
 
 
-async def test_what_a_stop_lets_through_is_answered(server, channel):
-    await unary(channel, "CreateTopic", mq.CreateTopicRequest(name="t"))
-    calls = [asyncio.ensure_future(unary(channel, "Publish", mq.PublishRequest(topic="t"))) for _ in range(20)]
+async def test_what_a_stop_lets_through_is_answered(server, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    calls = [asyncio.ensure_future(unary("Publish", mq.PublishRequest(topic="t"))) for _ in range(20)]
     await calls[0]
     await server.stop()
     outcomes = await asyncio.gather(*calls, return_exceptions=True)

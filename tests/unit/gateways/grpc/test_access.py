@@ -1,0 +1,71 @@
+"""Every call asks the one place that says who may do what, before anything is done."""
+
+import grpc
+import pytest
+
+from penstock.core.access import Access, Action
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.service import CALLS, Streaming
+from penstock.types import Gateway
+from penstock.wire.mq import mq_generated as mq
+
+FIELDS = {"topic": "t", "name": "t", "consumer_group": "g", "consumer_id": "c", "offsets": [0], "lease_ms": 1000}
+
+
+class Refusing(Access):
+    """Allows nothing, and remembers who asked for what."""
+
+    allows_all = False
+
+    def __init__(self):
+        self.asked = []
+
+    def require_topic(self, caller, action, topic):
+        self.asked.append((caller, action))
+        raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED, f"not on {topic}")
+
+    def require_group(self, caller, action, group):
+        self.asked.append((caller, action))
+        raise PenstockError(Reason.GROUP_AUTHORIZATION_FAILED, f"not in {group}")
+
+    def require_cluster(self, caller, action):
+        self.asked.append((caller, action))
+        raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED, "not here")
+
+
+def request_of(name):
+    known = CALLS[name].request.DESCRIPTOR.fields_by_name
+    fields = {field: value for field, value in FIELDS.items() if field in known and name != "PublishStream"}
+    if fields.get("offsets") and name not in ("Ack", "Nack"):
+        del fields["offsets"]
+    return CALLS[name].request(**fields)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "PublishStream"])
+async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gateways, channel, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    access = gateways[0].broker.access = Refusing()
+    request = request_of(name)
+    if isinstance(CALLS[name], Streaming):
+        answer = channel.unary_stream(f"/mq.MessageQueueService/{name}")(request.SerializeToString(), timeout=20).read()
+    else:
+        answer = unary(name, request)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    caller, action = access.asked[0]
+    assert caller.gateway is Gateway.GRPC
+    assert caller.client
+    assert isinstance(action, Action)
+
+
+async def test_records_of_a_stream_are_refused_each(gateways, channel, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    gateways[0].broker.access = Refusing()
+    method = channel.stream_stream(
+        "/mq.MessageQueueService/PublishStream", response_deserializer=mq.PublishFrameResponse.FromString
+    )
+    frame = mq.PublishFrame(topic="t", records=[mq.PublishRequest(payload=b"x")] * 2)
+    answers = [answer async for answer in method(iter([frame.SerializeToString()]), timeout=20)]
+    code = grpc.StatusCode.PERMISSION_DENIED.value[0]
+    assert [[failure.code for failure in answer.failures] for answer in answers] == [[code, code]]

@@ -1,0 +1,99 @@
+"""How many records a worker holds: the queue is real, and the client's side of the stream is this test."""
+
+import pytest_asyncio
+
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.leasing import Working
+from penstock.wire.mq import mq_generated as mq
+
+LONG_MS = 60_000
+
+
+class Context:
+    """What a handler asks of grpc."""
+
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
+
+@pytest_asyncio.fixture
+async def call(gateways, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    for number in range(6):
+        await unary("Publish", mq.PublishRequest(topic="t", payload=b"%d" % number))
+    return Call(gateways[0], Context())
+
+
+def worker(call, **fields):
+    return Working(
+        mq.SubscribeRequest(topic="t", consumer_group="g", consumer_id="w", lease_ms=LONG_MS, **fields), call
+    )
+
+
+async def taken(source):
+    """The next records, sent."""
+    while not (items := source.take(100, 1_000_000)):
+        source.woken.clear()
+        await source.woken.wait()
+    messages = [mq.Message.FromString(source.message(item)) for item in items]
+    source.sent(items, 0)
+    return [message.offset for message in messages]
+
+
+async def test_without_a_bound_what_was_sent_makes_room_for_more(call):
+    source = worker(call)
+    got = await taken(source)
+    while len(got) < 6:
+        got += await taken(source)
+    assert got == list(range(6))
+    source.close()
+
+
+async def test_with_a_bound_only_what_is_settled_makes_room(call, unary):
+    source = worker(call, max_in_flight=2)
+    assert await taken(source) == [0, 1]
+    names = {"topic": "t", "consumer_group": "g", "consumer_id": "w", "partition": 0}
+    await unary("Ack", mq.AckRequest(offsets=[1], **names))
+    assert await taken(source) == [2]
+    await unary("Ack", mq.AckRequest(offsets=[2], cumulative=True, **names))
+    assert sorted(await taken(source)) == [3, 4]
+    await unary("Nack", mq.NackRequest(offsets=[3], **names))
+    assert (await taken(source))[0] in (3, 5)
+    assert len(source._held) == 2
+    source.close()
+
+
+async def test_a_record_settled_before_its_sending_is_known_makes_room_once(call, unary):
+    source = worker(call, max_in_flight=1)
+    while not (items := source.take(100, 1_000_000)):
+        source.woken.clear()
+        await source.woken.wait()
+    source.message(items[0])
+    await unary("Ack", mq.AckRequest(topic="t", consumer_group="g", consumer_id="w", offsets=[0]))
+    source.sent(items, 0)
+    assert not source._held
+    assert await taken(source) == [1]
+    source.close()
+
+
+async def test_the_clock_makes_room_when_a_lease_runs_out_and_not_before_an_extended_one_does(call, unary):
+    source = worker(call, max_in_flight=1)
+    await taken(source)
+    await unary(
+        "Extend", mq.ExtendRequest(topic="t", consumer_group="g", consumer_id="w", offset=0, lease_ms=2 * LONG_MS)
+    )
+    until_ms = source._held[0, 0]
+    assert until_ms > call.broker.clock.now_ms() + LONG_MS
+    source._expire()
+    assert source._held == {(0, 0): until_ms}
+    source.extended(0, 0, -1)
+    source._expire()
+    assert not source._held
+    source.close()
+
+
+async def test_a_worker_that_ends_is_forgotten(call, gateways):
+    source = worker(call, max_in_flight=1)
+    assert list(gateways[0].workers) == [("t", "g", "w")]
+    source.close()
+    assert not gateways[0].workers
