@@ -111,7 +111,9 @@ def build(only: str = "") -> "typer.Typer":
 
 def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
-    return f"Exit codes: {codes}. Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
+    kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
+    http = "Queues: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
+    return f"Exit codes: {codes}. {kafka} {http}"
 
 
 def _flushed(code: int) -> int:
