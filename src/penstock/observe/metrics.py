@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from time import perf_counter
 from typing import Final
 
@@ -30,8 +31,10 @@ from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
 from penstock.types import NO_TIMESTAMP, GroupId
 
-SERIES_MAX: Final = 5000
+SERIES_MAX: Final = 2000
 """Of one metric; ten bytes of memory in the broker are a kilobyte in Prometheus."""
+STEP: Final = 1000
+"""Partitions, groups' offsets or topics looked at before the event loop has its turn again."""
 TIMES_READ_MAX: Final = 500
 """Timestamps read from disk for one scrape."""
 TIMES_KEPT_MAX: Final = 20_000
@@ -172,7 +175,11 @@ class BrokerCollector(Collector):
         """By group and partition: the next unread offset and its record's time."""
 
     def collect(self) -> Iterator[Family]:
-        """All metrics, one at a time, so that whoever iterates can let others have their turn in between."""
+        """All metrics, at one go."""
+        return (family for family in self.steps() if family is not None)
+
+    def steps(self) -> Iterator[Family | None]:
+        """All metrics, one at a time, with None where the work was long: whoever iterates can let others have their turn."""
         began = perf_counter()
         self._left_out = {}
         yield from self._flows()
@@ -220,26 +227,39 @@ class BrokerCollector(Collector):
 
     def _counts(self, name: str, counts: Counts) -> Family:
         assert counts.names == _BY_NAME[name].labels
-        return self._simple(name, counts.items())
+        self._leave_out(name, len(counts) - SERIES_MAX)
+        return self._simple(name, islice(counts.items(), SERIES_MAX))
 
     # Topics.
 
-    def _flows(self) -> Iterator[Family]:
-        for name, which in (
-            ("penstock_records_in_total", "records_in"),
-            ("penstock_bytes_in_total", "bytes_in"),
-            ("penstock_records_out_total", "records_out"),
-            ("penstock_bytes_out_total", "bytes_out"),
-        ):
-            # Most flows have one direction: the other would be a series of zeros.
-            flows = ((key, getattr(flow, which)) for key, flow in self._broker.meters.flows())
-            yield self._simple(name, ((key, value) for key, value in flows if value))
+    def _flows(self) -> Iterator[Family | None]:
+        found: dict[str, list[tuple[tuple[str, ...], float]]] = {
+            "penstock_records_in_total": [],
+            "penstock_bytes_in_total": [],
+            "penstock_records_out_total": [],
+            "penstock_bytes_out_total": [],
+        }
+        for at, (key, flow) in enumerate(self._broker.meters.flows()):
+            if at % STEP == 0:
+                yield None
+            totals = (flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out)
+            for (name, series), total in zip(found.items(), totals, strict=True):
+                # Most flows have one direction: the other would be a series of zeros.
+                if total:
+                    if len(series) < SERIES_MAX:
+                        series.append((key, total))
+                    else:
+                        self._leave_out(name, 1)
+        for name, series in found.items():
+            yield self._simple(name, series)
 
-    def _partitions(self) -> Iterator[Family]:
+    def _partitions(self) -> Iterator[Family | None]:
         broker = self._broker
         sizes: dict[str, int] = {}
         opened = failed = unsized = 0
         for partition in broker.open_partitions():
+            if opened % STEP == 0:
+                yield None
             opened += 1
             failed += partition.log.failed is not None
             name = partition.topic.name
@@ -256,7 +276,7 @@ class BrokerCollector(Collector):
 
     # Groups.
 
-    def _groups(self) -> Iterator[Family]:
+    def _groups(self) -> Iterator[Family | None]:
         try:
             groups = self._broker.groups.list_groups()
         except PenstockError:
@@ -266,7 +286,8 @@ class BrokerCollector(Collector):
         for group in groups:
             states[group.state] += 1
         yield self._simple("penstock_groups", (((state.value,), count) for state, count in states.items()))
-        lags = self._walk([group.group_id for group in groups])
+        lags = _Lags()
+        yield from self._walk([group.group_id for group in groups], lags)
         for name, series in (
             ("consumer_lag", lags.by_partition),
             ("penstock_group_lag_records", lags.records.items()),
@@ -275,9 +296,8 @@ class BrokerCollector(Collector):
             yield self._simple(name, series)
             self._leave_out(name, lags.left_out)
 
-    def _walk(self, groups: list[GroupId]) -> _Lags:
+    def _walk(self, groups: list[GroupId], lags: _Lags) -> Iterator[None]:
         """Where each group stands, as far as the number of series allows."""
-        lags = _Lags()
         # A queue's own lag is the truth about it: it knows what is finished above the floor.
         queues = {
             (group, PartitionKey(topic, status.partition)): status
@@ -285,7 +305,9 @@ class BrokerCollector(Collector):
         }
         reads_left = TIMES_READ_MAX
         kept: dict[tuple[str, str, int], tuple[int, int | None]] = {}
-        for group, key, stands in self._stands(groups, queues, lags):
+        for at, (group, key, stands) in enumerate(self._stands(groups, queues, lags)):
+            if at % STEP == 0:
+                yield
             partition = self._broker.opened(*key)
             if partition is None:
                 # Nobody has touched it since the start, so nothing was added: it is not opened for a number.
@@ -300,7 +322,6 @@ class BrokerCollector(Collector):
                 lags.seconds[subject] = max(lags.seconds.get(subject, 0.0), age)
         # Groups and partitions that are gone are forgotten with this.
         self._times = kept
-        return lags
 
     def _stands(
         self, groups: list[GroupId], queues: Mapping[tuple[GroupId, PartitionKey], PartitionStatus], lags: _Lags
@@ -311,7 +332,10 @@ class BrokerCollector(Collector):
             if len(lags.by_partition) >= SERIES_MAX:
                 lags.left_out += len(groups) - at
                 break
-            for key, stands in self._broker.groups.fetch_offsets(group, None).items():
+            offsets = self._broker.groups.fetch_offsets(group, None)
+            # A group may have offsets in every partition there is.
+            lags.left_out += max(len(offsets) - SERIES_MAX, 0)
+            for key, stands in islice(offsets.items(), SERIES_MAX):
                 if (group, key) in queues:
                     told.add((group, key))
                 yield group, key, stands
@@ -434,8 +458,9 @@ class Metrics:
 
     async def _collect(self) -> list[Family]:
         families = []
-        for family in self._collector.collect():
-            families.append(family)
+        for family in self._collector.steps():
+            if family is not None:
+                families.append(family)
             await asyncio.sleep(0)
         return families
 

@@ -227,14 +227,14 @@ async def test_the_time_of_a_record_is_read_once(node: KafkaNode, monkeypatch: p
 async def test_those_who_ask_together_share_one_collection(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Metrics(node.broker)
     count = 0
-    real = made._collector.collect
+    real = made._collector.steps
 
-    def collect() -> object:
+    def steps() -> object:
         nonlocal count
         count += 1
         return real()
 
-    monkeypatch.setattr(made._collector, "collect", collect)
+    monkeypatch.setattr(made._collector, "steps", steps)
     asking = [asyncio.create_task(made.text()) for _ in range(5)]
     await asyncio.sleep(0)
     asking[0].cancel()
