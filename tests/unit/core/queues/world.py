@@ -15,6 +15,7 @@ from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
+from penstock.metadata.subscribers import Subscribers
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
@@ -110,7 +111,8 @@ class Owner:
         self.worker: Worker | None = None
 
     def take(self) -> list[Delivery]:
-        got, self.got = self.got, []
+        got = list(self.got)
+        self.got.clear()
         return got
 
     @property
@@ -124,6 +126,7 @@ class World:
     def __init__(self, seed: int = 0, **settings: int) -> None:
         self.clock = ManualClock()
         self.disk = SimulatedDisk(seed)
+        self.disk.make_dirs(DATA_DIR)
         self.store = MemoryStore()
         self.entropy = CountingEntropy()
         self.settings = replace(QueueSettings(), **settings)
@@ -132,6 +135,8 @@ class World:
         self.background: list[Coroutine[object, None, object]] = []
 
     def boot(self) -> "World":
+        # The store outlives the process, its subscribers do not.
+        self.store._subscribers = Subscribers()
         self.flusher = TurnFlusher()
         logs = LogManager(self.disk, DATA_DIR, self.clock, self.reports.append)
         self.broker = Broker(
@@ -186,7 +191,7 @@ class World:
     def advance(self, ms: int) -> None:
         """Let time pass, with a tick whenever one is due."""
         end = self.clock.monotonic_ms() + ms
-        for _ in range(10_000):
+        for _ in range(500):
             due = self.queues.next_deadline_ms()
             if due > end:
                 break
