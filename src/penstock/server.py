@@ -282,7 +282,12 @@ def _tcp_bounds(settings: Settings) -> TcpBounds:
 def _grpc_limits(settings: Settings) -> "GrpcLimits":
     from penstock.gateways.grpc.gateway import GrpcLimits
 
-    return GrpcLimits(message_bytes_max=settings.grpc.message_bytes_max, calls_max=settings.grpc.streams_max)
+    return GrpcLimits(
+        message_bytes_max=settings.grpc.message_bytes_max,
+        calls_max=settings.grpc.streams_max,
+        connections_max=settings.limits.connections_max,
+        connection_idle_ms_max=settings.limits.connection_idle_ms_max,
+    )
 
 
 def run(settings: Settings) -> int:

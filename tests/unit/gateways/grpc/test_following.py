@@ -1,0 +1,82 @@
+"""Which records a subscription hands out; topics and groups are real, and the client's side of the stream is this test."""
+
+import pytest
+import pytest_asyncio
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.following import following
+from penstock.wire.mq import mq_generated as mq
+
+
+class Context:
+    """What a handler asks of grpc."""
+
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
+
+@pytest_asyncio.fixture
+async def call(gateways, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t", partitions=2))
+    for partition in (0, 1, 0, 1):
+        await unary("Publish", mq.PublishRequest(topic="t", payload=b"x", partition=partition))
+    return Call(gateways[0], Context())
+
+
+def subscribe(call, consumer="a", group="g", **fields):
+    return following(mq.SubscribeRequest(topic="t", consumer_group=group, consumer_id=consumer, **fields), call)
+
+
+def places(source, taken):
+    messages = [source.message(item) for item in taken]
+    read = [mq.Message.FromString(message) for message in messages if message is not None]
+    return sorted((message.partition, message.offset) for message in read)
+
+
+async def test_what_was_taken_of_a_partition_that_went_to_another_is_not_handed_out(call):
+    first = subscribe(call, "a")
+    taken = first.take(100, 1_000_000)
+    assert places(first, taken) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    second = subscribe(call, "b")
+    assert places(first, taken) == [(0, 0), (0, 1)]
+    assert places(second, second.take(100, 1_000_000)) == [(1, 0), (1, 1)]
+    second.close()
+    first.close()
+
+
+async def test_a_subscription_that_ends_leaves_nothing_behind(call, gateways):
+    topics, serving = call.broker.topics, gateways[0]
+    before = len(topics.on_deleted), len(topics.on_changed)
+    source = subscribe(call)
+    assert len(topics.on_deleted) == before[0] + 1
+    assert serving.followers
+    source.close()
+    assert (len(topics.on_deleted), len(topics.on_changed)) == before
+    assert not serving.followers
+    assert call.broker.groups.describe("g").members == ()
+    assert not [partition for partition in call.broker.open_partitions() if partition._readers]
+
+
+async def test_one_that_cannot_be_opened_leaves_nothing_behind_either(call, gateways):
+    topics = call.broker.topics
+    before = len(topics.on_deleted), len(topics.on_changed)
+    with pytest.raises(PenstockError) as caught:
+        subscribe(call, replay_offset=99)
+    assert caught.value.reason is Reason.OFFSET_OUT_OF_RANGE
+    assert (len(topics.on_deleted), len(topics.on_changed)) == before
+    assert not gateways[0].followers
+    assert call.broker.groups.describe("g").members == ()
+
+
+async def test_a_replaced_subscription_does_not_take_the_newer_ones_place_when_it_ends(call, gateways):
+    older = subscribe(call)
+    newer = subscribe(call)
+    with pytest.raises(PenstockError) as caught:
+        older.take(1, 1)
+    assert caught.value.reason is Reason.FENCED_INSTANCE_ID
+    older.close()
+    assert gateways[0].followers
+    assert len(call.broker.groups.describe("g").members) == 1
+    assert len(places(newer, newer.take(100, 1_000_000))) == 4
+    newer.close()
