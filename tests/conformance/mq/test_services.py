@@ -108,6 +108,22 @@ def test_more_calls_than_allowed_are_refused_and_the_others_go_on(tmp_path, toda
         process.kill()
 
 
+def test_more_connections_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic):
+    process = start_broker(tmp_path, limits__connections_max=2)
+    clients = [Client(today_code, process.addresses["grpc"]) for _ in range(3)]
+    try:
+        clients[0].create_topic(name=topic)
+        clients[1].publish(topic=topic, payload=b"x")
+        with pytest.raises(grpc.RpcError) as caught:
+            clients[2].publish(topic=topic, payload=b"x")
+        assert caught.value.code() is StatusCode.UNAVAILABLE
+        assert clients[0].publish(topic=topic, payload=b"x").offset == 1
+    finally:
+        for client in clients:
+            client.close()
+        process.kill()
+
+
 def publish_until_taken(client, topic):
     for _ in range(1000):
         try:

@@ -35,8 +35,10 @@ _BITS: Final = 7
 _MORE: Final = 0x80
 _LOW: Final = 0x7F
 _UNSIGNED: Final = 2**64 - 1
+_SHORT_MAX: Final = 1 << 14
 _SHORT: Final = tuple(
-    bytes((number,)) if number < _MORE else bytes((number & _LOW | _MORE, number >> _BITS)) for number in range(1 << 14)
+    bytes((number,)) if number < _MORE else bytes((number & _LOW | _MORE, number >> _BITS))
+    for number in range(_SHORT_MAX)
 )
 """What most lengths are: one or two bytes."""
 
@@ -45,7 +47,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 def varint(number: int) -> bytes:
     """A 64-bit number in groups of seven bits, lowest first; a negative one as its two's complement."""
-    if 0 <= number < len(_SHORT):
+    if 0 <= number < _SHORT_MAX:
         return _SHORT[number]
     number &= _UNSIGNED
     groups = bytearray()
@@ -59,24 +61,52 @@ def varint(number: int) -> bytes:
 class MessageEncoder:
     """For the records of one partition."""
 
-    __slots__ = ("_id_prefix", "_partition", "_second", "_second_field", "_stamp_field", "_stamp_ms", "_topic")
+    __slots__ = (
+        "_before_offset",
+        "_before_payload",
+        "_id_prefix",
+        "_partition",
+        "_second_field",
+        "_stamp_field",
+        "_stamp_ms",
+        "_topic",
+    )
 
     def __init__(self, topic: str, partition: int) -> None:
         name = topic.encode()
-        self._id_prefix = f"{topic}/{partition}@"
+        self._id_prefix = b"%b/%d@" % (name, partition)
         self._topic = _TOPIC + varint(len(name)) + name
+        self._before_payload = self._topic + _PAYLOAD
         self._partition = _PARTITION + varint(partition) if partition else b""
-        # Records that come together have the same time, or nearly.
-        self._stamp_ms = self._second = 0
-        self._stamp_field = self._second_field = b""
+        self._stamp(0)
 
     def encode(
         self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> bytes:
         """One ``Message``."""
+        # Records that come together have the same time, or nearly.
         if timestamp_ms != self._stamp_ms:
             self._stamp(timestamp_ms)
-        name = (self._id_prefix + str(offset)).encode()
+        name = b"%b%d" % (self._id_prefix, offset)
+        if headers or key is not None or not value or not offset or len(value) >= _SHORT_MAX:
+            return self._encode(name, offset, key, value, headers)
+        # The usual record, with as little done as can be.
+        return b"".join(
+            (
+                _ID,
+                _SHORT[len(name)],
+                name,
+                self._before_payload,
+                _SHORT[len(value)],
+                value,
+                self._before_offset,
+                _SHORT[offset] if offset < _SHORT_MAX else varint(offset),
+                self._stamp_field,
+            )
+        )
+
+    def _encode(self, name: bytes, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+        """Any other record."""
         parts = [_ID, varint(len(name)), name, self._topic]
         if value:
             parts += (_PAYLOAD, varint(len(value)), value)
@@ -88,8 +118,8 @@ class MessageEncoder:
         if key is not None:
             parts += (_KEY, varint(len(key)), key)
         parts.append(self._stamp_field)
-        for name in encoded:
-            parts += (_BASE64_HEADERS, varint(len(name)), name)
+        for header in encoded:
+            parts += (_BASE64_HEADERS, varint(len(header)), header)
         if value is None:
             parts.append(_TOMBSTONE)
         return b"".join(parts)
@@ -98,9 +128,8 @@ class MessageEncoder:
         self._stamp_ms = timestamp_ms
         self._stamp_field = _TIMESTAMP_MS + varint(timestamp_ms) if timestamp_ms else b""
         second = timestamp_ms // _MS
-        if second != self._second:
-            self._second = second
-            self._second_field = _TIMESTAMP + varint(second) if second else b""
+        self._second_field = _TIMESTAMP + varint(second) if second else b""
+        self._before_offset = self._second_field + self._partition + _OFFSET
 
 
 def _add_headers(parts: list[bytes], headers: Headers) -> list[bytes]:
