@@ -14,7 +14,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def broker_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """``penstock serve`` on free ports, HTTP included."""
+    """``penstock serve`` on free ports, with all that it serves."""
     folder = tmp_path_factory.mktemp("broker")
-    with BrokerProcess(folder / "data", SETTINGS, http="127.0.0.1:0") as broker:
+    free = "127.0.0.1:0"
+    with BrokerProcess(folder / "data", SETTINGS, http=free, tcp=free, grpc=free) as broker:
         yield broker

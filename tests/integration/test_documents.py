@@ -1,7 +1,7 @@
 """The commands and programs in the documents do what they say: marked blocks are run against a real broker.
 
 A block is marked by a comment on the line before it: ``<!-- test: run -->``, with ``needs=PROGRAM`` when it needs one
-that may be absent. ``<!-- test: prints -->`` marks what the block before it prints: each of its lines, in this order.
+(or several, with commas) that may be absent. ``<!-- test: prints -->`` marks what the block before it prints: each of its lines, in this order.
 """
 
 import os
@@ -15,10 +15,15 @@ from pathlib import Path
 import kafka
 import pytest
 
+from penstock.testing.process import BrokerProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ADDRESS = "127.0.0.1:9092"
 HTTP_ADDRESS = "127.0.0.1:8080"
+GRPC_ADDRESS = "127.0.0.1:50051"
+TCP_WORDS = "127.0.0.1 4040"
+"""As nc takes it."""
 
 BLOCK = re.compile(r"<!-- test: (run|prints)(?: needs=(\S+))? -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -46,22 +51,26 @@ def examples() -> list[Example]:
 EXAMPLES = examples()
 
 
-def run(example: Example, bootstrap: str, http: str) -> str:
-    text = example.text.replace(ADDRESS, bootstrap).replace(HTTP_ADDRESS, http)
+def run(example: Example, broker: BrokerProcess) -> str:
+    addresses = broker.addresses
+    bootstrap, http = broker.bootstrap, addresses["http"]
+    text = example.text.replace(ADDRESS, bootstrap).replace(HTTP_ADDRESS, http).replace(GRPC_ADDRESS, addresses["grpc"])
+    text = text.replace(TCP_WORDS, addresses["tcp"].replace(":", " "))
     bin_dir = Path(sys.executable).parent
     path = f"{bin_dir}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PENSTOCK_BOOTSTRAP": bootstrap, "PENSTOCK_HTTP": http}
     command = [sys.executable, "-c", text] if example.language == "python" else ["bash", "-euo", "pipefail", "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False, cwd=ROOT)
     assert done.returncode == 0, f"{example.document}:\n{text}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.document}: {e.text.strip().splitlines()[0][:40]}")
 def test_an_example_does_what_it_says(broker_process, example):
-    if example.needs and shutil.which(example.needs) is None:
-        pytest.skip(f"{example.needs} is not installed")
-    printed = run(example, broker_process.bootstrap, broker_process.addresses["http"]).splitlines()
+    for program in example.needs.split(",") if example.needs else ():
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    printed = run(example, broker_process).splitlines()
     position = 0
     for line in example.prints:
         assert line in printed[position:], f"{example.document} should print {line!r}, and printed {printed}"
