@@ -123,9 +123,9 @@ class Owner:
 class World:
     """Make it, then ``boot``."""
 
-    def __init__(self, seed: int = 0, **settings: int) -> None:
+    def __init__(self, disk: SimulatedDisk | None = None, **settings: int) -> None:
         self.clock = ManualClock()
-        self.disk = SimulatedDisk(seed)
+        self.disk = disk or SimulatedDisk(0)
         self.disk.make_dirs(DATA_DIR)
         self.store = MemoryStore()
         self.entropy = CountingEntropy()

@@ -1,0 +1,92 @@
+"""When the state cannot be stored: whoever waits is refused, and what was refused left nothing behind."""
+
+import errno
+
+import pytest
+
+from penstock.core.access import INTERNAL
+from penstock.errors import Reason
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
+
+
+def test_a_lease_that_cannot_be_written_is_not_delivered_and_not_counted(world):
+    world.produce(3)
+    world.lease("a", max_records=1)
+    owner = world.attach("b", credit=0)
+    owner.worker.grant(5)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert owner.got == []
+    world.advance(2000)
+    assert {delivery.offset: delivery.attempts for delivery in reversed(owner.got)} == {0: 2, 1: 1, 2: 1}
+
+
+def test_a_call_whose_lease_cannot_be_written_gets_nothing(world):
+    world.produce(1)
+    world.lease("x", group="another")
+    answers = []
+    world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=answers.append)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert answers == [[]]
+    world.advance(1000)
+    assert [delivery.attempts for delivery in world.lease("a")] == [1]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_an_ack_that_cannot_be_stored_is_refused_and_the_lease_goes_on(world, offset):
+    world.produce(2)
+    world.lease("a", max_records=2, lease_ms=5000)
+    done = world.ack("a", offset, turn=False)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert done.reason is Reason.STORAGE_ERROR
+    status = world.queues.status(TOPIC, GROUP).partitions[0]
+    assert (status.floor, status.leased, status.finished_above_floor) == (0, 2, 0)
+    assert world.ack("a", 0, 1).reason is None
+    assert world.committed() == 2
+
+
+def test_a_nack_that_cannot_be_stored_is_refused_and_the_record_is_still_leased(world):
+    world.produce(1, headers=(("penstock.max_attempts", b"1"),))
+    world.lease("a", lease_ms=5000)
+    done = world.nack("a", 0, turn=False)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert done.reason is Reason.STORAGE_ERROR
+    assert "dlq.orders" not in world.broker.topics
+    assert world.nack("a", 0, "again").reason is None
+    world.advance(500)
+    assert [header(letter, "last_error") for letter in world.records("dlq.orders")] == ["again"]
+
+
+def test_what_was_written_before_a_failure_stays_though_it_is_not_synced(world):
+    world.produce(4)
+    world.lease("a", max_records=2, lease_ms=5000)
+    done = world.ack("a", 1, turn=False)
+    world.flusher.write()
+    assert done.waits
+    refused = world.nack("a", 0, turn=False)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert done.reason is None
+    assert refused.reason is Reason.STORAGE_ERROR
+    status = world.queues.status(TOPIC, GROUP).partitions[0]
+    assert (status.floor, status.leased, status.finished_above_floor) == (0, 1, 1)
+
+
+def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keeps_what_was_answered(world):
+    world.produce(4)
+    world.lease("a", max_records=3, lease_ms=5000)
+    assert world.ack("a", 1).reason is None
+    done = world.ack("a", 2, turn=False)
+    world.disk.fail_next("sync", errno.EIO)
+    world.turn()
+    assert done.reason is Reason.STORAGE_ERROR
+    world.kill()
+    status = world.queues.status(TOPIC, GROUP).partitions[0]
+    assert status.finished_above_floor >= 1
+    answers = Answers()
+    world.queues.ack(INTERNAL, TOPIC, GROUP, "a", 0, [0], answers)
+    world.turn()
+    assert answers.reason is None
