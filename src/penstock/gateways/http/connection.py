@@ -32,6 +32,9 @@ logger = logging.getLogger("penstock.http")
 
 _POST: Final = b"POST "
 _HEAD_END: Final = b"\r\n\r\n"
+_ANSWER_BYTES_MIN: Final = 300
+_ANSWER_RATIO: Final = 8
+"""An answer is at the most so many times as large as the body that it answers: the result of a message over the shortest one."""
 _UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 _IGNORED: Final = b"\r\nx-ignored-upgrade:"
 _UNKNOWN: Final[Any] = object()
@@ -77,6 +80,8 @@ class HttpConnection(HttpToolsProtocol):
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
+        # About what the requests under way will be answered with.
+        self._promised_bytes = 0
         # Bytes of a request of the lane that is not whole yet, or that has to wait.
         self._pieces: list[bytes] = []
         self._held_bytes = 0
@@ -157,7 +162,11 @@ class HttpConnection(HttpToolsProtocol):
         known = self._known
         pipelined_max = self.gateway.bounds.pipelined_max
         while position < end and not self._closing:
-            if self.flow.write_paused or len(self._answers) >= pipelined_max:
+            if (
+                self.flow.write_paused
+                or len(self._answers) >= pipelined_max
+                or self._promised_bytes > self.gateway.bounds.output_bytes_max
+            ):
                 self._wait(data[position:])
                 return
             head_end = data.find(_HEAD_END, position)
@@ -188,6 +197,7 @@ class HttpConnection(HttpToolsProtocol):
         request_id = found.request_id or gateway.new_request_id()
         slot = _Slot(self, request_id, found, self.loop.time())
         self._answers.append(slot)
+        self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         call = Call(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
@@ -217,6 +227,8 @@ class HttpConnection(HttpToolsProtocol):
             closes = answers.popleft().closes
         if not parts or self.transport.is_closing():
             return
+        if not answers:
+            self._promised_bytes = 0
         self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
         if closes or (self._closing and not answers):
             self._closing = True
@@ -248,6 +260,8 @@ class HttpConnection(HttpToolsProtocol):
             self._wait(rest)
         else:
             self._in_asgi = True
+            # From here on uvicorn says when to read; what is here may be less than a request.
+            self.flow.resume_reading()
             head, end, body = rest.partition(_HEAD_END)
             if end and _UPGRADE.search(head):
                 # No other protocol is spoken here. The parser would take the body for the first bytes of one.

@@ -24,6 +24,8 @@ from penstock.types import Acks, Gateway
 
 _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 1.0
+_STOP_GRACE_SECONDS: Final = 1.0
+_STOP_LOOK_SECONDS: Final = 0.01
 _REFUSED_AT_ONCE_MAX: Final = 100
 """Connections over the limit that are open just to be told so."""
 
@@ -73,12 +75,38 @@ class HttpDefaults:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the broker has some already."""
+    """uvicorn without its own signal handlers, since the broker has some already, and with an end that comes."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Leave the process's signals alone."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nobody new, answer what is under way, then cut what is left."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        if await _ends(lambda: not state.connections and not state.tasks):
+            return
+        for connection in list(state.connections):
+            connection.transport.abort()
+        if not await _ends(lambda: not state.tasks):
+            for task in state.tasks:
+                task.cancel("the gateway stops")
+
+
+async def _ends(condition: Callable[[], bool]) -> bool:
+    """Whether it comes to hold in time."""
+    for _ in range(round(_STOP_GRACE_SECONDS / _STOP_LOOK_SECONDS)):
+        if condition():
+            return True
+        await asyncio.sleep(_STOP_LOOK_SECONDS)
+    return condition()
 
 
 class HttpGateway:
@@ -116,7 +144,6 @@ class HttpGateway:
             server_header=False,
             backlog=_BACKLOG,
             timeout_keep_alive=bounds.keep_alive_ms // 1000,
-            timeout_graceful_shutdown=1,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None

@@ -1,0 +1,128 @@
+"""A node with its HTTP gateway on a free port, in the test's own event loop, and clients that show the bytes."""
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from penstock.gateways.http.gateway import HttpBounds, HttpDefaults, HttpGateway
+from tests.support.kafka_node import KafkaNode
+
+ANSWER_SECONDS_MAX = 20.0
+
+
+class HttpNode(KafkaNode):
+    """``bounds`` and ``defaults`` are the gateway's."""
+
+    def __init__(
+        self, data_dir: Path, bounds: HttpBounds | None = None, defaults: HttpDefaults | None = None, **settings: Any
+    ) -> None:
+        super().__init__(data_dir, **settings)
+        self._bounds = bounds or HttpBounds()
+        self._defaults = defaults
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self.broker.background = self._begin
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setblocking(False)
+        self.port: int = listener.getsockname()[1]
+        self.http = HttpGateway(self.broker, self.flusher.turn, self._bounds, lambda: True, self._defaults)
+        self.http.start(listener)
+        self._stack.push_async_callback(self.http.stop)
+        self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=ANSWER_SECONDS_MAX)
+        self._stack.push_async_callback(self.client.aclose)
+        return self
+
+    def _begin(self, work: Coroutine[object, None, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def connect(self) -> "RawHttp":
+        """A connection of which the test sees every byte."""
+        raw = RawHttp(*await asyncio.open_connection("127.0.0.1", self.port))
+        # A test that fails leaves nothing open.
+        self._stack.callback(raw.writer.transport.abort)
+        return raw
+
+    @property
+    def through_asgi(self) -> int:
+        """Requests that uvicorn has answered, and not the fast lane."""
+        return self.http._server.server_state.total_requests
+
+
+async def becomes(condition: Callable[[], object]) -> None:
+    """Let the event loop go on until it holds."""
+    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        while not condition():  # noqa: ASYNC110 - what happens here happens in this loop
+            await asyncio.sleep(0)
+
+
+class RawHttp:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> bytes:
+        """The next answer, head and body; its length must be told."""
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            return head + (await self.reader.readexactly(int(length[1])) if length else b"")
+
+    async def ask(self, data: bytes) -> bytes:
+        await self.send(data)
+        return await self.answer()
+
+    async def rest(self) -> bytes:
+        """All until the other end closes; nothing when it cut the connection."""
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+    async def close(self) -> None:
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+def request(method: str, path: str, body: bytes = b"", headers: Sequence[str] = (), *, length: bool = True) -> bytes:
+    """A request as bytes."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
+    if length and method == "POST":
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    """A POST as bytes."""
+    return request("POST", path, body, headers)
+
+
+def masked(answer: bytes) -> bytes:
+    """An answer without what differs from one moment to the next."""
+    return re.sub(rb"date: [^\r]+", b"date: now", answer)
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def body_of(answer: bytes) -> bytes:
+    return answer.partition(b"\r\n\r\n")[2]
