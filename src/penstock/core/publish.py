@@ -65,7 +65,7 @@ def record_id(topic: str, partition: int, offset: int) -> str:
 class _Call:
     """One call under way: answered when the last of its batches is."""
 
-    __slots__ = ("acks", "caller", "done", "left", "records", "results")
+    __slots__ = ("acks", "caller", "done", "is_timed", "left", "records", "results", "size_bytes")
 
     def __init__(self, caller: Caller, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
         self.caller = caller
@@ -74,6 +74,10 @@ class _Call:
         self.done = done
         self.results: list[Placed | PenstockError | None] = [None] * len(records)
         self.left = 1
+        # Whether a record brings a time of its own.
+        self.is_timed = False
+        # At least what all its records take in a batch.
+        self.size_bytes = 0
 
     def refuse(self, places: Sequence[int], error: PenstockError) -> None:
         """These records are nowhere."""
@@ -126,17 +130,18 @@ class Publisher:
         by_partition: dict[int, list[int]] = {}
         needs_key = topic.config.is_compacted
         plain_bytes_max = topic.config.max_message_bytes - HEADER_BYTES - _RECORD_OVERHEAD_BYTES
+        has_one = topic.partition_count == 1
+        size_bytes = _RECORD_OVERHEAD_BYTES * len(call.records)
         for at, record in enumerate(call.records):
-            key, value, headers, _, timestamp_ms = record
+            key, value, headers, index, timestamp_ms = record
+            content_bytes = (len(key) if key else 0) + (len(value) if value else 0)
+            size_bytes += content_bytes
             try:
-                index = self.choose_partition(topic, record)
+                index = 0 if has_one and index is None else self.choose_partition(topic, record)
                 # Nearly every record is a plain one, of which this is all there is to know.
-                if (
-                    headers
-                    or timestamp_ms is not None
-                    or needs_key
-                    or (len(key) if key else 0) + (len(value) if value else 0) > plain_bytes_max
-                ):
+                if headers or timestamp_ms is not None or needs_key or content_bytes > plain_bytes_max:
+                    call.is_timed = call.is_timed or timestamp_ms is not None
+                    size_bytes += _headers_size(headers)
                     self._check(topic, record)
             except PenstockError as error:
                 call.results[at] = error
@@ -146,6 +151,7 @@ class Publisher:
                 by_partition[index] = [at]
             else:
                 places.append(at)
+        call.size_bytes = size_bytes
         return by_partition
 
     def choose_partition(self, topic: Topic, record: NewRecord) -> int:
@@ -227,6 +233,13 @@ class Publisher:
         builder = BatchBuilder()
         batched: list[_Piece] = []
         for call, places in pieces:
+            if builder.size_bytes + call.size_bytes <= bytes_max:
+                # All of it fits, as nearly always: no record need be weighed.
+                records = call.records if len(places) == len(call.records) else [call.records[at] for at in places]
+                for key, value, headers, _, timestamp_ms in records:
+                    builder.add(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
+                batched.append((call, places))
+                continue
             first = 0
             for position, at in enumerate(places):
                 key, value, headers, _, timestamp_ms = call.records[at]
@@ -257,10 +270,15 @@ class Publisher:
         awaiting: dict[Acks, list[_Piece]] = {}
         for piece in pieces:
             call, places = piece
-            for at in places:
-                given_ms = call.records[at].timestamp_ms
-                call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
-                offset += 1
+            if len(places) == len(call.records) and (stamps or not call.is_timed):
+                end = offset + len(places)
+                call.results = [Placed(index, each, now_ms) for each in range(offset, end)]
+                offset = end
+            else:
+                for at in places:
+                    given_ms = call.records[at].timestamp_ms
+                    call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
+                    offset += 1
             awaiting.setdefault(call.acks, []).append(piece)
         self._count(partition, pieces, builder.count, len(batch))
         for acks, waiting in awaiting.items():
@@ -299,7 +317,9 @@ def _hash(key: bytes) -> int:
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """At least what a record takes in a batch: a guess that is quick and never too small."""
     size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        # A character takes four bytes at the most.
-        size += _HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
-    return size
+    return size + _headers_size(headers) if headers else size
+
+
+def _headers_size(headers: Headers) -> int:
+    # A character takes four bytes at the most.
+    return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"") for name, content in headers)

@@ -145,6 +145,26 @@ async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node):
     assert stored.timestamp == node.clock.now_ms()
 
 
+async def test_one_given_time_among_many_records_is_told_for_that_record_alone(node):
+    await node.create("t")
+    given_ms, now_ms = node.clock.now_ms() - 1000, node.clock.now_ms()
+    records = [NewRecord(None, b"%d" % n, timestamp_ms=given_ms if n == 1 else None) for n in range(3)]
+    assert [placed.timestamp_ms for placed in await publish(node, "t", records)] == [now_ms, given_ms, now_ms]
+    stored = read_from(node.broker.partition("t", 0), 0, 10, 1 << 20)
+    assert [record.timestamp for record in stored] == [now_ms, given_ms, now_ms]
+
+
+async def test_calls_of_one_turn_that_fill_a_batch_go_on_in_the_next_and_keep_their_places(node):
+    await node.create("t", 1, max_message_bytes="1000")
+    done = [asyncio.get_running_loop().create_future() for _ in range(4)]
+    for number, future in enumerate(done):
+        headers = (("h", b"x" * 50),) if number == 2 else ()
+        records = [NewRecord(None, b"%d%d" % (number, n) * 50, headers) for n in range(3)]
+        node.broker.publisher.publish(CALLER, "t", records, Acks.ALL, future.set_result)
+    assert [placed.offset for future in done for placed in await future] == list(range(12))
+    assert values(node, "t", 0) == [b"%d%d" % (number, n) * 50 for number in range(4) for n in range(3)]
+
+
 async def test_a_topic_s_compression_is_used(node):
     await node.create("t", compression_type="zstd")
     await publish(node, "t", [NewRecord(None, b"same" * 1000) for _ in range(50)])

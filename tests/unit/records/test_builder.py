@@ -27,6 +27,16 @@ def test_what_is_built_is_accepted_and_read_back(records, compression):
     assert list(read_records(batch, 2 * MIB)) == records
 
 
+@pytest.mark.parametrize("value_bytes", [0, 1, 63, 64, 8175, 8176, 8177, 8191, 8192, 20_000])
+def test_values_alone_are_read_back_whatever_their_length_and_number(value_bytes):
+    records = [Record(offset, 1000, None, b"v" * value_bytes, ()) for offset in range(9000 if value_bytes < 10 else 9)]
+    batch = build_batch(records)
+    check_produced(batch, read_header(batch))
+    assert list(read_records(batch, 2 * MIB)) == records
+    with_keys = [record._replace(key=b"") for record in records]
+    assert list(read_records(build_batch(with_keys), 2 * MIB)) == with_keys
+
+
 @given(record_lists)
 def test_size_bytes_is_the_size_without_compression(records):
     builder = BatchBuilder()
