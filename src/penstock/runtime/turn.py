@@ -60,7 +60,8 @@ class Turn:
         self._loop.call_soon(self._end)
 
     def _end(self) -> None:
-        self._gather()
+        if self._gatherers:
+            self._gather()
         while self._targets:
             targets, self._targets = self._targets, {}
             for target in targets:

@@ -6,6 +6,7 @@ at the end of the loop's turn. Nothing here grows without bound: reading pauses 
 """
 
 import asyncio
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
@@ -268,9 +269,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._sending = False
         answers = self._answers
         out: list[Buffer] = []
-        # Answers to requests that came together and were of one kind took the same time.
-        alike: Answer | None = None
-        count = 0
+        arrived, latency, count = 0.0, self.gateway.produce_latency, 0
         while answers:
             answer = answers[0]
             parts = answer.parts
@@ -278,15 +277,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 break
             out += parts
             answers.popleft()
-            if alike is not None:
-                if answer.arrived == alike.arrived and answer.latency is alike.latency:
-                    count += 1
-                    continue
-                alike.latency.observe(perf_counter() - alike.arrived, count)
-            alike = answer
-            count = 1
-        if alike is not None:
-            alike.latency.observe(perf_counter() - alike.arrived, count)
+            # Answers to requests that came together and were of one kind took the same time: they are observed at once.
+            if answer.arrived is not arrived or answer.latency is not latency:
+                if count:
+                    latency.observe(perf_counter() - arrived, count)
+                    count = 0
+                arrived, latency = answer.arrived, answer.latency
+            count += 1
+        if count:
+            # As Histogram.observe does, without the call: every send comes by here.
+            seconds = perf_counter() - arrived
+            latency.counts[bisect_left(latency.bounds, seconds)] += count
+            latency.sum += seconds * count
         if not answers:
             self._held_bytes = 0
         transport = self._transport

@@ -18,7 +18,7 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers.k00_produce import ProducedTopics, place_of, refuse_all, start_produce
 from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
-from penstock.meters import Flow
+from penstock.meters import Flow, Histogram
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.headers import frame
 from penstock.wire.kafka.produce_generated import (
@@ -82,11 +82,12 @@ class Shape:
 class Place:
     """A partition as a connection produces to it: what the requests have in common, and the answer ready to be filled in."""
 
-    __slots__ = ("_after", "_before", "_pack", "_size", "flow", "partition", "shape")
+    __slots__ = ("_after", "_before", "_pack", "_size", "flow", "latency", "partition", "shape")
 
-    def __init__(self, partition: Partition, shape: Shape, flow: Flow) -> None:
+    def __init__(self, partition: Partition, shape: Shape, flow: Flow, latency: Histogram) -> None:
         self.partition = partition
         self.flow = flow
+        self.latency = latency
         self.shape = shape
         body = _response(shape, partition.index, _PLACEHOLDER)
         at = body.index(_PLACE.pack(*_PLACEHOLDER))
@@ -137,7 +138,7 @@ class LaneAnswer(Answer):
         # Not the base class's own: this is made for every request.
         self.connection = connection
         self.arrived = connection.arrived
-        self.latency = connection.gateway.produce_latency
+        self.latency = place.latency
         self.parts = None
         self.due_ms = due_ms
         self.correlation_id = correlation_id
@@ -308,7 +309,7 @@ class ProduceLane:
             or shape.topics_version != context.broker.topics_version
         ):
             shape = self._shape = Shape(prefix, version, request, context.broker.topics_version)
-        shape.partitions[known.index] = Place(known, shape, flow)
+        shape.partitions[known.index] = Place(known, shape, flow, context.gateway.produce_latency)
 
 
 def _is_plain(partition: Partition, acks: int) -> bool:
