@@ -48,10 +48,23 @@ class PublishRequest(MessageRequest, frozen=True, gc=False):
     messages: list[MessageRequest] | UnsetType = UNSET
 
 
+_ELEMENTS: Final = {
+    "items": {
+        "anyOf": [
+            {"$ref": f"#/components/schemas/{MessageRequest.__name__}"},
+            {"description": "Anything else has an error in its place among the results."},
+        ]
+    }
+}
+
+MessageArray = Annotated[list[Any], Meta(extra_json_schema=_ELEMENTS)]
+"""For the document: each element is judged by itself."""
+
+
 class BatchRequest(Struct, frozen=True):
     """Many messages; ``acks`` is for those that do not say."""
 
-    messages: list[MessageRequest]
+    messages: MessageArray
     acks: AcksName | None = None
 
 

@@ -23,6 +23,7 @@ from penstock.gateways.http.message_models import (
     ACKS,
     PARTITION_NOT_FOUND,
     BatchRequest,
+    MessageArray,
     MessageList,
     MessageRequest,
     NotPublished,
@@ -331,7 +332,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=[
                     required(MessageRequest, value={"type": "string"}),
                     BatchRequest,
-                    list[MessageRequest],
+                    MessageArray,
                     Content("application/x-ndjson", required(MessageRequest, value={"type": "string"})),
                 ],
             ),
