@@ -23,11 +23,13 @@ ATTEMPTS_MAX: Final = 0xFFFF
 NEVER_MS: Final = 1 << 62
 
 _NAMES_MAX: Final = 255
-_ERROR_CHARS_MAX: Final = 8 * 1024
+_ERROR_CHARS_MAX: Final = 4 * 1024
 """Of all errors in a block; beyond it they are cut, so that a million records with an error each stay small."""
-_ERROR_CHARS_CUT: Final = 48
+_ERROR_CHARS_CUT: Final = 32
+_LOOK_THROUGH: Final = 32
+"""Errors after which those that are in use are sorted out."""
 
-assert BLOCK_OFFSETS < _NAMES_MAX, "a block has an owner and an error for each record"
+assert BLOCK_OFFSETS + _LOOK_THROUGH < _NAMES_MAX, "a block has an owner and an error for each record"
 
 
 class State(IntEnum):
@@ -137,7 +139,7 @@ class Block:
         except ValueError:
             if len(owners) >= _NAMES_MAX:
                 self.owners = owners = self._drop_unused(owners, self.owner_at)
-            owners.append(owner)
+            owners.append(sys.intern(owner))
             return len(owners) - 1
 
     def find_owner(self, owner: str) -> int:
@@ -153,11 +155,12 @@ class Block:
         try:
             index = errors.index(error)
         except ValueError:
-            if len(errors) >= _NAMES_MAX or sum(map(len, errors)) + len(error) > _ERROR_CHARS_MAX:
+            # Looked through only now and then: a block full of different errors is slow enough already.
+            if len(errors) % _LOOK_THROUGH == 0:
                 self.error_at[at] = 0
                 self.errors = errors = self._drop_unused(errors, self.error_at)
-                if sum(map(len, errors)) + len(error) > _ERROR_CHARS_MAX:
-                    error = error[:_ERROR_CHARS_CUT]
+            if sum(map(len, errors)) + len(error) > _ERROR_CHARS_MAX:
+                error = error[:_ERROR_CHARS_CUT]
             if error in errors:
                 index = errors.index(error)
             else:

@@ -476,7 +476,9 @@ class Queues:
         queue = self._queues.get((topic, group))
         if queue is None:
             self._broker.topics.require(topic)
-            raise PenstockError(Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} works no queue on {topic}.")
+            raise PenstockError(
+                Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} works no queue on {topic}."
+            )
         return queue
 
     def _known(self, topic: str, group: str) -> Queue:
