@@ -52,6 +52,8 @@ class Serving:
         self.bounds: Final = bounds
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
+        self._calls = 0
+        self._drained = asyncio.Event()
         self.streams: Final[dict[Callable[[], None], asyncio.Task[Any]]] = {}
         """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
         self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
@@ -69,6 +71,26 @@ class Serving:
         """End the streams that did not end by themselves: their clients read nothing, so that nothing can be told to them."""
         for task in list(self.streams.values()):
             task.cancel()
+
+    @contextmanager
+    def call(self) -> Generator[None, None, None]:
+        """A call is under way that has one answer."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if self.stopping and not self._calls:
+                self._drained.set()
+
+    async def drained(self, seconds: float) -> None:
+        """Until every call with one answer has it, but not for ever."""
+        if self._calls:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+            except TimeoutError:
+                pass
 
     @contextmanager
     def stream(self, wake: Callable[[], None]) -> Generator[None, None, None]:

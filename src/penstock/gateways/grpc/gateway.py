@@ -113,7 +113,11 @@ class GrpcGateway:
         await self._health.enter_graceful_shutdown()
         # Calls that have arrived and that nobody has looked at yet would be told that they were cancelled.
         await asyncio.sleep(min(grace_seconds, _LAST_CALLS_SECONDS))
-        stopped = asyncio.ensure_future(self._server.stop(grace_seconds))
-        await asyncio.wait({stopped}, timeout=min(grace_seconds, _STREAM_GRACE_SECONDS))
-        self._serving.cut_off()
-        await stopped
+        stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
+        await asyncio.wait({stopping}, timeout=min(grace_seconds, _STREAM_GRACE_SECONDS))
+        if not stopping.done():
+            self._serving.cut_off()
+            await self._serving.drained(grace_seconds)
+            stopping.cancel()
+            await asyncio.wait({stopping})
+        await self._server.stop(None)

@@ -85,7 +85,8 @@ def _unary(name: str, unary: Unary, serving: Serving) -> Callable[[Any, Any], Aw
     async def serve(request: Any, context: Any) -> Any:
         began = now()
         try:
-            response = await handle(request, Call(serving, context))
+            with serving.call():
+                response = await handle(request, Call(serving, context))
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
             refusal = _refusal(name, error, serving)
         else:

@@ -21,6 +21,11 @@ async def test_port_zero_gives_a_real_port_that_nobody_else_can_have():
     other = GrpcGateway()
     with pytest.raises(OSError, match="in use"):
         other.bind(address)
+    with socket.socket() as sharing:
+        # Whoever is ready to share a port must not get ours.
+        sharing.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        with pytest.raises(OSError, match="in use"):
+            sharing.bind(address)
     await gateway.stop(0)
     await other.stop(0)
 

@@ -1,0 +1,73 @@
+import asyncio
+
+import pytest
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.call import GrpcLimits, Serving, stored, told
+
+
+async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off():
+    serving = Serving(None, GrpcLimits())
+    woken = asyncio.Event()
+    never = asyncio.Event()
+
+    async def stuck():
+        with serving.stream(woken.set):
+            await never.wait()
+
+    task = asyncio.create_task(stuck())
+    await asyncio.sleep(0)
+    assert list(serving.streams.values()) == [task]
+    serving.stop()
+    assert woken.is_set()
+    assert not task.done()
+    serving.cut_off()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not serving.streams
+
+
+async def test_no_stream_begins_once_the_broker_stops():
+    serving = Serving(None, GrpcLimits())
+    serving.stop()
+    with pytest.raises(PenstockError) as caught, serving.stream(lambda: None):
+        pass
+    assert caught.value.reason is Reason.SHUTTING_DOWN
+
+
+async def test_an_answer_that_comes_after_the_caller_left_harms_nobody():
+    callbacks = []
+    waiting = asyncio.create_task(told(callbacks.append))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    callbacks[0]("late")
+
+
+async def test_what_could_not_be_stored_is_a_refusal():
+    await stored(lambda done: done(None))
+    with pytest.raises(PenstockError) as caught:
+        await stored(lambda done: done(Reason.STORAGE_ERROR))
+    assert caught.value.reason is Reason.STORAGE_ERROR
+
+
+async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever():
+    serving = Serving(None, GrpcLimits())
+    await serving.drained(60)
+    answer = asyncio.Event()
+
+    async def call():
+        with serving.call():
+            await answer.wait()
+
+    task = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    serving.stop()
+    await serving.drained(0)
+    waiting = asyncio.create_task(serving.drained(60))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    answer.set()
+    await waiting
+    await task
