@@ -88,9 +88,8 @@ class SharedMembers:
                 changes.append(Change(before, ()))
         else:
             insort(self.topics.setdefault(topic, _SharedTopic()).readers, member.consumer_id)
-        member.topics[topic] = None  # the one who joins is told by the answer
         changes += self.reassign(topic, partition_count)
-        member.topics[topic] = on_change
+        member.topics[topic] = on_change  # only now: who joins is told by the answer
         return changes
 
     def unsubscribe(self, member: SharedMember, topic: TopicName, partition_count: int) -> list[Change]:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.groups.requests import PartitionKey
+from penstock.core.publish import Placed, PublishDone
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp import handlers
 from penstock.gateways.tcp.gateway import TcpBounds
@@ -95,6 +96,25 @@ async def test_an_answer_that_is_ready_first_waits_for_the_one_before_it(node: T
     assert unknown["error"] == "Unknown type: nonsense"
     assert committed["data"] == {"groupId": "g"}
     assert invalid["error"].startswith("Invalid JSON")
+
+
+async def test_what_is_ready_waits_as_long_as_the_answer_before_it_takes(
+    node: TcpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[PublishDone] = []
+    monkeypatch.setattr(node.broker.publisher, "publish", lambda *call: waiting.append(call[-1]))
+    client = node.connect()
+    client.send(produce("a"), b"no json")
+    client.send(produce("b"), b"no json")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    waiting[1]([Placed(0, 1, 0)])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert client.answers == []
+    waiting[0]([Placed(0, 0, 0)])
+    answers = await client.answered(4)
+    assert [answer.get("data", {}).get("value") for answer in answers] == ["a", None, "b", None]
 
 
 async def test_a_request_sees_what_was_asked_before_it(node: TcpNode) -> None:
