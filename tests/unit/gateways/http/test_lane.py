@@ -58,6 +58,15 @@ PUBLISHING = {
     "v1 produce, unknown field": ("/v1/produce", b'{"topic":"orders","value":"x","more":1}'),
     "v1 produce, nothing": ("/v1/produce", b""),
     "v1 produce, not JSON": ("/v1/produce", b"{"),
+    "v1 lease of nobody": (
+        "/v1/ack",
+        b'{"topic":"orders","group":"g","owner":"o","partition":0,"offset":0}',
+    ),
+    "v1 ack by query": ("/v1/ack?topic=orders&group=g&owner=o&partition=0&offset=0", b""),
+    "v1 ack, nothing": ("/v1/ack", b""),
+    "v1 ack, unknown topic": ("/v1/ack", b'{"topic":"nobody","group":"g","owner":"o","partition":0,"offset":0}'),
+    "v1 nack": ("/v1/nack", b'{"topic":"orders","group":"g","owner":"o","partition":0,"offset":0,"reason":"r"}'),
+    "v1 nack, not JSON": ("/v1/nack", b"["),
 }
 
 
