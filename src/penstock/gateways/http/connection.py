@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import httptools
@@ -43,7 +44,7 @@ _UNKNOWN: Final[Any] = object()
 class _Slot:
     """The place of an answer among those of its connection; called with it, once."""
 
-    __slots__ = ("_connection", "_latency", "_request_id", "_started", "closes", "data")
+    __slots__ = ("_connection", "_latency", "_request_id", "_started", "cancel", "closes", "data")
 
     def __init__(self, connection: "HttpConnection", request_id: bytes, call: LaneCall, started: float) -> None:
         self._connection = connection
@@ -52,6 +53,8 @@ class _Slot:
         self._started = started
         self.data: bytes | None = None
         self.closes = False
+        # What to do when the client is gone before it is answered.
+        self.cancel: Callable[[], None] | None = None
 
     def __call__(self, answer: Answer) -> None:
         if self.data is not None:
@@ -90,6 +93,8 @@ class HttpConnection(HttpToolsProtocol):
         self._in_asgi = False
         self._between_requests = True
         self._head_bytes = 0
+        self._pending_head_bytes = 0
+        self._head_is_older = False
         self._in_head = True
         self._refused = False
         self._closing = False
@@ -112,6 +117,9 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone; what it published stays."""
         self._closing = True
+        for slot in self._answers:
+            if slot.cancel is not None and slot.data is None:
+                slot.cancel()
         self._answers.clear()
         self._pieces.clear()
         super().connection_lost(exc)
@@ -198,9 +206,12 @@ class HttpConnection(HttpToolsProtocol):
         slot = _Slot(self, request_id, found, self.loop.time())
         self._answers.append(slot)
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
+        if found.is_large:
+            self._promised_bytes += gateway.bounds.output_bytes_max
         call = Call(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
+            slot.cancel = call.cancel
         except (PenstockError, Refusal) as error:
             slot(refused(gateway, found.path, error))
         except Exception:
@@ -293,8 +304,7 @@ class HttpConnection(HttpToolsProtocol):
     # uvicorn's side, with bounds.
 
     def _feed(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._head_is_older = self._in_head and not self._between_requests
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -305,7 +315,10 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as it is.
             return
-        if self._in_head and self._head_bytes > self.gateway.bounds.head_bytes_max:
+        if self._in_head and self._head_is_older:
+            # All of these bytes are of one head, and perhaps of one header, which is not counted before its end.
+            self._pending_head_bytes += len(data)
+        if self._pending_head_bytes > self.gateway.bounds.head_bytes_max:
             self.send_400_response("")
 
     def on_message_begin(self) -> None:
@@ -313,7 +326,8 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._between_requests = False
         self._in_head = True
-        self._head_bytes = 0
+        self._head_is_older = False
+        self._head_bytes = self._pending_head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A part of the request's target."""
@@ -327,15 +341,13 @@ class HttpConnection(HttpToolsProtocol):
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
-        if self._head_bytes > 2 * self.gateway.bounds.head_bytes_max:
-            # The bytes of a read count as they come and again as they are parsed.
+        if self._head_bytes > self.gateway.bounds.head_bytes_max:
             raise ValueError("the head is too large")
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._in_head = False
-        if self._head_bytes <= 2 * self.gateway.bounds.head_bytes_max:
-            self._head_bytes = 0
+        self._pending_head_bytes = 0
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -346,7 +358,7 @@ class HttpConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, or has too large a head; the connection ends with it."""
         most = self.gateway.bounds.head_bytes_max
-        if self._head_bytes > most:
+        if max(self._head_bytes, self._pending_head_bytes) > most:
             refusal = Refusal(431, f"The headers of a request have at the most {most} bytes. Send fewer.")
         else:
             refusal = Refusal(400, msg)

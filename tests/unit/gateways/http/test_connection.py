@@ -207,3 +207,21 @@ async def test_answers_under_way_leave_before_the_gateway_stops(tmp_path: Path) 
         answers = await raw.rest()
         assert answers.count(b"HTTP/1.1 200") == node.broker.partition("orders", 0).log.next_offset
         await raw.close()
+
+
+@pytest.mark.parametrize("cut", [2, 60])
+async def test_a_head_that_is_cut_may_be_followed_by_more_requests_than_a_head_has_room(
+    node: HttpNode, cut: int
+) -> None:
+    one = request("GET", "/health", headers=["X-Cut: " + "y" * 60])
+    raw = await node.connect()
+    await raw.send(one[:cut])
+    # By the time another is answered, the piece was taken by itself.
+    other = await node.connect()
+    assert status_of(await other.ask(HEALTH)) == 200
+    await other.close()
+    count = 2 * node.http.bounds.head_bytes_max // len(one) + 2
+    await raw.send(one[cut:] + one * count)
+    for _ in range(count + 1):
+        assert status_of(await raw.answer()) == 200
+    await raw.close()
