@@ -140,7 +140,7 @@ def test_group_status_tells_members_offsets_and_lag(client, others, topic):
         status = client.call("GroupStatus", consumer_group=topic)
     assert (status.consumer_group, status.state) == (topic, "Stable")
     (member,) = status.members
-    assert member.consumer_id == "anna"
+    assert (member.consumer_id, member.client) == ("anna", "127.0.0.1")
     assert [(each.topic, list(each.partitions)) for each in member.assigned] == [(topic, [0, 1])]
     zero, one = status.partitions
     assert not zero.HasField("committed_offset")

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import unquote
 
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Action, Caller
@@ -114,6 +116,15 @@ class Serving:
         return list(self.workers.get((topic, group, owner), ()))
 
 
+@lru_cache(maxsize=1024)
+def host_of(peer: str) -> str:
+    """The client's host, of what grpc calls a peer: ``ipv4:127.0.0.1:50000``, ``ipv6:%5B::1%5D:50000``."""
+    family, _, rest = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return peer
+    return unquote(rest).rpartition(":")[0].strip("[]")
+
+
 class Call:
     """One call under way."""
 
@@ -123,7 +134,7 @@ class Call:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, context.peer())
+        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
 
     def topic(self, name: str, action: Action) -> Topic:
         """The topic, if the caller may do this to it."""

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import GrpcLimits, Serving, stored, told
+from penstock.gateways.grpc.call import GrpcLimits, Serving, host_of, stored, told
 
 
 async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off():
@@ -71,3 +71,11 @@ async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever():
     answer.set()
     await waiting
     await task
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [("ipv4:127.0.0.1:50000", "127.0.0.1"), ("ipv6:%5B::1%5D:50000", "::1"), ("unix:", "unix:"), ("", "")],
+)
+def test_a_peer_is_known_by_its_host(peer, host):
+    assert host_of(peer) == host
