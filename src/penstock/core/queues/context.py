@@ -1,7 +1,7 @@
 """What the queues of a node share: the logs, the clock, the timers, and the end of the turn."""
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.deadlines import Deadlines
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD: Final = -1
 """In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
+
+_TIMERS_SPARE: Final = 4096
 
 
 class Context:
@@ -47,6 +49,7 @@ class Context:
         self.to_look: dict[QueuePartition, QueueState] = {}
         """Partitions whose next records were not looked at for deadlines."""
         self._timers: list[tuple[int, int, QueuePartition, int, QueueState]] = []
+        self._timers_max = _TIMERS_SPARE
         self._sequence = 0
         self.lost: dict[int, None] = {}
         """Partitions of the state topic in which an append failed."""
@@ -90,7 +93,13 @@ class Context:
 
     def _push(self, due_ms: int, partition: QueuePartition, number: int, queue: "QueueState") -> None:
         self._sequence += 1
-        heappush(self._timers, (due_ms, self._sequence, partition, number, queue))
+        timers = self._timers
+        if len(timers) >= self._timers_max:
+            # Long leases that were acked early leave entries of no use.
+            timers[:] = [entry for entry in timers if _is_live(*entry)]
+            heapify(timers)
+            self._timers_max = max(_TIMERS_SPARE, 2 * len(timers))
+        heappush(timers, (due_ms, self._sequence, partition, number, queue))
 
     def next_due_ms(self) -> int:
         """Wall time at which a timer is due, perhaps for nothing."""
@@ -113,3 +122,12 @@ class Context:
                 return queue, partition, number
             self.arm(queue, partition, number, block)
         return None
+
+
+def _is_live(due_ms: int, _: int, partition: QueuePartition, number: int, queue: "QueueState") -> bool:
+    if not queue.alive:
+        return False
+    if number == LOOK_AHEAD:
+        return bool(partition.deadlines) and partition.deadlines[0][0] == due_ms
+    block = partition.blocks.get(number)
+    return block is not None and block.entry_ms == due_ms and block.due_ms < NEVER_MS

@@ -144,6 +144,8 @@ class Failures(QueueState):
         if over:
             self.context.meters.deadline_exceeded.add(self.labels, len(over))
             self.finish(part, over)
+            # The floor may have moved, and the window with it.
+            self.context.to_look[part] = self
         if deadlines:
             self.context.arm_look(self, part, deadlines[0][0])
 

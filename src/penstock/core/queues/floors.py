@@ -29,11 +29,17 @@ class Floors:
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._moved: dict[QueuePartition, None] = {}
+        self._stale: set[QueuePartition] = set()
 
     def moved(self, partition: QueuePartition) -> None:
         """The floor is not what is stored."""
         self._moved[partition] = None
         self._schedule()
+
+    def refresh(self, partition: QueuePartition) -> None:
+        """The floor stays, but its commit grows old and must not expire."""
+        self._stale.add(partition)
+        self.moved(partition)
 
     def when_stored(self, partition: QueuePartition, done: Done) -> None:
         """Tell ``done`` once the floor as it is now is committed."""
@@ -49,9 +55,10 @@ class Floors:
     def _commit(self, partition: QueuePartition) -> None:
         if partition.committing is not None or partition.gone:
             return
-        if partition.floor == partition.committed:
+        if partition.floor == partition.committed and partition not in self._stale:
             release(partition, partition.floor)
             return
+        self._stale.discard(partition)
         floor = partition.committing = partition.floor
         item = OffsetToCommit(PartitionKey(partition.topic, partition.index), floor)
         try:

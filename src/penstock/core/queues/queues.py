@@ -1,80 +1,29 @@
 """The door to queues for every gateway. A queue is a topic worked by a group, record by record, by leases.
 
 Nothing here waits. A call whose answer takes time has a ``done``, called exactly once, perhaps before the call returns. All
-calls are made on the event loop. What changed in a turn is stored at its end; :meth:`Queues.tick` must be called at
-:meth:`Queues.next_deadline_ms`. Call :meth:`Queues.load` for each partition of the state topic once the groups are loaded.
+calls are made on the event loop. What changed in a turn is stored at its end; ``tick`` must be called at ``next_deadline_ms``.
+Call ``load`` for each partition of the state topic once the groups are loaded.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action, Caller
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.queues import leases
-from penstock.core.queues.block import NEVER_MS
-from penstock.core.queues.context import LOOK_AHEAD, Context
-from penstock.core.queues.delivery import (
-    Cancel,
-    Delivery,
-    Done,
-    PartitionStatus,
-    PeekedRecord,
-    QueueStatus,
-    Why,
-)
-from penstock.core.queues.floors import Floors, release
-from penstock.core.queues.loading import QueueImage, fill, read_images
-from penstock.core.queues.moves import Mover
-from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.delivery import Cancel, Delivery, Done, PartitionStatus, PeekedRecord, QueueStatus, Why
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.settings import QueueSettings
-from penstock.core.queues.state_log import StateLog
 from penstock.core.queues.status import opened_status, peek, queue_status
-from penstock.core.queues.stored import Kind, QueueId, block_key, key_prefix, queue_record
+from penstock.core.queues.upkeep import Upkeep
 from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
-from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
-from penstock.ports import Flusher, Report
 from penstock.types import GroupId, TopicName
 
-if TYPE_CHECKING:
-    from penstock.core.broker import Broker
 
-_BLOCKS_PER_TICK: Final = 32
-"""Blocks whose records are looked at in one tick: about a millisecond of work."""
-_LOOKS_PER_TICK: Final = 4
-_OPENS_PER_TICK: Final = 4
-_KEYS_PER_TICK: Final = 500
-_PAUSE_MS: Final = 1000
-"""How long a queue hands out nothing after its state could not be stored."""
-
-
-class Queues:
+class Queues(Upkeep):
     """All queues of a node."""
-
-    def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
-        context = self._context = Context(settings, broker, flusher, report)
-        self._broker = broker
-        self._clock = broker.clock
-        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, settings.state_partitions, report)
-        context.state_log = StateLog(topic, context.schedule, context.lose, report)
-        context.floors = Floors(broker.groups, context.schedule, self._floor_stored, context.lose)
-        context.mover = Mover(context)
-        context.reload = self._reload
-        self._queues: dict[tuple[str, str], Queue] = {}
-        self._by_partition: dict[int, dict[QueueId, Queue]] = {}
-        self._unopened: deque[Queue] = deque()
-        self._paused: dict[int, int] = {}
-        broker.topics.on_changed.append(self._topic_changed)
-        broker.topics.on_deleted.append(self._topic_deleted)
-        broker.groups.on_committed.append(self._committed)
-        broker.groups.on_forgotten.append(self._forgotten)
-        broker.groups.on_deleted.append(self.forget_group)
 
     @property
     def settings(self) -> QueueSettings:
@@ -221,7 +170,14 @@ class Queues:
 
     def queues(self) -> list[QueueStatus]:
         """How all queues stand, by name."""
-        return [queue_status(self._queues[key]) for key in sorted(self._queues)]
+        found: list[QueueStatus] = []
+        for key in sorted(self._queues):
+            try:
+                found.append(queue_status(self._queues[key]))
+            except PenstockError as error:
+                # One log that cannot be opened does not hide the others.
+                self._context.report(f"queue {key[0]} of group {key[1]}: {error.text}")
+        return found
 
     def of_group(self, group: str) -> list[QueueStatus]:
         """How the queues of one group stand, by name."""
@@ -240,214 +196,6 @@ class Queues:
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered, in one sentence."""
         return explain(self._broker, self._queues.get((topic, group)), topic, partition, offset, group)
-
-    # -- life
-
-    def load(self, state_partition: int) -> None:
-        """Take in the queues of a partition of the state topic."""
-        for queue_id, image in read_images(self._context, state_partition).items():
-            topic = self._broker.topics.get_by_id(queue_id.topic_id)
-            if topic is None:
-                self._drop_image(state_partition, queue_id, image)
-                continue
-            queue = self._add(topic, queue_id.group)
-            fill(queue, image)
-            self._unopened.append(queue)
-
-    def close(self) -> None:
-        """The broker stops: whoever waits for records is told."""
-        for queue in self._queues.values():
-            self._end(queue, Reason.SHUTTING_DOWN)
-        self._queues.clear()
-
-    def forget_topic(self, topic: str) -> None:
-        """A topic is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._forget(self._queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
-
-    def forget_group(self, group: str) -> None:
-        """A group is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[1] == group]:
-            self._forget(self._queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
-
-    def _forget(self, queue: Queue, reason: Reason) -> None:
-        self._by_partition[queue.state_partition].pop(queue.queue_id, None)
-        queue.forget()
-        self._context.state_log.remove(queue.state_partition, queue_record(queue.queue_id, None)[0])
-        self._end(queue, reason)
-
-    def _end(self, queue: Queue, reason: Reason) -> None:
-        queue.close()
-        takers, queue.takers = list(queue.takers), deque()
-        for taker in takers:
-            if isinstance(taker, Poll):
-                self._context.deadlines.cancel(taker.timer)
-            taker.gone(reason)
-        for part in queue.partitions:
-            if part.source is not None:
-                self._context.cache.forget(part.source)
-            self._context.to_look.pop(part, None)
-            waiting, part.floor_waiting = [done for _, done in part.floor_waiting], []
-            for moving in part.move_waiting.values():
-                waiting += moving
-            part.move_waiting.clear()
-            for done in waiting:
-                done(reason)
-
-    def _drop_image(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
-        """What is left of a queue whose topic is gone."""
-        log = self._context.state_log
-        log.remove(state_partition, queue_record(queue_id, None)[0])
-        for kind, places in ((Kind.BLOCK, image.blocks), (Kind.MOVE, image.moves)):
-            prefix = key_prefix(kind, queue_id)
-            for index, number in places:
-                log.remove(state_partition, block_key(prefix, index, number))
-        for key in image.keys:
-            log.remove(state_partition, key)
-
-    # -- time
-
-    def next_deadline_ms(self) -> int:
-        """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
-        context = self._context
-        now_ms = self._clock.monotonic_ms()
-        if context.to_look or self._unopened:
-            return now_ms
-        wall_ms = self._clock.now_ms()
-        due_ms = min(context.next_due_ms(), self._next_key_ms())
-        candidates = [now_ms + max(0, due_ms - wall_ms) if due_ms < NEVER_MS else NEVER_MS]
-        candidates += [at_ms for at_ms in (context.deadlines.next_ms(), context.mover.next_ms()) if at_ms is not None]
-        candidates += self._paused.values()
-        return min(candidates)
-
-    def tick(self, now_ms: int) -> None:
-        """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
-        context = self._context
-        wall_ms = self._clock.now_ms()
-        context.deadlines.expire(now_ms)
-        for _ in range(min(_OPENS_PER_TICK, len(self._unopened))):
-            self._open(self._unopened.popleft())
-        for _ in range(_BLOCKS_PER_TICK):
-            due = context.pop_due(wall_ms)
-            if due is None:
-                break
-            queue, part, number = due
-            if number == LOOK_AHEAD:
-                queue.pass_deadlines(part, wall_ms)
-            else:
-                queue.due(part, number, wall_ms)
-        for part in list(context.to_look)[:_LOOKS_PER_TICK]:
-            queue = context.to_look.pop(part)
-            if queue.alive:
-                queue.look_ahead(part, wall_ms)
-        if self._next_key_ms() <= wall_ms:
-            for each in self._queues.values():
-                each.expire_keys(wall_ms, _KEYS_PER_TICK)
-        retry_ms = context.mover.next_ms()
-        if retry_ms is not None and retry_ms <= now_ms:
-            context.schedule()
-        self._resume(now_ms)
-
-    def _next_key_ms(self) -> int:
-        times = (queue.keys.next_ms() for queue in self._queues.values())
-        return min((time_ms for time_ms in times if time_ms is not None), default=NEVER_MS)
-
-    def _open(self, queue: Queue) -> None:
-        try:
-            if queue.alive:
-                queue.open()
-        except PenstockError as error:
-            self._context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
-
-    def _resume(self, now_ms: int) -> None:
-        for state_partition, until_ms in list(self._paused.items()):
-            if until_ms <= now_ms:
-                del self._paused[state_partition]
-                for queue in self._by_partition.get(state_partition, {}).values():
-                    queue.wake()
-
-    # -- what happens elsewhere
-
-    def _topic_changed(self, topic: Topic) -> None:
-        for (name, _), queue in list(self._queues.items()):
-            if name == topic.name:
-                queue.grow(topic.partition_count)
-                self._open(queue)
-
-    def _topic_deleted(self, topic: Topic) -> None:
-        self.forget_topic(topic.name)
-
-    def _committed(self, group: GroupId, key: PartitionKey, offset: int) -> None:
-        part = self._part(group, key)
-        if part is None or offset in (part[1].committing, part[1].committed) or offset < 0:
-            return
-        self._go_to(*part, offset, offset)
-
-    def _forgotten(self, group: GroupId, key: PartitionKey) -> None:
-        part = self._part(group, key)
-        if part is not None:
-            source = part[1].source
-            self._go_to(*part, 0, 0 if source is None else source.log.start_offset)
-
-    def _part(self, group: GroupId, key: PartitionKey) -> tuple[Queue, QueuePartition] | None:
-        queue = self._queues.get((key.topic, group))
-        if queue is None or key.partition >= len(queue.partitions):
-            return None
-        return queue, queue.partitions[key.partition]
-
-    def _go_to(self, queue: Queue, part: QueuePartition, committed: int, floor: int) -> None:
-        """Somebody else moved the floor."""
-        part.committed = committed
-        if floor >= part.floor:
-            queue.end_moves(part, part.forward(floor))
-            release(part, floor)
-        else:
-            part.rewound = part.committing is not None
-            for number in part.rewind(floor):
-                self._context.state_log.mark(part, number)
-            release(part, NEVER_MS)
-        queue.drop_finished(part)
-        self._context.to_look[part] = queue
-        queue.wake_partition(part)
-
-    def _floor_stored(self, part: QueuePartition) -> None:
-        queue = self._queues.get((part.topic, part.queue.group))
-        if queue is None or part.gone:
-            return
-        if part.committed > part.floor:
-            # The state was loaded again while the floor was on its way.
-            queue.end_moves(part, part.forward(part.committed))
-        queue.drop_finished(part)
-
-    def _reload(self, state_partition: int) -> None:
-        """An append failed: go back to what the log says."""
-        context = self._context
-        context.state_log.refuse(state_partition)
-        now_ms = self._clock.monotonic_ms()
-        self._paused[state_partition] = now_ms + _PAUSE_MS
-        queues = self._by_partition.get(state_partition, {})
-        for queue in queues.values():
-            queue.paused_until_ms = now_ms + _PAUSE_MS
-        try:
-            images = read_images(context, state_partition)
-        except PenstockError as error:
-            context.report(f"the state of queues cannot be read: {error.text}")
-            context.lost[state_partition] = None
-            return
-        for queue_id, queue in queues.items():
-            refused: list[Done] = []
-            for part in queue.partitions:
-                sure = -1 if part.committing is None else part.committing
-                refused += [done for floor, done in part.floor_waiting if floor > sure]
-                part.floor_waiting = [entry for entry in part.floor_waiting if entry[0] <= sure]
-            queue.reset()
-            image = images.get(queue_id)
-            if image is None or image.made_ms is None:
-                self._note(queue)
-            if image is not None:
-                fill(queue, image)
-            for done in refused:
-                done(Reason.STORAGE_ERROR)
 
     # -- finding queues
 
@@ -510,14 +258,3 @@ class Queues:
             self._note(queue)
         queue.open()
         return queue
-
-    def _add(self, topic: Topic, group: GroupId) -> Queue:
-        queue = Queue(self._context, topic, group)
-        self._queues[topic.name, group] = queue
-        self._by_partition.setdefault(queue.state_partition, {})[queue.queue_id] = queue
-        return queue
-
-    def _note(self, queue: Queue) -> None:
-        key, value = queue_record(queue.queue_id, self._clock.now_ms())
-        assert value is not None
-        self._context.state_log.put(queue.state_partition, key, value)
