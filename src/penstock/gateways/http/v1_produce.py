@@ -48,7 +48,8 @@ def produce(call: Call, done: Done) -> None:
             raise PenstockError(Reason.DEADLINE_EXCEEDED, "message deadline exceeded")
         if envelope.partition_override is not None and not 0 <= envelope.partition_override < found.partition_count:
             raise refuse("partition_override out of range")
-    record = NewRecord(key, value, write_envelope(envelope), envelope.partition_override)
+    headers = () if envelope is NO_ENVELOPE else write_envelope(envelope)
+    record = NewRecord(key, value, headers, envelope.partition_override)
     once = envelope.idempotency_key or _header_key(call)
     admit = broker.backlog.check if broker.backlog.is_on else None
 
