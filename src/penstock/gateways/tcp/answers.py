@@ -93,22 +93,13 @@ def partitions_answer(partitions: tuple[int, ...]) -> bytes:
 
 def produced(request: Request, placed: Placed) -> Answer:
     """The record that a produce made. What the client gave as text comes back as it is."""
+    partition, offset, timestamp_ms = placed
+    time = iso_time(timestamp_ms)
     if request.encoding is None and request.key_encoding is None:
-        return Answer(
-            True, Record(placed.offset, iso_time(placed.timestamp_ms), request.value, request.key, placed.partition)
-        )
-    return Answer(
-        True,
-        Record(
-            placed.offset,
-            iso_time(placed.timestamp_ms),
-            request.value,
-            request.key,
-            placed.partition,
-            UNSET if request.encoding is None else request.encoding,
-            UNSET if request.key_encoding is None or request.key is None else request.key_encoding,
-        ),
-    )
+        return Answer(True, Record(offset, time, request.value, request.key, partition))
+    encoding = UNSET if request.encoding is None else request.encoding
+    key_encoding = UNSET if request.key_encoding is None or request.key is None else request.key_encoding
+    return Answer(True, Record(offset, time, request.value, request.key, partition, encoding, key_encoding))
 
 
 def record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Record:

@@ -163,9 +163,12 @@ class TcpConnection(asyncio.Protocol):
         records: list[NewRecord] = []
         behind: Request | None = None
         refused: Refused | None = None
-        while backlog and len(lines) < room:
+        while backlog and room > len(lines):
+            line = backlog[0]
             try:
-                request = self._parse(backlog[0])
+                if line is None:
+                    raise self._too_long()
+                request = parse(line)
                 if request.type != _PRODUCE:
                     behind = request
                     break
@@ -183,11 +186,9 @@ class TcpConnection(asyncio.Protocol):
             self._answer(refusal(refused.text))
         return behind
 
-    def _parse(self, line: Line) -> Request:
-        if line is None:
-            most = self._bounds.line_bytes_max
-            raise Refused(LINE_TOO_LONG, f"Line too long: at most {most} bytes; the rest of it was skipped")
-        return parse(line)
+    def _too_long(self) -> Refused:
+        most = self._bounds.line_bytes_max
+        return Refused(LINE_TOO_LONG, f"Line too long: at most {most} bytes; the rest of it was skipped")
 
     def _must_wait(self, request: Request) -> bool:
         """Whether something before it has to be durable first, so that this request sees it."""

@@ -61,8 +61,6 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
         raise Refused(INVALID_FIELD, f"Invalid max: give 1 or more, not {wanted}")
     broker.access.require_topic(connection.caller, Action.READ, topic)
     partition = broker.partition(topic, index)
-    if offset < partition.log.start_offset:
-        raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
     if offset >= partition.high_watermark:
         return answer({"records": []})
     found = read_from(partition, offset, min(wanted, bounds.fetch_records_max), bounds.fetch_bytes_max)
