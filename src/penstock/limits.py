@@ -117,6 +117,8 @@ QUEUE_IN_FLIGHT_MAX = 1_000_000
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB
+TCP_KEPT_BYTES_MAX = 256 * MIB
+"""Of lines that have not ended, of all connections together; above it long lines are refused."""
 TCP_PENDING_LINES_MAX = 16_384
 """Lines of one connection that are applied and not answered yet; some hundred bytes each."""
 TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB

@@ -14,14 +14,15 @@ Line = bytes | None
 class LineSplitter:
     """The lines of one connection."""
 
-    __slots__ = ("_kept", "_kept_bytes", "_line_bytes_max", "_skipping")
+    __slots__ = ("_kept", "_line_bytes_max", "_skipping", "kept_bytes")
 
     def __init__(self, line_bytes_max: int) -> None:
         assert line_bytes_max > 0
         self._line_bytes_max: Final = line_bytes_max
         # In pieces: joining them at each call would take a time that grows with the square of the line.
         self._kept: list[bytes] = []
-        self._kept_bytes = 0
+        self.kept_bytes = 0
+        """Of a line that has not ended."""
         self._skipping = False
 
     def feed(self, data: bytes) -> list[Line]:
@@ -36,7 +37,7 @@ class LineSplitter:
             elif self._kept:
                 self._kept.append(ended[0])
                 ended[0] = b"".join(self._kept)
-            if len(data) + self._kept_bytes > self._line_bytes_max:
+            if len(data) + self.kept_bytes > self._line_bytes_max:
                 longest = self._line_bytes_max
                 lines += [
                     line if len(line) <= longest else None
@@ -46,20 +47,24 @@ class LineSplitter:
             else:
                 lines += [line for line in ended if line and not line.isspace()]
             self._kept.clear()
-            self._kept_bytes = 0
+            self.kept_bytes = 0
         if rest and not self._skipping:
             self._keep(rest, lines)
         return lines
 
     def _keep(self, rest: bytes, lines: list[Line]) -> None:
-        self._kept_bytes += len(rest)
-        if self._kept_bytes > self._line_bytes_max:
-            self._kept.clear()
-            self._kept_bytes = 0
-            self._skipping = True
+        self.kept_bytes += len(rest)
+        if self.kept_bytes > self._line_bytes_max:
+            self.skip()
             lines.append(None)
         else:
             self._kept.append(rest)
+
+    def skip(self) -> None:
+        """Let go of what is kept: the line counts as too long, and the rest of it is skipped."""
+        self._kept.clear()
+        self.kept_bytes = 0
+        self._skipping = True
 
     def end(self) -> list[Line]:
         """No more bytes come: a last line needs no end."""

@@ -58,7 +58,16 @@ def test_what_is_kept_is_at_most_one_line() -> None:
     for _ in range(1_000):
         splitter.feed(b"abcde\nfgh")
         splitter.feed(b"x" * 50)
-        assert sum(map(len, splitter._kept)) <= LONGEST
+        assert splitter.kept_bytes == sum(map(len, splitter._kept)) <= LONGEST
+
+
+def test_a_line_that_is_let_go_is_skipped_to_its_end() -> None:
+    splitter = LineSplitter(LONGEST)
+    splitter.feed(b"abc")
+    assert splitter.kept_bytes == 3
+    splitter.skip()
+    assert splitter.kept_bytes == 0
+    assert splitter.feed(b"def\nnext\n") == [b"next"]
 
 
 def test_an_end_without_a_line_gives_none() -> None:

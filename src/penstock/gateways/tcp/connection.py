@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _PRODUCE: Final = "produce"
 _COMMIT: Final = "commit"
+_KEPT_BYTES_FREE: Final = 16 * 1024
+"""A line of this length every client may have on its way, however many there are."""
 
 
 class Slot:
@@ -61,6 +63,7 @@ class TcpConnection(asyncio.Protocol):
         """When bytes last came: lines that came together share it."""
         self._bounds: Final = gateway.bounds
         self._splitter = LineSplitter(gateway.bounds.line_bytes_max)
+        self._kept_bytes = 0
         self._backlog: deque[Line] = deque()
         self._out: deque[bytes | Slot] = deque()
         self._held_bytes = 0
@@ -98,6 +101,7 @@ class TcpConnection(asyncio.Protocol):
         """The client is gone; what it waits for is dropped, what it produced stays."""
         self._closing = True
         self.gateway.forget(self)
+        self._keep(0)
         self._backlog.clear()
         self._out.clear()
         if self._working is not None:
@@ -109,9 +113,21 @@ class TcpConnection(asyncio.Protocol):
             return
         self._active = True
         self.arrived = perf_counter()
-        self._backlog += self._splitter.feed(data)
+        splitter = self._splitter
+        self._backlog += splitter.feed(data)
+        if splitter.kept_bytes != self._kept_bytes and not self._keep(splitter.kept_bytes):
+            splitter.skip()
+            self._keep(0)
+            self._backlog.append(None)
         if self._backlog:
             self._run()
+
+    def _keep(self, kept_bytes: int) -> bool:
+        """Whether a line that has not ended may be kept, with all those of other clients."""
+        gateway = self.gateway
+        gateway.kept_bytes += kept_bytes - self._kept_bytes
+        self._kept_bytes = kept_bytes
+        return kept_bytes <= _KEPT_BYTES_FREE or gateway.kept_bytes <= self._bounds.kept_bytes_max
 
     def eof_received(self) -> bool:
         """The client has said all: it gets its answers, then the connection ends."""
@@ -188,7 +204,10 @@ class TcpConnection(asyncio.Protocol):
 
     def _too_long(self) -> Refused:
         most = self._bounds.line_bytes_max
-        return Refused(LINE_TOO_LONG, f"Line too long: at most {most} bytes; the rest of it was skipped")
+        return Refused(
+            LINE_TOO_LONG,
+            f"Line too long: at most {most} bytes, less while many clients send long ones; the rest was skipped",
+        )
 
     def _must_wait(self, request: Request) -> bool:
         """Whether something before it has to be durable first, so that this request sees it."""

@@ -25,6 +25,7 @@ class TcpBounds:
     """The bounds of this gateway."""
 
     line_bytes_max: int = limits.TCP_LINE_BYTES_MAX
+    kept_bytes_max: int = limits.TCP_KEPT_BYTES_MAX
     connections_max: int = limits.CONNECTIONS_MAX
     idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
     pending_lines_max: int = limits.TCP_PENDING_LINES_MAX
@@ -43,6 +44,8 @@ class TcpGateway:
         self.turn: Final = turn
         self.bounds: Final = bounds
         self.loop: Final = asyncio.get_running_loop()
+        self.kept_bytes = 0
+        """Of all lines that have not ended."""
         self._latency: Final = {api: broker.meters.latency(Gateway.TCP, api) for api in FIELDS}
         self._connections: set[TcpConnection] = set()
         self._stopping = False

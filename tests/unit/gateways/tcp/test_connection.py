@@ -266,3 +266,29 @@ class TestIdle:
         client.connection.pause_writing()
         client.connection.look_after(node.tcp.bounds.idle_ms_max + 1)
         assert client.pipe.aborted
+
+
+class TestLinesThatHaveNotEnded:
+    async def test_all_of_them_together_are_bounded_and_short_ones_always_pass(self, tmp_path: Path) -> None:
+        async with TcpNode(tmp_path, TcpBounds(kept_bytes_max=100_000)) as node:
+            first, second, third = node.connect(), node.connect(), node.connect()
+            first.pieces(b"x" * 90_000)
+            second.pieces(b"x" * 90_000)
+            (refused,) = await second.answered(1)
+            assert refused["error"].startswith("Line too long")
+            assert node.tcp.kept_bytes == 90_000
+            third.pieces(b'{"type": "listTopics"')
+            third.pieces(b"}\n")
+            assert (await third.answered(1))[0]["ok"]
+            second.pieces(b"the rest of it\n" + json.dumps(LIST).encode() + b"\n")
+            assert (await second.answered(2))[1]["ok"]
+            first.gone()
+            assert node.tcp.kept_bytes == 0
+            second.pieces(b"x" * 90_000)
+            assert len(second.answers) == 2
+
+    async def test_what_is_kept_is_counted_to_the_byte(self, node: TcpNode) -> None:
+        client = node.connect()
+        for piece, kept in ((b"abc", 3), (b"de", 5), (b"f\ngh", 2), (b"\n", 0), (b"\n\n", 0), (b"x", 1)):
+            client.pieces(piece)
+            assert node.tcp.kept_bytes == kept
