@@ -30,6 +30,9 @@ async def test_sizes_are_those_of_the_logs_in_every_version(node: KafkaNode, ver
 async def test_null_asks_for_everything_and_an_empty_list_for_the_disk_alone(node: KafkaNode) -> None:
     await node.create("t", 3)
     [result] = (await node.ask(KEY, DescribeLogDirsRequest(None), 4)).results
-    assert {topic.name: len(topic.partitions) for topic in result.topics} == {**dict.fromkeys(INTERNAL_TOPICS, 1), "t": 3}
+    assert {topic.name: len(topic.partitions) for topic in result.topics} == {
+        **dict.fromkeys(INTERNAL_TOPICS, 1),
+        "t": 3,
+    }
     [result] = (await node.ask(KEY, DescribeLogDirsRequest([]), 4)).results
     assert result.topics == []
