@@ -168,12 +168,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.turn()
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), count=st.integers(1, 60))
-    def grant(self, data: st.DataObject, count: int) -> None:
+    @rule(data=st.data(), count=st.integers(1, 60), turn=st.booleans())
+    def grant(self, data: st.DataObject, count: int, turn: bool) -> None:
         _, owner = data.draw(st.sampled_from(self.workers))
         assert owner.worker is not None
         owner.worker.grant(count)
-        self.turn()
+        if turn:
+            self.turn()
 
     @precondition(lambda self: self.workers)
     @rule(data=st.data())
@@ -281,11 +282,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- the end of a process
 
-    @rule(written=st.booleans())
-    def kill(self, written: bool) -> None:
-        if written:
-            self.world.flusher.write()
-            self.collect()
+    @rule(stage=st.sampled_from(["at once", "gathered", "first log", "last log", "written"]))
+    def kill(self, stage: str) -> None:
+        """The process dies somewhere in the end of its turn."""
+        if stage == "gathered":
+            self.world.flusher.gather_all()
+        elif stage != "at once":
+            chosen = {"first log": slice(1), "last log": slice(-1, None), "written": slice(None)}[stage]
+            self.world.flusher.write(chosen)
+        self.collect()
         self.stop()
         self.world.kill()
         self.world.turn()

@@ -52,10 +52,11 @@ class TurnFlusher:
         for action in actions:
             action()
 
-    def write(self) -> None:
+    def write(self, chosen: slice = slice(None)) -> None:
+        """End the turn up to the write; perhaps the process dies when only some of the logs are written."""
         self.gather_all()
         targets, self._targets = list(self._targets), {}
-        for target in targets:
+        for target in targets[chosen]:
             try:
                 target.write_pending()
             except PenstockError:
