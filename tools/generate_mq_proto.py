@@ -1,10 +1,13 @@
 """Writes ``src/penstock/wire/mq/mq_generated.py`` and its stub from ``proto/mq.proto``: ``python tools/generate_mq_proto.py``.
 
-Two things differ from what protoc gives. The module has a name of ours, by which every tool knows that nobody edits it. And its
+Three things differ from what protoc gives. The module has a name of ours, by which every tool knows that nobody edits it. Its
 messages live in a pool of descriptors of their own: a program that has a broker in it, as a test may have, can load an
-``mq_pb2`` of its own beside it, where the common pool would refuse a second file of the package ``mq``.
+``mq_pb2`` of its own beside it, where the common pool would refuse a second file of the package ``mq``. And it does not ask for
+the protobuf of the day: what it does works with every version that ``pyproject.toml`` allows, and other packages of the same
+environment hold protobuf back.
 """
 
+import re
 import sys
 import tempfile
 from importlib import resources
@@ -37,6 +40,15 @@ def generate() -> dict[str, str]:
         stub = Path(folder, "mq_pb2.pyi").read_text(encoding="utf-8")
     code = _replaced(code, "_descriptor_pool.Default()", "_descriptor_pool.DescriptorPool()")
     code = _replaced(code, "'mq_pb2'", f"'{MODULE}'")
+    code, count = re.subn(
+        r"^# Protobuf Python Version: .*\n|^from google.protobuf import runtime_version .*\n"
+        r"|^_runtime_version.ValidateProtobufRuntimeVersion\(\n(?: .*\n)*\)\n",
+        "",
+        code,
+        flags=re.MULTILINE,
+    )
+    if count != 3:
+        raise SystemExit("protoc's code asks for its version in another way: look at what it writes")
     return {"mq_generated.py": code, "mq_generated.pyi": stub}
 
 
