@@ -264,6 +264,8 @@ def _http_defaults(settings: Settings) -> "HttpDefaults":
         retention_seconds=http.default_retention_seconds,
         retention_bytes=http.default_retention_bytes,
         acks=http.acks,
+        retries=http.retries,
+        retry_backoff_ms=http.retry_backoff_ms,
         max_poll_records=http.max_poll_records,
         session_timeout_ms=http.session_timeout_ms,
         request_timeout_ms=http.request_timeout_ms,

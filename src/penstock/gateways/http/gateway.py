@@ -69,6 +69,9 @@ class HttpDefaults:
     retention_seconds: int = 604_800
     retention_bytes: int = 1_073_741_824
     acks: Acks = Acks.LEADER
+    retries: int = 3
+    """How often a publish is tried again that is refused for a reason that passes."""
+    retry_backoff_ms: int = 100
     max_poll_records: int = 500
     session_timeout_ms: int = 30_000
     request_timeout_ms: int = 30_000

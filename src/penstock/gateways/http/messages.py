@@ -53,7 +53,7 @@ from penstock.gateways.http.routing import (
     required,
     route,
 )
-from penstock.gateways.http.topics import find_topic
+from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic
 from penstock.limits import MIB
 from penstock.types import Acks
 
@@ -67,6 +67,8 @@ BatchDone = Callable[[list[Published | NotPublished]], None]
 RECORDS_DEFAULT: Final = 100
 POLL_BYTES_MAX: Final = 8 * MIB
 """One answer has about this much at the most, whatever number was asked for."""
+_PASSING: Final = frozenset({Reason.NOT_ENOUGH_REPLICAS, Reason.LEADER_NOT_AVAILABLE, Reason.NOT_LEADER_OR_FOLLOWER})
+"""Reasons that pass by themselves, and for which nothing was appended: the call is tried again."""
 _SPACE: Final = b" \t\r\n"
 
 
@@ -182,7 +184,7 @@ def publish_each(
     call: Call, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
 ) -> None:
     """Publish what can be; ``done`` gets one result each. PenstockError or Refusal when the topic refuses all of them."""
-    _check_topic(call, topic)
+    find_topic(call, topic, Action.WRITE)
     nothing = NotPublished("")
     results: list[Published | NotPublished] = [nothing] * len(messages)
     waiting = _Waiting(results, done)
@@ -233,13 +235,25 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
         call.gateway.broker.publisher.publish(call.caller, topic, records, acks, placed)
     except PenstockError as error:
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Refusal(404, "Topic not found") from None
-        raise
+            raise Refusal(404, TOPIC_NOT_FOUND) from None
+        if error.reason not in _PASSING or not call.gateway.defaults.retries:
+            raise
+        _append_later(call, topic, records, acks, placed, call.gateway.defaults.retries)
 
 
-def _check_topic(call: Call, topic: str) -> None:
-    if topic not in call.gateway.broker.topics:
-        raise Refusal(404, "Topic not found")
+def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: PlacedDone, tries: int) -> None:
+    """Nothing was appended, and it may well be a moment later."""
+
+    def try_again() -> None:
+        try:
+            call.gateway.broker.publisher.publish(call.caller, topic, records, acks, placed)
+        except PenstockError as error:
+            if error.reason in _PASSING and tries > 1:
+                _append_later(call, topic, records, acks, placed, tries - 1)
+            else:
+                placed([error] * len(records))
+
+    call.gateway.loop.call_later(call.gateway.defaults.retry_backoff_ms / 1000, try_again)
 
 
 async def _publish(call: Call) -> Answer | Response:

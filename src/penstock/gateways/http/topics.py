@@ -17,6 +17,7 @@ from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
+TOPIC_NOT_FOUND: Final = "Topic not found"
 TOPIC_NAME: Final = {
     "type": "string",
     "minLength": 1,
@@ -93,7 +94,7 @@ def find_topic(call: Call, name: str, action: Action) -> Topic:
     broker.access.require_topic(call.caller, action, name)
     topic = broker.topics.get(name)
     if topic is None:
-        raise Refusal(404, "Topic not found")
+        raise Refusal(404, TOPIC_NOT_FOUND)
     return topic
 
 
@@ -180,7 +181,7 @@ async def _delete(call: Call) -> Answer:
     except PenstockError:
         # Somebody else was quicker: for us it is not there.
         if name not in call.gateway.broker.topics:
-            raise Refusal(404, "Topic not found") from None
+            raise Refusal(404, TOPIC_NOT_FOUND) from None
         raise
     return json_answer(Deleted(deleted=True))
 

@@ -1,0 +1,106 @@
+"""Publishing and reading where the conformance tests cannot reach: what passes is tried again, what is written is waited for."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from penstock.core.publish import NewRecord
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
+from penstock.types import Acks
+from tests.support.http_node import HttpNode
+
+PATH = "/topics/orders/messages"
+
+
+def refusing(node: HttpNode, monkeypatch: pytest.MonkeyPatch, times: int, reason: Reason) -> list[int]:
+    """The publisher refuses so many calls; gives back the list that counts them."""
+    publish = node.broker.publisher.publish
+    refused: list[int] = []
+
+    def refuse(*arguments) -> None:
+        if len(refused) < times:
+            refused.append(1)
+            raise PenstockError(reason, "not now")
+        publish(*arguments)
+
+    monkeypatch.setattr(node.broker.publisher, "publish", refuse)
+    return refused
+
+
+@pytest.mark.parametrize("body", [{"value": "x"}, [{"value": "x"}]])
+async def test_what_passes_by_itself_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: object
+) -> None:
+    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=2, retry_backoff_ms=1)) as node:
+        await node.create("orders", 1)
+        refused = refusing(node, monkeypatch, 2, Reason.NOT_ENOUGH_REPLICAS)
+        answer = await node.client.post(PATH, json=body)
+        assert answer.status_code == 200
+        assert len(refused) == 2
+        assert node.broker.partition("orders", 0).log.next_offset == 1
+
+
+async def test_after_so_many_tries_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=2, retry_backoff_ms=1)) as node:
+        await node.create("orders", 1)
+        refused = refusing(node, monkeypatch, 6, Reason.LEADER_NOT_AVAILABLE)
+        answer = await node.client.post(PATH, json={"value": "x"})
+        assert (answer.status_code, answer.json()) == (503, {"error": "not now"})
+        assert len(refused) == 3
+        answer = await node.client.post(PATH, json=[{"value": "x"}, {"value": "y"}])
+        assert answer.json() == {"results": [{"error": "not now"}] * 2}
+
+
+@pytest.mark.parametrize(("retries", "reason"), [(0, Reason.NOT_ENOUGH_REPLICAS), (3, Reason.STORAGE_ERROR)])
+async def test_what_does_not_pass_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int, reason: Reason
+) -> None:
+    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=retries, retry_backoff_ms=1)) as node:
+        await node.create("orders", 1)
+        refused = refusing(node, monkeypatch, 9, reason)
+        answer = await node.client.post(PATH, json={"value": "x"})
+        assert (answer.status_code, len(refused)) == (503, 1)
+
+
+async def test_a_batch_has_a_bound(tmp_path: Path) -> None:
+    async with HttpNode(tmp_path, HttpBounds(batch_records_max=2)) as node:
+        await node.create("orders", 1)
+        answer = await node.client.post(PATH, json=[{"value": "x"}] * 3)
+        assert answer.status_code == 413
+        assert answer.json() == {"error": "A batch has at the most 2 messages, not 3. Send several."}
+        assert (await node.client.post(PATH, json=[{"value": "x"}] * 2)).status_code == 200
+
+
+async def test_a_read_waits_until_what_is_written_is_committed(node: HttpNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.create("orders", 1)
+    partition = node.broker.partition("orders", 0)
+    node.broker.publisher.publish(node.caller, "orders", [NewRecord(None, b"x")], Acks.NONE, lambda _: None)
+    await asyncio.sleep(0)
+    # As it is while a sync is under way.
+    committed, waiting = partition.high_watermark, []
+    assert committed == 1
+    partition.high_watermark = 0
+    monkeypatch.setattr(type(partition), "when_committed", lambda _self, _offset, done: waiting.append(done))
+    path = "/topics/orders/partitions/0"
+    asked = [asyncio.ensure_future(node.client.get(f"{path}/{call}")) for call in ("messages", "offsets")]
+    while len(waiting) < 2:  # noqa: ASYNC110 - what happens here happens in this loop
+        await asyncio.sleep(0)
+    partition.high_watermark = 1
+    for done in waiting:
+        done(None)
+    messages, offsets = [(await answer).json() for answer in asked]
+    assert [message["value"] for message in messages["messages"]] == ["x"]
+    assert offsets["high_watermark"] == 1
+
+
+async def test_retention_is_no_mistake_of_the_readers(node: HttpNode) -> None:
+    await node.create("orders", 1)
+    await node.client.post(PATH, json=[{"value": str(n), "acks": "all"} for n in range(5)])
+    partition = node.broker.partition("orders", 0)
+    partition.log.delete_before(3)
+    answer = (await node.client.get("/topics/orders/partitions/0/messages?offset=1")).json()
+    assert [message["value"] for message in answer["messages"]] == ["3", "4"]
+    watermarks = (await node.client.get("/topics/orders/partitions/0/offsets")).json()
+    assert watermarks == {"high_watermark": 5, "low_watermark": 3}
