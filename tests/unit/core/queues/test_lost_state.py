@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from penstock.core.access import INTERNAL
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
@@ -90,3 +91,38 @@ def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keep
     world.queues.ack(INTERNAL, TOPIC, GROUP, "a", 0, [0], answers)
     world.turn()
     assert answers.reason is None
+
+
+def test_an_ack_whose_commit_is_lost_while_the_block_is_not_resets_no_attempts(world):
+    world.produce(3)
+    world.lease("a", max_records=3, lease_ms=5000)
+    world.nack("a", 0)
+    world.lease("a", lease_ms=5000)
+    acked = world.ack("a", 0, 1, turn=False)
+    world.nack("a", 2, turn=False)
+    # The log of commits comes first, the log of states last: the process dies when only the latter is written.
+    world.flusher.write(slice(-1, None))
+    assert acked.waits
+    world.kill()
+    assert world.committed() in (None, 2)
+    got = {delivery.offset: delivery.attempts for delivery in world.lease("b", max_records=10)}
+    assert got == {2: 2}
+
+
+def test_a_group_that_went_back_just_before_the_end_works_everything_again(world):
+    world.produce(300)
+    world.lease("a", max_records=300, lease_ms=5000)
+    world.ack("a", *range(200))
+    world.ack("a", 250)
+    answers = Answers()
+    item = OffsetToCommit(PartitionKey(TOPIC, 0), 150)
+    world.broker.groups.commit_offset_checked(GROUP, item, answers)
+    world.flusher.write()
+    world.flusher.sync()
+    assert answers.reason is None
+    # What the queue makes of it is not written yet.
+    world.kill()
+    world.advance(6000)
+    got = world.lease("b", max_records=1000)
+    assert sorted(delivery.offset for delivery in got) == list(range(150, 300))
+    assert {delivery.attempts for delivery in got if delivery.offset < 200} == {1}
