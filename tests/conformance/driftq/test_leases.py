@@ -1,5 +1,9 @@
 """What a lease promises: a record is one owner's, until it is acked, nacked, given up or too late."""
 
+import socket
+
+import pytest
+
 from tests.support.waiting import eventually
 
 SHORT_MS = 150
@@ -164,3 +168,21 @@ def test_a_reader_that_stops_reading_is_leased_no_more_than_its_socket_takes(dri
             line = awake.next()
             assert line["value"] == value
         assert asleep.next()["offset"] == 0
+
+
+@pytest.mark.parametrize("through", ["lane", "asgi"])
+def test_a_waiting_client_that_leaves_is_leased_nothing(driftq, topic, through) -> None:
+    def waiting() -> list[str]:
+        answer = driftq.http.get(f"/v1/queues/{topic}/g")
+        return [owner["owner"] for owner in answer.json()["owners"]] if answer.status_code == 200 else []
+
+    close = "Connection: close\r\n" if through == "asgi" else ""
+    path = f"/v1/lease?topic={topic}&group=g&owner=leaver&wait_ms=30000"
+    host, _, port = driftq.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as leaver:
+        leaver.sendall(f"POST {path} HTTP/1.1\r\nHost: {host}\r\n{close}Content-Length: 0\r\n\r\n".encode())
+        eventually(lambda: waiting() == ["leaver"], what="the client to wait")
+    eventually(lambda: waiting() == [], what="the broker to notice that the client left")
+    driftq.produce(topic, "work")
+    (record,) = driftq.lease(topic, "stayer", wait_ms=10_000)
+    assert record["attempts"] == 1

@@ -8,7 +8,6 @@ from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, FINISHED, LEASED,
 from penstock.core.queues.delivery import OwnerStatus, PartitionStatus, PeekedRecord, QueueStatus, RecordState
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.workers import Worker
 
 _STATES: Final = tuple(RecordState)
 _PEEK_OFFSETS_MAX: Final = 10_000
@@ -57,7 +56,7 @@ def _owners(queue: Queue) -> tuple[OwnerStatus, ...]:
                 for at, state in enumerate(block.states):
                     if state == LEASED:
                         leased[block.owner(at)] += 1
-    workers = Counter(taker.owner for taker in queue.takers if isinstance(taker, Worker))
+    workers = Counter(taker.owner for taker in queue.takers)
     return tuple(OwnerStatus(owner, leased[owner], workers[owner]) for owner in sorted(leased | workers))
 
 
