@@ -39,6 +39,7 @@ class LaneCall:
     length: int
     request_id: bytes | None
     latency: Histogram
+    is_large: bool
 
 
 class _Head:
@@ -115,6 +116,7 @@ class LaneTable:
                     length,
                     given_request_id(collected.headers),
                     found.latency,
+                    found.is_large,
                 )
         return None
 

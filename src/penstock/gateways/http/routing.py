@@ -30,9 +30,12 @@ QUERY_FIELDS_MAX: Final = 100
 
 
 class Call:
-    """One request as a handler sees it. ``request`` is Starlette's, for those that stream; the fast lane has none."""
+    """One request as a handler sees it. ``request`` is Starlette's, for those that stream; the fast lane has none.
 
-    __slots__ = ("body", "caller", "gateway", "headers", "params", "path", "query", "request", "request_id")
+    A hot handler whose answer may take its time sets ``cancel``: it is called when the client is gone before it.
+    """
+
+    __slots__ = ("body", "caller", "cancel", "gateway", "headers", "params", "path", "query", "request", "request_id")
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class Call:
         self.body = body
         self.request_id = request_id
         self.request = request
+        self.cancel: Callable[[], None] | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that name, which is in small letters."""
@@ -145,6 +149,8 @@ class ApiRoute(Route):
     operation: Operation
     method: str
     hot: HotHandler | None = None
+    is_large: bool = False
+    """Its answer may be many times as large as the request: none is begun behind it on a connection before it has left."""
     latency: Histogram
 
 
@@ -191,6 +197,8 @@ def hot_route(
     handler: HotHandler,
     operation: Operation,
     wide: Handler | None = None,
+    *,
+    is_large: bool = False,
 ) -> ApiRoute:
     """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does."""
 
@@ -201,6 +209,7 @@ def hot_route(
 
     made = route(gateway, method, path, wide or through_asgi, operation, reads_body=False)
     made.hot = handler
+    made.is_large = is_large
     return made
 
 

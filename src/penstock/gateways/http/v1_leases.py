@@ -15,7 +15,7 @@ from starlette.types import Receive
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused, route
+from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, read_body, refused
 from penstock.gateways.http.v1_models import (
     AckCumulativeRequest,
     AckRequest,
@@ -75,8 +75,8 @@ def extend(call: Call, done: Done) -> None:
     call.gateway.broker.queues.extend(call.caller, *names, partition, offsets, lease_ms, Settled(call, done))
 
 
-async def _lease(call: Call) -> Answer:
-    """POST /v1/lease. Not hot, for a waiting client that leaves must not be leased anything, and the lane would not notice."""
+def lease(call: Call, done: Done) -> None:
+    """POST /v1/lease."""
     request = read(LeaseRequest, call.query, call.body)
     names = names_of(request)
     require_topic(call, names.topic)
@@ -84,26 +84,36 @@ async def _lease(call: Call) -> Answer:
         raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
     if request.wait_ms > WAIT_MS_MAX:
         raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; ask again after that")
-    leased: asyncio.Future[list[Delivery]] = call.gateway.loop.create_future()
-    cancel = call.gateway.broker.queues.lease(
+
+    def leased(deliveries: list[Delivery]) -> None:
+        answer = json_answer(LeasedRecords([consumed(found, until=True) for found in deliveries]))
+        if deliveries:
+            call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(deliveries), len(answer.body))
+        done(answer)
+
+    # A waiting client that leaves must not be leased anything.
+    call.cancel = call.gateway.broker.queues.lease(
         call.caller,
         *names,
         max_records=request.max_records,
         lease_ms=lease_ms_of(call, request.lease_ms),
         wait_ms=request.wait_ms,
-        done=lambda deliveries: None if leased.done() else leased.set_result(deliveries),
+        done=leased,
     )
-    if not leased.done():
-        assert call.request is not None
-        await _whichever_first(leased, call.request.receive)
-        if not leased.done():
-            cancel()
+
+
+async def _lease_through_asgi(call: Call) -> Answer:
+    assert call.request is not None
+    call.body = await read_body(call.gateway, call.request)
+    answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
+    lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
+    if not answered.done():
+        await _whichever_first(answered, call.request.receive)
+        if not answered.done():
+            assert call.cancel is not None
+            call.cancel()
             raise ClientDisconnect
-    records = [consumed(found, until=True) for found in leased.result()]
-    answer = json_answer(LeasedRecords(records))
-    if records:
-        call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(records), len(answer.body))
-    return answer
+    return answered.result()
 
 
 async def _whichever_first(future: asyncio.Future[Any], receive: Receive) -> None:
@@ -222,11 +232,11 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             ExtendRequest,
             (*_RECORD, _SEVERAL, _LEASE_MS),
         ),
-        route(
+        hot_route(
             gateway,
             "POST",
             "/v1/lease",
-            _lease,
+            lease,
             Operation(
                 TAG,
                 "Lease some records, once",
@@ -242,5 +252,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=LeaseRequest,
                 body_required=False,
             ),
+            _lease_through_asgi,
+            is_large=True,
         ),
     ]
