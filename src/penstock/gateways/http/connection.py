@@ -193,6 +193,10 @@ class HttpConnection(HttpToolsProtocol):
             if call is None:
                 self._to_asgi(data[position:])
                 return
+            if call.is_large and self._answers:
+                # It may be about what those before it do, and its answer needs the room.
+                self._wait(data[position:])
+                return
             body_end = body_start + call.length
             if body_end > end:
                 self._hold(data[position:], body_end - position)
