@@ -1,0 +1,163 @@
+"""Producers and workers of a queue over HTTP that go on while the broker dies, and remember what they were promised."""
+
+import http.client
+import json
+import threading
+from typing import Any
+
+from penstock.testing.process import BrokerProcess
+
+TOPIC = "jobs"
+GROUP = "crew"
+LEASE_MS = 700
+POISON_EVERY = 7
+"""One record in so many is one that every worker fails; it has two attempts."""
+
+Place = tuple[int, int]
+
+
+class Unanswered(Exception):
+    """The broker died before it answered, or is not there."""
+
+
+class Client:
+    """One connection, made anew when it is lost."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._broker = broker
+        self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, path: str, **body: Any) -> tuple[int, Any]:
+        try:
+            if self._connection is None:
+                host, _, port = self._broker.addresses["http"].rpartition(":")
+                self._connection = http.client.HTTPConnection(host, int(port), timeout=20)
+            method = "POST" if body else "GET"
+            text = json.dumps(body) if body else None
+            self._connection.request(method, path, text, {"Content-Type": "application/json"} if body else {})
+            answer = self._connection.getresponse()
+            data = answer.read()
+            return answer.status, json.loads(data) if data else None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise Unanswered from error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Ledger:
+    """What everybody was told, and what must therefore hold. ``wrong`` collects what did not."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.produced: dict[Place, str] = {}
+        self.acked: set[Place] = set()
+        self.perhaps_acked: set[Place] = set()
+        self.attempts: dict[Place, int] = {}
+        self.wrong: list[str] = []
+
+    def note_produced(self, place: Place, value: str) -> None:
+        with self._changed:
+            self.produced[place] = value
+            self._changed.notify_all()
+
+    def note_delivery(self, place: Place, attempts: int) -> None:
+        with self._changed:
+            if place in self.acked:
+                self.wrong.append(f"{place} was acked and came again")
+            if attempts <= self.attempts.get(place, 0):
+                self.wrong.append(f"{place} came with attempt {attempts} after {self.attempts[place]}")
+            self.attempts[place] = attempts
+
+    def note_acking(self, places: list[Place]) -> None:
+        with self._changed:
+            self.perhaps_acked.update(places)
+
+    def note_acked(self, places: list[Place]) -> None:
+        with self._changed:
+            self.acked.update(places)
+            self._changed.notify_all()
+
+    def wait_for_acks(self, count: int, seconds: float = 60.0) -> None:
+        """Return once so many more records were acked."""
+        with self._changed:
+            goal = len(self.acked) + count
+            arrived = self._changed.wait_for(lambda: len(self.acked) >= goal or bool(self.wrong), seconds)
+        assert arrived, f"only {len(self.acked)} of {goal} acks in {seconds:.0f} s"
+
+
+class Busy:
+    """A thread that does the same thing again and again, whether or not the broker is there."""
+
+    def __init__(self, broker: BrokerProcess, ledger: Ledger) -> None:
+        self.client = Client(broker)
+        self.ledger = ledger
+        self._stopping = threading.Event()
+        self._pause = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive(), "a client did not come to an end"
+        self.client.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.work()
+            except Unanswered:
+                self._pause.wait(0.02)
+
+    def work(self) -> None:
+        raise AssertionError("each has its own")
+
+
+class Producer(Busy):
+    """Numbered records, some of them poison."""
+
+    number = 0
+
+    def work(self) -> None:
+        self.number += 1
+        poison = self.number % POISON_EVERY == 0
+        value = f"{'poison' if poison else 'good'} {self.number}"
+        envelope = {"retry_policy": {"max_attempts": 2}} if poison else {}
+        status, body = self.client.ask("/v1/produce", topic=TOPIC, value=value, envelope=envelope)
+        if status == 200:
+            self.ledger.note_produced((body["partition"], body["offset"]), value)
+
+
+class Worker(Busy):
+    """Leases some, acks the good, fails the poison."""
+
+    def __init__(self, broker: BrokerProcess, ledger: Ledger, name: str) -> None:
+        self.name = name
+        super().__init__(broker, ledger)
+
+    def work(self) -> None:
+        whose = {"topic": TOPIC, "group": GROUP, "owner": self.name}
+        status, body = self.client.ask("/v1/lease", **whose, max_records=20, lease_ms=LEASE_MS, wait_ms=100)
+        if status != 200:
+            return
+        good: dict[int, list[int]] = {}
+        poison: list[Place] = []
+        for record in body["records"]:
+            place = (record["partition"], record["offset"])
+            self.ledger.note_delivery(place, record["attempts"])
+            if record["value"].startswith("poison"):
+                poison.append(place)
+            else:
+                good.setdefault(place[0], []).append(place[1])
+        for partition, offsets in good.items():
+            places = [(partition, offset) for offset in offsets]
+            self.ledger.note_acking(places)
+            status, _ = self.client.ask("/v1/ack", **whose, partition=partition, offsets=offsets)
+            if status == 204:
+                self.ledger.note_acked(places)
+        for partition, offset in poison:
+            self.client.ask("/v1/nack", **whose, partition=partition, offset=offset, reason="poison")

@@ -1,0 +1,78 @@
+"""SIGKILL in a loop under queue load, over HTTP: no acked record comes again, no attempt is forgotten, no dead letter is lost or doubled.
+
+``CRASH_ROUNDS=200`` makes a long run.
+"""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.process import BrokerProcess
+from tests.crash.conftest import ROUNDS, SETTINGS
+from tests.crash.queue_load import GROUP, TOPIC, Client, Ledger, Producer, Unanswered, Worker
+from tests.support.waiting import eventually
+
+PARTITIONS = 2
+
+
+def lag(client: Client) -> int | None:
+    """What is left to do; None while nobody answers."""
+    try:
+        status, body = client.ask(f"/v1/queues/{TOPIC}/{GROUP}")
+    except Unanswered:
+        return None
+    return body["lag"] if status == 200 else None
+
+
+def dead_letters(client: Client) -> Counter[tuple[int, int]]:
+    """Where the dead letters came from, and how often."""
+    found: Counter[tuple[int, int]] = Counter()
+    for partition in range(PARTITIONS):
+        offset = 0
+        while True:
+            path = f"/topics/dlq.{TOPIC}/partitions/{partition}/messages?offset={offset}&max_records=500"
+            status, body = client.ask(path)
+            if status != 200 or not body["messages"]:
+                break
+            for message in body["messages"]:
+                headers = message["headers"]
+                found[int(headers["original_partition"]), int(headers["original_offset"])] += 1
+                offset = message["offset"] + 1
+    return found
+
+
+@pytest.mark.timeout(180 + 30 * ROUNDS)
+@pytest.mark.parametrize("flush", ["sync", "os"])
+def test_kills_under_queue_load_forget_no_ack_and_lose_or_double_no_dead_letter(tmp_path: Path, flush: str) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    rounds = ROUNDS if flush == "sync" else max(2, ROUNDS // 4)
+    # Small segments, so that the state topic is compacted under way.
+    settings = {**SETTINGS, "log.flush": flush, "topic_defaults.segment.bytes": 50_000}
+    with BrokerProcess(tmp_path / "data", settings, http="127.0.0.1:0") as broker:
+        client = Client(broker)
+        assert client.ask("/v1/topics", name=TOPIC, partitions=PARTITIONS)[0] == 201
+        ledger = Ledger()
+        producer = Producer(broker, ledger)
+        workers = [Worker(broker, ledger, f"worker {n}") for n in range(2)]
+        for _ in range(rounds):
+            ledger.wait_for_acks(rng.randrange(1, 150))
+            broker.kill()
+            broker.start()
+            assert ledger.wrong == []
+        producer.stop()
+        eventually(lambda: lag(client) == 0 or ledger.wrong, 60, "everything produced is finished")
+        for worker in workers:
+            worker.stop()
+        assert ledger.wrong == []
+        letters = dead_letters(client)
+        client.close()
+    poison = {place for place, value in ledger.produced.items() if value.startswith("poison")}
+    assert poison
+    assert not {place: count for place, count in letters.items() if count > 1}, "dead letters are there twice"
+    assert not poison - set(letters), "dead letters are lost"
+    assert not set(letters) & set(ledger.perhaps_acked), "a record that was acked died"
+    assert not (set(ledger.produced) - poison) - ledger.perhaps_acked, "records were never delivered"
