@@ -1,0 +1,115 @@
+"""Handing out: order, fairness, gaps, and the bounds that keep it small."""
+
+from penstock.core.queues.context import Context
+from penstock.records.builder import build_batch
+from penstock.records.records import Record
+from tests.unit.core.queues.world import GROUP, TOPIC, World
+
+
+def test_what_is_to_be_delivered_again_goes_first_oldest_first(world):
+    world.produce(10)
+    world.lease("a", max_records=5)
+    for offset in (3, 1, 4):
+        world.nack("a", offset)
+    got = world.lease("b", max_records=10)
+    assert [delivery.offset for delivery in got] == [1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_no_worker_starves_beside_a_greedy_one(world):
+    greedy, modest = world.attach("greedy", credit=100_000), world.attach("modest", credit=20)
+    world.produce(2000)
+    assert len(modest.got) == 20
+    assert len(greedy.got) == 1980
+
+
+def test_every_group_gets_everything(world):
+    world.produce(50)
+    first = world.lease("a", group="one", max_records=100)
+    second = world.lease("a", group="two", max_records=100)
+    assert [d.offset for d in first] == [d.offset for d in second] == list(range(50))
+
+
+def test_offsets_that_compaction_left_empty_are_passed_over_and_do_not_hold_the_floor():
+    world = World().boot()
+    world.create("table", cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")
+    target = world.broker.partition("table", 0)
+    for number in range(60):
+        batch = build_batch([Record(0, world.clock.now_ms(), b"%d" % (number % 3), b"v%d" % number)])
+        target.append(batch, world.clock.now_ms())
+        world.turn()
+    world.clock.advance(10_000)
+    task = target.log.compaction_task(world.clock.now_ms(), target.high_watermark)
+    assert task is not None
+    task.run()
+    target.log.install(task)
+    left = [record.offset for record in world.records("table")]
+    assert len(left) < 60
+    got = world.lease("a", topic="table", max_records=100)
+    assert [delivery.offset for delivery in got] == left
+    assert world.ack("a", *left, topic="table").reason is None
+    assert world.floor(topic="table") == 60
+    assert world.committed(topic="table") == 60
+    world.close()
+
+
+def test_a_record_that_retention_took_while_it_was_leased_is_not_missed(world):
+    from penstock.core.delete_records import delete_records
+
+    world.produce(10)
+    world.lease("a", max_records=10)
+    delete_records(world.broker.partition(TOPIC, 0), 5)
+    world.advance(1000)
+    got = world.lease("b", max_records=10)
+    assert [delivery.offset for delivery in got] == [5, 6, 7, 8, 9]
+    assert world.ack("b", 5, 6, 7, 8, 9).reason is None
+    assert world.queues.status(TOPIC, GROUP).in_flight == 0
+
+
+def test_deadlines_are_kept_beyond_the_first_window_with_nobody_there(world):
+    world.lease("a")
+    until = str(world.clock.now_ms() + 500).encode()
+    for _ in range(25):
+        world.produce(100, headers=(("penstock.deadline_ms", until),))
+    world.advance(600)
+    assert world.floor() == 2500
+    assert world.broker.meters.deadline_exceeded.total == 2500
+
+
+def test_the_floor_of_a_queue_at_work_does_not_expire(world):
+    world.produce(3)
+    owner = world.attach("a", credit=10, lease_ms=1000)
+    world.ack("a", 0, 1, 2)
+    assert world.committed() == 3
+    retention_ms = world.broker.settings.groups.offsets_retention_ms
+    committed: list[int] = []
+    world.broker.groups.on_committed.append(lambda _group, _key, offset: committed.append(offset))
+    for _ in range(4):
+        world.clock.advance(retention_ms // 3)
+        world.tick()
+    assert committed
+    assert set(committed) == {3}
+    assert [delivery.offset for delivery in owner.got] == [0, 1, 2]
+
+
+def test_timers_of_leases_that_were_acked_early_do_not_pile_up(world, monkeypatch):
+    monkeypatch.setattr("penstock.core.queues.context._TIMERS_SPARE", 8)
+    context: Context = world.queues._context
+    context._timers_max = 8
+    for _ in range(40):
+        world.produce(128)
+        got = world.lease("a", max_records=128, lease_ms=10_000_000)
+        world.ack("a", *(delivery.offset for delivery in got))
+    assert len(context._timers) <= 8
+
+
+def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world):
+    for _ in range(10):
+        world.produce(200)
+        got = world.lease("a", max_records=200)
+        world.ack("a", *(delivery.offset for delivery in got))
+    queue = world.queues.get(TOPIC, GROUP)
+    assert queue is not None
+    assert len(queue.partitions[0].blocks) <= 1
+    world.turn()
+    state = dict(world.queues._context.state_log.replay(0))
+    assert sum(value is not None for value in state.values()) <= 3
