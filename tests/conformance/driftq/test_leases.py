@@ -1,6 +1,7 @@
 """What a lease promises: a record is one owner's, until it is acked, nacked, given up or too late."""
 
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -125,6 +126,17 @@ def test_the_owners_of_a_group_share_the_records(driftq, topic) -> None:
             driftq.produce(topic, str(number))
         got = {"a": a.take(5), "b": b.take(5)}
     assert sorted(values(got["a"]) + values(got["b"]), key=int) == [str(number) for number in range(10)]
+
+
+def test_many_streams_at_once_each_get_what_is_theirs(driftq, topic) -> None:
+    groups = [f"g{number}" for number in range(60)]
+    with ExitStack() as open_streams:
+        streams = {group: open_streams.enter_context(driftq.consume(topic, "o", group)) for group in groups}
+        driftq.produce(topic, "for all")
+        for group, stream in streams.items():
+            line = stream.next()
+            assert (line["value"], line["attempts"]) == ("for all", 1)
+            driftq.ack(topic, "o", line, group)
 
 
 def test_lease_gives_records_once_and_says_until_when(driftq, topic) -> None:
