@@ -166,6 +166,8 @@ def _jobs(
                 note(f"{row.name} is left out: {reason}")
             else:
                 possible.append(row)
+        if not possible:
+            raise Failure("none of the rows can be run here", Exit.USAGE)
         return gateway_jobs(possible, endpoints, pid, options)
 
     return of_gateways

@@ -20,3 +20,25 @@ def test_a_row_for_programs(penstock):
     (row,) = penstock("bench", *SHORT, "-o", "ndjson").lines
     assert (row["workload"], row["acks"]) == ("single-1", "1")
     assert row["records"] > 0
+
+
+GATEWAYS = ("--gateways", "--seconds", "0.1", "--warmup", "0")
+
+
+def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process):
+    places = ("-b", broker_process.bootstrap, "--http", broker_process.addresses["http"], "--tcp", "off")
+    done = penstock("bench", *GATEWAYS, *places, "--only", "queue-1,tcp-64", "-o", "ndjson")
+    (row,) = done.lines
+    assert row["workload"] == "queue-1"
+    assert row["records"] > 0
+    assert "tcp-64 is left out: the broker's tcp gateway is off" in done.err
+
+
+def test_without_any_row_to_run_it_fails(penstock):
+    done = penstock("bench", *GATEWAYS, "--only", "tcp-64", "--tcp", "off", code=2)
+    assert "none of the rows can be run here" in done.err
+
+
+def test_the_rows_of_the_gateways_are_listed(penstock):
+    assert "http-batch-100" in penstock("bench", "--gateways", "--list").out
+    assert "http-batch-100" not in penstock("bench", "--list").out

@@ -80,6 +80,8 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
         (["why", "orders/0", "-g", "g"], "'orders/0' names no record: write TOPIC/PARTITION@OFFSET, as orders/0@42"),
         (["bench", "--only", "nonsense"], "--only: no workload is called nonsense: choose from"),
         (["bench", "-b", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
+        (["bench", "--gateways", "--only", "nonsense"], "--only: no row is called nonsense: choose from"),
+        (["bench", "--gateways", "--tcp", "nowhere"], "--tcp: 'nowhere' has no port"),
         (["serve", "--nonsense"], "does not know '--nonsense'"),
         (["serve", "--kafka", "nowhere"], "listeners.kafka: 'nowhere' has no port"),
         (["config", "show", "--http", "nowhere"], "listeners.http: 'nowhere' has no port"),
