@@ -180,7 +180,10 @@ class HttpConnection(HttpToolsProtocol):
             head_end = data.find(_HEAD_END, position)
             if head_end < 0:
                 # Less than a head, which may still become one of ours.
-                if end - position <= self.gateway.bounds.head_bytes_max and data.startswith(_POST, position):
+                begins_ours = data.startswith(_POST, position) or _POST.startswith(
+                    data[position : position + len(_POST)]
+                )
+                if begins_ours and end - position <= self.gateway.bounds.head_bytes_max:
                     self._hold(data[position:], 0)
                 else:
                     self._to_asgi(data[position:])

@@ -225,3 +225,15 @@ async def test_a_head_that_is_cut_may_be_followed_by_more_requests_than_a_head_h
     for _ in range(count + 1):
         assert status_of(await raw.answer()) == 200
     await raw.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 7))
+async def test_a_hot_request_that_is_cut_in_its_first_word_stays_in_the_lane(node: HttpNode, cut: int) -> None:
+    await node.create("orders", 1)
+    one = post(MESSAGES, b'{"value":"x"}')
+    raw = await node.connect()
+    await raw.send(one[:cut])
+    await becomes(lambda: [connection._held_bytes for connection in connections(node)] == [cut])
+    assert status_of(await raw.ask(one[cut:])) == 200
+    assert node.through_asgi == 0
+    await raw.close()
