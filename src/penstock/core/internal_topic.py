@@ -46,7 +46,9 @@ class InternalTopic:
         builder = BatchBuilder()
         for key, value in records:
             builder.add(now_ms, key, value)
-        return self._broker.partition(self.name, partition).append(builder.build(), now_ms) + len(records)
+        return self._broker.partition(self.name, partition).append(builder.build(), now_ms, keys_checked=True) + len(
+            records
+        )
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Call ``done`` once everything below ``next_offset`` is with the operating system."""

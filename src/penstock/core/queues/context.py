@@ -89,7 +89,9 @@ class Context:
 
     def arm_look(self, queue: "QueueState", partition: QueuePartition, due_ms: int) -> None:
         """The same for a deadline ahead of the cursor."""
-        self._push(due_ms, partition, LOOK_AHEAD, queue)
+        if due_ms < partition.look_entry_ms:
+            partition.look_entry_ms = due_ms
+            self._push(due_ms, partition, LOOK_AHEAD, queue)
 
     def _push(self, due_ms: int, partition: QueuePartition, number: int, queue: "QueueState") -> None:
         self._sequence += 1
@@ -113,6 +115,9 @@ class Context:
             if not queue.alive:
                 continue
             if number == LOOK_AHEAD:
+                if partition.look_entry_ms != due_ms:
+                    continue
+                partition.look_entry_ms = NEVER_MS
                 return queue, partition, number
             block = partition.blocks.get(number)
             if block is None or block.entry_ms != due_ms:
@@ -128,6 +133,6 @@ def _is_live(due_ms: int, _: int, partition: QueuePartition, number: int, queue:
     if not queue.alive:
         return False
     if number == LOOK_AHEAD:
-        return bool(partition.deadlines) and partition.deadlines[0][0] == due_ms
+        return partition.look_entry_ms == due_ms
     block = partition.blocks.get(number)
     return block is not None and block.entry_ms == due_ms and block.due_ms < NEVER_MS

@@ -4,7 +4,7 @@ A record is delivered again at once, or after its backoff, or goes to the dead l
 deadline it is finished. All of this runs by the clock, whether or not a worker is there.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, LEASED, READY, UNTOUCHED, WAITING, Block
@@ -128,6 +128,10 @@ class Failures(QueueState):
                             heappush(part.deadlines, (deadline_ms, record.offset))
                 offset = piece.next_offset
             part.looked = max(offset, part.looked)
+            if len(part.deadlines) > 2 * LOOK_AHEAD_RECORDS:
+                # Most of them were handed out meanwhile; those in the window are kept.
+                part.deadlines = [entry for entry in part.deadlines if entry[1] >= part.cursor]
+                heapify(part.deadlines)
         except PenstockError:
             # Whoever comes to these records reports it.
             return

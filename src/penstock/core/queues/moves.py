@@ -246,7 +246,9 @@ class Mover:
             await self._context.broker.topics.create(new)
         except PenstockError as error:
             if error.reason is not Reason.TOPIC_ALREADY_EXISTS:
-                self._context.report(f"topic {name} for dead letters could not be made: {error.text}")
+                for target in self._targets.values():
+                    if target.topic == name:
+                        self._put_off(target, error)
                 return
         finally:
             self._creating.discard(name)

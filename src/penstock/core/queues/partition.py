@@ -16,6 +16,7 @@ from penstock.core.queues.block import (
     BLOCK_OFFSETS,
     FINISHED,
     LEASED,
+    NEVER_MS,
     READY,
     UNTOUCHED,
     Block,
@@ -46,6 +47,7 @@ class QueuePartition:
         "gone",
         "index",
         "leased",
+        "look_entry_ms",
         "looked",
         "move_waiting",
         "moves",
@@ -93,6 +95,8 @@ class QueuePartition:
         """Up to where records were looked at for their deadlines, ahead of the cursor."""
         self.deadlines: list[tuple[int, int]] = []
         """A heap of deadlines and offsets, of untouched records that were looked at."""
+        self.look_entry_ms = NEVER_MS
+        """When the timer heap will bring these deadlines up."""
         self._ready: list[int] = []
         self._dropped_below = committed >> BLOCK_BITS
 
@@ -211,6 +215,7 @@ class QueuePartition:
             changed.append(number)
         self.floor = self.cursor = self.looked = floor
         self.deadlines.clear()
+        self.look_entry_ms = NEVER_MS
         self._dropped_below = min(self._dropped_below, floor >> BLOCK_BITS)
         return changed
 

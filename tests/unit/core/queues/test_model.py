@@ -7,7 +7,7 @@ the floor passes nothing that is unfinished; a record dies at most once; and in 
 import os
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -384,6 +384,8 @@ QueueMachine.TestCase.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=30,
     deadline=None,
+    # A failing history says enough as it is; making it shorter takes minutes.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
 TestQueues = QueueMachine.TestCase

@@ -113,3 +113,17 @@ def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world)
     world.turn()
     state = dict(world.queues._context.state_log.replay(0))
     assert sum(value is not None for value in state.values()) <= 3
+
+
+def test_deadlines_of_records_that_were_handed_out_are_not_kept(world):
+    world.lease("a")
+    until = str(world.clock.now_ms() + 10_000_000).encode()
+    queue = world.queues.get(TOPIC, GROUP)
+    assert queue is not None
+    for _ in range(60):
+        world.produce(100, headers=(("penstock.deadline_ms", until),))
+        world.tick()
+        got = world.lease("a", max_records=100)
+        world.ack("a", *(delivery.offset for delivery in got))
+    assert len(queue.partitions[0].deadlines) <= 2100
+    assert len(world.queues._context._timers) < 100

@@ -482,3 +482,28 @@ def test_closing_tells_workers_and_calls(world):
     world.broker.close()
     assert owner.gone == [Reason.SHUTTING_DOWN]
     assert answers == [[]]
+
+
+def test_a_topic_for_dead_letters_that_cannot_be_made_is_tried_again_and_the_record_waits(world, monkeypatch):
+    create = world.broker.topics.create
+    tried = []
+
+    async def refuse(new, **_options):
+        tried.append(new.name)
+        raise PenstockError(Reason.POLICY_VIOLATION, "no more topics")
+
+    monkeypatch.setattr(world.broker.topics, "create", refuse)
+    world.produce(1, headers=(("penstock.max_attempts", b"1"),))
+    world.lease("a")
+    assert world.nack("a", 0, "bad").reason is None
+    world.advance(5_000)
+    assert 3 <= len(tried) <= 10
+    assert sum("could not be moved" in report for report in world.reports) == 1
+    assert world.queues.status(TOPIC, GROUP).partitions[0].moving == 1
+    world.kill()
+    world.advance(1_000)
+    monkeypatch.setattr(world.broker.topics, "create", create)
+    world.kill()
+    world.advance(20_000)
+    assert [header(letter, "last_error") for letter in world.records("dlq.orders")] == ["bad"]
+    assert world.floor() == 1
