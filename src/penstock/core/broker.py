@@ -239,11 +239,14 @@ class Broker:
         self.topics_version += 1
         for partition in self._partitions.get(topic.name, {}).values():
             partition.reconfigure(topic)
+        self.queues.topic_changed(topic)
         self.groups.topic_changed(topic.name)
 
     def _deleted(self, topic: Topic) -> None:
         self.topics_version += 1
         self._names.pop(topic.topic_id.bytes, None)
+        # Before its partitions are closed: workers are told by their queue.
+        self.queues.forget_topic(topic.name)
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)

@@ -118,6 +118,11 @@ class QueueState(ABC):
         """Records in flight."""
         return sum(part.leased for part in self.partitions)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether somebody wants records, or something is known of one that the group's offsets do not say."""
+        return bool(self.takers) or any(part.blocks for part in self.partitions)
+
     def source(self, part: QueuePartition) -> Partition:
         """The log of a partition, opened and followed."""
         source = part.source

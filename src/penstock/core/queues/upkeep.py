@@ -58,11 +58,10 @@ class Upkeep:
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
-        broker.topics.on_changed.append(self._topic_changed)
-        broker.topics.on_deleted.append(self._topic_deleted)
         broker.groups.on_committed.append(self._committed)
         broker.groups.on_forgotten.append(self._forgotten)
         broker.groups.on_deleted.append(self.forget_group)
+        broker.groups.needed_by.append(self._needs)
 
     # -- life
 
@@ -206,14 +205,12 @@ class Upkeep:
 
     # -- what happens elsewhere
 
-    def _topic_changed(self, topic: Topic) -> None:
+    def topic_changed(self, topic: Topic) -> None:
+        """A topic may have more partitions now: they are worked too."""
         for (name, _), queue in list(self._queues.items()):
             if name == topic.name:
                 queue.grow(topic.partition_count)
                 self._open(queue)
-
-    def _topic_deleted(self, topic: Topic) -> None:
-        self.forget_topic(topic.name)
 
     def _committed(self, group: GroupId, key: PartitionKey, offset: int) -> None:
         part = self._part(group, key)
@@ -226,6 +223,10 @@ class Upkeep:
         if part is not None:
             source = part[1].source
             self._go_to(*part, 0, 0 if source is None else source.log.start_offset)
+
+    def _needs(self, group: GroupId) -> bool:
+        """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""
+        return any(queue.is_at_work for (_, name), queue in self._queues.items() if name == group)
 
     def _part(self, group: GroupId, key: PartitionKey) -> tuple[Queue, QueuePartition] | None:
         queue = self._queues.get((key.topic, group))
