@@ -55,6 +55,17 @@ def test_making_a_topic_again_with_other_partitions_is_a_conflict(driftq, topic)
     assert answer.json["error"] == "FAILED_PRECONDITION"
 
 
+def test_a_topic_is_deleted_with_what_is_in_it(driftq, topic) -> None:
+    driftq.produce(topic, "v")
+    answer = driftq.curl("-X", "DELETE", f"/v1/topics/{topic}")
+    assert (answer.status, answer.body) == (204, "")
+    assert topic not in driftq.http.get("/v1/topics").json()["topics"]
+    again = driftq.curl("-X", "DELETE", f"/v1/topics/{topic}")
+    assert (again.status, again.json["error"]) == (404, "NOT_FOUND")
+    driftq.create(topic)
+    assert driftq.produce(topic, "v")["offset"] == 0
+
+
 def test_produce_says_where_the_record_is(driftq, topic) -> None:
     answer = driftq.curl("-X", "POST", f"/v1/produce?topic={topic}&key=k&value=hello%20there")
     assert (answer.status, answer.json) == (
