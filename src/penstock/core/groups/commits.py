@@ -32,6 +32,8 @@ OnCommitted = Callable[[GroupId, PartitionKey, int], None]
 """Told of an offset that a group committed, whoever asked for it."""
 OnForgotten = Callable[[GroupId, PartitionKey], None]
 """Told that a group has no offset in a partition any more."""
+Needs = Callable[[GroupId], bool]
+"""Asked whether a group without members and offsets is still needed."""
 
 
 class Commits:
@@ -45,6 +47,7 @@ class Commits:
         self.on_committed: Final[list[OnCommitted]] = []
         """Called when a commit is stored."""
         self.on_forgotten: Final[list[OnForgotten]] = []
+        self.needed_by: Final[list[Needs]] = []
         self._sweep: Iterator[Group] | None = None
         self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
 
@@ -235,12 +238,15 @@ class Commits:
         expired = self._expired(group)
         if expired:
             self._delete(group, expired, partial(self._expiry_stored, group))
-        elif group.is_void:
+        elif self._is_useless(group):
             self._directory.delete(group, _ignore)
 
     def _expiry_stored(self, group: Group, reason: Reason | None) -> None:
-        if reason is None and group.is_void and self._directory.groups.get(group.group_id) is group:
+        if reason is None and self._is_useless(group) and self._directory.groups.get(group.group_id) is group:
             self._directory.delete(group, _ignore)
+
+    def _is_useless(self, group: Group) -> bool:
+        return group.is_void and not any(needs(group.group_id) for needs in self.needed_by)
 
     def _expired(self, group: Group) -> list[PartitionKey]:
         if group.state is GroupState.DEAD:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.commits import Commits, DeleteDone, OnCommitted, OnForgotten
+from penstock.core.groups.commits import Commits, DeleteDone, Needs, OnCommitted, OnForgotten
 from penstock.core.groups.directory import Directory, Loaded
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
@@ -70,6 +70,11 @@ class GroupCoordinator:
     def on_forgotten(self) -> list[OnForgotten]:
         """Told of every offset that is deleted or has expired."""
         return self._commits.on_forgotten
+
+    @property
+    def needed_by(self) -> list[Needs]:
+        """Asked before a group without members and offsets is removed because nobody uses it."""
+        return self._commits.needed_by
 
     @property
     def on_deleted(self) -> list[Callable[[GroupId], None]]:

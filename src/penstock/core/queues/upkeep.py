@@ -14,7 +14,7 @@ from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.floors import Floors, release
 from penstock.core.queues.loading import QueueImage, fill, read_images
-from penstock.core.queues.moves import Mover
+from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.settings import QueueSettings
@@ -180,7 +180,8 @@ class Upkeep:
             for key, committed in self._broker.groups.fetch_offsets(queue.group, None).items():
                 if key.topic == queue.topic and committed.commit_ms < old_ms and key.partition < len(queue.partitions):
                     part = queue.partitions[key.partition]
-                    if queue.takers or part.blocks:
+                    # Dead letters are kept for ever, and those that were redriven must not be open again.
+                    if queue.takers or part.blocks or queue.group == REDRIVE_GROUP:
                         self._context.floors.refresh(part)
 
     def _next_key_ms(self) -> int:
@@ -226,7 +227,8 @@ class Upkeep:
 
     def _needs(self, group: GroupId) -> bool:
         """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""
-        return any(queue.is_at_work for (_, name), queue in self._queues.items() if name == group)
+        siblings = self._by_partition.get(self._context.state_log.partition_for(group), {})
+        return any(queue.is_at_work for queue_id, queue in siblings.items() if queue_id.group == group)
 
     def _part(self, group: GroupId, key: PartitionKey) -> tuple[Queue, QueuePartition] | None:
         queue = self._queues.get((key.topic, group))

@@ -1,0 +1,57 @@
+"""What time and the deletion of groups do to queues that know more than their group's offsets say."""
+
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.queues.moves import REDRIVE_GROUP
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def pass_days(world, days):
+    """Let groups and queues look at their offsets, an hour at a time."""
+    for _ in range(24 * days):
+        world.clock.advance(DAY_MS // 24)
+        for _ in range(3):
+            world.broker.groups.tick(world.clock.monotonic_ms())
+            world.tick()
+
+
+def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_records(world):
+    world.produce(5)
+    # Somebody set the group back to the start: it is known, and has no offset.
+    world.commit(0)
+    world.broker.groups.delete_offsets(GROUP, [PartitionKey(TOPIC, 0)], lambda _answers: None)
+    world.turn()
+    owner = world.attach("a", lease_ms=12 * 60 * 60 * 1000)
+    assert world.ack("a", 1, 2, 3).reason is None
+    world.clock.advance(60 * 60 * 1000)
+    for _ in range(3):
+        world.broker.groups.tick(world.clock.monotonic_ms())
+        world.turn()
+    assert owner.gone == []
+    owner.worker.detach()
+    world.turn()
+    assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 4]
+
+
+def test_a_group_that_nobody_works_any_more_still_goes(world):
+    world.produce(128)
+    world.lease("a", max_records=128, lease_ms=5000)
+    world.ack("a", *range(128))
+    assert world.committed() == 128
+    pass_days(world, 8)
+    assert world.committed() is None
+    assert world.queues.queues() == []
+
+
+def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world):
+    world.produce(1, headers=(("penstock.max_attempts", b"1"),))
+    world.lease("a")
+    world.nack("a", 0)
+    world.advance(1500)
+    world.queues.move("dlq.orders", REDRIVE_GROUP, 0, [0], TOPIC, 0, Answers())
+    world.turn()
+    world.kill()
+    assert world.queues.is_finished("dlq.orders", REDRIVE_GROUP, 0, 0)
+    pass_days(world, 20)
+    assert world.queues.is_finished("dlq.orders", REDRIVE_GROUP, 0, 0)
