@@ -1,6 +1,7 @@
 """What time and the deletion of groups do to queues that know more than their group's offsets say."""
 
 from penstock.core.groups.requests import PartitionKey
+from penstock.core.queues.block import BLOCK_OFFSETS
 from penstock.core.queues.moves import REDRIVE_GROUP
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
@@ -35,23 +36,23 @@ def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_recor
 
 
 def test_a_group_that_nobody_works_any_more_still_goes(world):
-    world.produce(128)
-    world.lease("a", max_records=128, lease_ms=5000)
-    world.ack("a", *range(128))
-    assert world.committed() == 128
+    world.produce(BLOCK_OFFSETS)
+    world.lease("a", max_records=BLOCK_OFFSETS, lease_ms=5000)
+    world.ack("a", *range(BLOCK_OFFSETS))
+    assert world.committed() == BLOCK_OFFSETS
     pass_days(world, 8)
     assert world.committed() is None
     assert world.queues.queues() == []
 
 
 def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world):
-    world.produce(1, headers=(("penstock.max_attempts", b"1"),))
-    world.lease("a")
-    world.nack("a", 0)
+    world.produce(BLOCK_OFFSETS, headers=(("penstock.max_attempts", b"1"),))
+    for delivery in world.lease("a", max_records=BLOCK_OFFSETS):
+        world.nack("a", delivery.offset, turn=False)
     world.advance(1500)
-    world.queues.move("dlq.orders", REDRIVE_GROUP, 0, [0], TOPIC, 0, Answers())
+    world.queues.move("dlq.orders", REDRIVE_GROUP, 0, range(BLOCK_OFFSETS), TOPIC, 0, Answers())
     world.turn()
-    world.kill()
-    assert world.queues.is_finished("dlq.orders", REDRIVE_GROUP, 0, 0)
+    # All of a block is finished: nothing but the group's offset says so.
+    assert world.committed(topic="dlq.orders", group=REDRIVE_GROUP) == BLOCK_OFFSETS
     pass_days(world, 20)
     assert world.queues.is_finished("dlq.orders", REDRIVE_GROUP, 0, 0)
