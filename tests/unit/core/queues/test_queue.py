@@ -127,3 +127,16 @@ def test_deadlines_of_records_that_were_handed_out_are_not_kept(world):
         world.ack("a", *(delivery.offset for delivery in got))
     assert len(queue.partitions[0].deadlines) <= 2100
     assert len(world.queues._context._timers) < 100
+
+
+def test_of_two_connections_of_one_owner_only_the_leases_of_the_one_that_goes_fall_free(world):
+    first, second = world.attach("a", credit=2), world.attach("a", credit=0)
+    world.produce(5)
+    second.worker.grant(2)
+    world.turn()
+    polled = world.lease("a")
+    assert (first.offsets, second.offsets, [delivery.offset for delivery in polled]) == ([0, 1], [2, 3], [4])
+    first.worker.detach()
+    world.turn()
+    assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 1]
+    assert world.ack("a", 2, 3, 4).reason is None
