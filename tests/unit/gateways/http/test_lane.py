@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.core.publish import Placed
 from penstock.gateways.http import lane
 from penstock.gateways.http.gateway import HttpBounds
-from tests.support.http_node import HttpNode, body_of, masked, post, request, status_of
+from tests.support.http_node import HttpNode, becomes, body_of, masked, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
 
@@ -200,6 +201,39 @@ async def _send_in_pieces(raw, data: bytes, cuts: list[int]) -> None:
         # Let the other end read it, so that pieces arrive as pieces.
         await asyncio.sleep(0)
         data = data[size:]
+
+
+async def test_a_request_for_asgi_waits_for_an_answer_of_the_lane_that_takes_its_time(
+    node: HttpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("orders", 1)
+    waiting = []
+    monkeypatch.setattr(node.broker.publisher, "publish", lambda *arguments: waiting.append(arguments[-1]))
+    raw = await node.connect()
+    await raw.send(hot(0) + COLD + hot(1))
+    await becomes(lambda: waiting)
+    # Another connection is not held up.
+    assert (await node.client.get("/health")).status_code == 200
+    assert node.through_asgi == 1
+    waiting[0]([Placed(0, 7, 0)])
+    assert json.loads(body_of(await raw.answer()))["offset"] == 7
+    assert json.loads(body_of(await raw.answer())) == {"status": "healthy"}
+    await becomes(lambda: len(waiting) == 2)
+    waiting[1]([Placed(0, 8, 0)])
+    assert json.loads(body_of(await raw.answer()))["offset"] == 8
+    await raw.close()
+
+
+async def test_an_old_client_is_answered_and_let_go(node: HttpNode) -> None:
+    await node.create("orders", 1)
+    raw = await node.connect()
+    body = b'{"value":"x"}'
+    await raw.send(b"POST %s HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (MESSAGES.encode(), len(body), body))
+    answer = await raw.rest()
+    assert status_of(answer) == 200
+    assert b"connection: close" in answer
+    assert node.through_asgi == 1
+    await raw.close()
 
 
 async def test_many_pipelined_requests_wait_for_a_reader_that_is_slow(tmp_path: Path) -> None:
