@@ -20,5 +20,3 @@ class QueueSettings:
     """How long a group remembers the idempotency key of an acked record."""
     reason_chars_max: int = 1024
     """Longer reasons of nacks are cut."""
-    state_partitions: int = 16
-    """Of the internal topic; only counts when it is made."""

@@ -48,7 +48,7 @@ class Upkeep:
         context = self._context = Context(settings, broker, flusher, report)
         self._broker = broker
         self._clock = broker.clock
-        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, settings.state_partitions, report)
+        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
         context.state_log = StateLog(topic, context.schedule, context.lose, report)
         context.floors = Floors(broker.groups, context.schedule, self._floor_stored, context.lose)
         context.mover = Mover(context)
