@@ -115,8 +115,9 @@ class DeadLetters:
 
         PenstockError when there is nothing to put them back into. ``progress`` is told whenever something was done.
         """
-        found = self._require(caller, topic, Action.WRITE)
-        original = found.name.removeprefix(DEAD_LETTER_PREFIX)
+        self._require(caller, topic, Action.WRITE)
+        # Not from the dead-letter topic's name: that of a long one is cut.
+        original = topic.removeprefix(DEAD_LETTER_PREFIX)
         if not self._broker.access.allows_all:
             self._broker.access.require_topic(caller, Action.WRITE, original)
         if original not in self._broker.topics:

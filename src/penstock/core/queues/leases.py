@@ -79,7 +79,11 @@ def move(
 ) -> None:
     """Send the records to another topic and finish them here, never one without the other. Finished ones are passed over."""
     part = queue.partition(index)
-    queue.context.broker.topics.require(target_topic)
+    if queue.context.broker.topics.require(target_topic).internal:
+        # A dead letter says itself where it came from, and anyone may have written that.
+        raise PenstockError(
+            Reason.INVALID_TOPIC, f"{target_topic} is the broker's own topic; move records to another one."
+        )
     answer = Answer(done)
     for offset in _unfinished(queue, part, offsets):
         queue.context.mover.redrive(queue, part, offset, target_topic, target_partition, answer.expect())

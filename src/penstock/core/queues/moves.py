@@ -23,6 +23,7 @@ from penstock.core.reading import read_from, record_bytes
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
+from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Headers, Record
 from penstock.types import GroupId, TopicName
@@ -93,6 +94,10 @@ class Mover:
     def dead_letter(self, queue: QueueState, part: QueuePartition, offset: int, attempts: int, reason: str) -> None:
         """A record has had its attempts."""
         target = dead_letter_topic(queue.topic)
+        if target == queue.topic:
+            # It is where dead letters lie. A copy behind it would fail again and again, and be redriven beside it.
+            queue.finish(part, (offset,))
+            return
         self._begin(queue, part, offset, MoveKind.DEAD_LETTER, target, part.index, attempts, reason)
         self._context.meters.dead_letters.add((str(queue.topic), reason))
 
@@ -174,6 +179,10 @@ class Mover:
             target = self._targets[key] = _Target(*key)
         return target
 
+    def _kept(self, target: _Target) -> _Target:
+        """The target as it is known: it was forgotten if it had nothing to do while the disk was waited for."""
+        return self._targets.setdefault((target.topic, target.index), target)
+
     # -- moving
 
     def next_ms(self) -> int | None:
@@ -197,10 +206,12 @@ class Mover:
 
     def _work(self, target: _Target) -> None:
         broker = self._context.broker
-        if broker.topics.get(target.topic) is None:
+        topic = broker.topics.get(target.topic)
+        if topic is None:
             self._create(target)
             return
-        source = broker.partition(target.topic, target.index)
+        # It may have been made anew meanwhile, with fewer partitions.
+        source = broker.partition(target.topic, target.index % topic.partition_count)
         if target.to_find:
             entries, target.to_find = target.to_find, []
             # Only what is committed can be read, and what is not may still become so.
@@ -264,7 +275,13 @@ class Mover:
         size_max = min(_BATCH_BYTES_MAX, source.topic.config.max_message_bytes)
         taken = 0
         for entry in entries:
-            record = self._read(entry)
+            try:
+                record = self._read(entry)
+            except PenstockError:
+                if not taken:
+                    raise
+                # Those before it are not to wait for it.
+                break
             if record is None:
                 # Retention took it before it could be moved.
                 self._finish([entry])
@@ -278,7 +295,9 @@ class Mover:
             if builder.size_bytes >= size_max:
                 break
         if builder.count:
-            source.append(builder.build(), now_ms)
+            # A record may have come in compressed, and be too large without.
+            is_large = builder.size_bytes > source.topic.config.max_message_bytes
+            source.append(builder.build(compression=Compression.ZSTD if is_large else Compression.NONE), now_ms)
         return taken
 
     @staticmethod
@@ -287,6 +306,7 @@ class Mover:
 
     def _find(self, target: _Target, source: Partition, entries: list[_Entry], reason: Reason | None) -> None:
         entries = [entry for entry in entries if entry.is_current]
+        target = self._kept(target)
         if reason is not None:
             target.to_find += entries
             self._put_off(target, PenstockError(reason))
@@ -305,6 +325,7 @@ class Mover:
 
     def _landed(self, target: _Target, entries: list[_Entry], reason: Reason | None) -> None:
         if reason is not None:
+            target = self._kept(target)
             target.to_find += entries
             self._put_off(target, PenstockError(reason))
             return

@@ -4,11 +4,14 @@ import pytest
 
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.dead_letters.letters import DeadLetterFilter
+from penstock.core.queues.moves import dead_letter_topic
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
+from penstock.limits import TOPIC_NAME_CHARS_MAX
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
-from tests.unit.core.dead_letters.world import CALLER, DEAD, TOPIC, DeadLetterWorld
+from tests.crash.simulated_node import read_all
+from tests.unit.core.dead_letters.world import CALLER, DEAD, TOPIC, DeadLetterWorld, Job
 from tests.unit.core.idempotency.world import finish
 
 
@@ -252,6 +255,18 @@ def test_a_partition_that_is_not_there_any_more_is_chosen_anew(world):
     world.append(DEAD, 0, Record(0, 1, b"k", b"v", (("original_partition", b"7"),)))
     assert world.redriven().finished == 1
     assert len(world.back(0)) + len(world.back(1)) == 1
+
+
+def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world):
+    name = "n" * TOPIC_NAME_CHARS_MAX
+    dead = dead_letter_topic(name)
+    for each in (name, dead):
+        finish(world.broker.topics.create(NewTopic(each, 1)))
+    world.append(dead, 0, Record(0, 1, b"k", b"v", (("original_topic", name.encode()),)))
+    job = Job()
+    world.letters.redrive(CALLER, name, DeadLetterFilter(), ignore, job.done)
+    world.finish(job)
+    assert [record.value for record in read_all(world.broker.partition(name, 0))] == [b"v"]
 
 
 def test_a_rate_below_nothing_is_refused(world):

@@ -1,0 +1,125 @@
+"""What could keep a record from getting to another topic, or bring it there for ever."""
+
+import pytest
+
+from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.errors import PenstockError, Reason
+from penstock.records.batch import Compression
+from penstock.records.builder import BatchBuilder, build_batch
+from penstock.records.records import Record
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
+
+ONE_ATTEMPT = (("penstock.max_attempts", b"1"),)
+DEAD_LETTERS = f"dlq.{TOPIC}"
+
+
+def append_unsynced(world: World, topic: str) -> None:
+    """Somebody else produces to the topic, and is not answered yet."""
+    now_ms = world.clock.now_ms()
+    world.broker.partition(topic, 0).append(build_batch([Record(0, now_ms, None, b"foreign", ())]), now_ms)
+
+
+def intend(world: World) -> None:
+    """A record is called moving, for good, and nothing is appended yet."""
+    world.lease("a")
+    world.nack("a", 0, "bad", turn=False)
+    world.flusher.turn()
+    assert world.queues.status(TOPIC, GROUP).partitions[0].moving == 1
+
+
+def reasons(world: World) -> list[str | None]:
+    return [header(letter, "last_error") for letter in world.records(DEAD_LETTERS) if letter.value != b"foreign"]
+
+
+def test_a_move_that_is_looked_for_in_a_busy_topic_is_not_forgotten_while_it_waits(world):
+    world.create(DEAD_LETTERS)
+    world.produce(2, headers=ONE_ATTEMPT)
+    intend(world)
+    world.kill()
+    append_unsynced(world, DEAD_LETTERS)
+    world.flusher.write()
+    # Turns pass before the topic's end is synced.
+    for _ in range(2):
+        world.queues._context.schedule()
+        world.flusher.write()
+    world.flusher.sync()
+    world.advance(20_000)
+    assert reasons(world) == ["bad"]
+    assert world.floor() == 1
+
+
+def test_a_record_that_cannot_be_read_holds_no_other_move_up(world, monkeypatch):
+    world.produce(4, headers=ONE_ATTEMPT)
+    world.lease("a", max_records=4)
+    read = world.queues._context.mover._read
+
+    def damaged(entry):
+        if entry.offset == 2:
+            raise PenstockError(Reason.CORRUPT_RECORDS, "record 2 is damaged")
+        return read(entry)
+
+    monkeypatch.setattr(world.queues._context.mover, "_read", damaged)
+    for offset in range(4):
+        world.nack("a", offset, str(offset), turn=False)
+    world.advance(20_000)
+    assert sorted(reasons(world)) == ["0", "1", "3"]
+    monkeypatch.undo()
+    world.advance(20_000)
+    assert sorted(reasons(world)) == ["0", "1", "2", "3"]
+
+
+def test_a_record_that_is_only_small_enough_when_compressed_dies_and_comes_back(world):
+    value = b"x" * 3_000_000
+    builder = BatchBuilder()
+    builder.add(world.clock.now_ms(), b"key", value, ONE_ATTEMPT)
+    world.broker.partition(TOPIC, 0).append(builder.build(compression=Compression.GZIP), world.clock.now_ms())
+    world.turn()
+    world.lease("a")
+    world.nack("a", 0, "bad")
+    world.advance(1500)
+    (letter,) = world.records(DEAD_LETTERS)
+    assert letter.value == value
+    done = Answers()
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [0], TOPIC, 0, done)
+    world.turn()
+    assert done.reason is None
+    assert [record.value for record in world.records(TOPIC)] == [value, value]
+
+
+def test_a_move_goes_to_another_partition_when_its_own_is_gone(world):
+    world.run(world.broker.topics.add_partitions(TOPIC, 4))
+    world.create(DEAD_LETTERS, partitions=4)
+    world.produce(1, partition=3, headers=ONE_ATTEMPT)
+    world.lease("a")
+    world.nack("a", 0, "bad", partition=3, turn=False)
+    world.flusher.turn()
+    world.run(world.broker.topics.delete(DEAD_LETTERS))
+    world.create(DEAD_LETTERS, partitions=1)
+    world.advance(20_000)
+    assert reasons(world) == ["bad"]
+
+
+def test_a_dead_letter_that_fails_again_stays_where_it_is(world):
+    world.produce(1, headers=ONE_ATTEMPT)
+    world.lease("a")
+    world.nack("a", 0, "bad")
+    world.advance(1500)
+    assert [d.offset for d in world.lease("fixer", topic=DEAD_LETTERS, group="fixers")] == [0]
+    done = world.nack("fixer", 0, "worse", topic=DEAD_LETTERS, group="fixers")
+    assert done.reason is None
+    world.advance(1500)
+    # No copy, which would fail again and again and fill the disk, and would be redriven beside the first.
+    assert reasons(world) == ["bad"]
+    assert world.floor(topic=DEAD_LETTERS, group="fixers") == 1
+    assert not world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
+    world.kill()
+    assert world.lease("fixer", topic=DEAD_LETTERS, group="fixers") == []
+
+
+def test_nothing_is_moved_into_the_brokers_own_topics(world):
+    world.create(DEAD_LETTERS)
+    world.produce(1, topic=DEAD_LETTERS)
+    with pytest.raises(PenstockError) as refused:
+        world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [0], "__queue_state", 0, Answers())
+    assert refused.value.reason is Reason.INVALID_TOPIC
+    assert not world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
