@@ -24,7 +24,7 @@ from penstock.core.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import Answer, Refusal, error_answer, failure_answer, rendered
 from penstock.gateways.http.lane import LaneCall
-from penstock.gateways.http.routing import Call, refused
+from penstock.gateways.http.routing import Call, refused, too_late
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -44,17 +44,22 @@ _UNKNOWN: Final[Any] = object()
 class _Slot:
     """The place of an answer among those of its connection; called with it, once."""
 
-    __slots__ = ("_connection", "_latency", "_request_id", "_started", "cancel", "closes", "data")
+    __slots__ = ("_connection", "_latency", "_request_id", "_started", "cancel", "closes", "data", "path")
 
     def __init__(self, connection: "HttpConnection", request_id: bytes, call: LaneCall, started: float) -> None:
         self._connection = connection
         self._request_id = request_id
         self._latency = call.latency
+        self.path = call.path
         self._started = started
         self.data: bytes | None = None
         self.closes = False
         # What to do when the client is gone before it is answered.
         self.cancel: Callable[[], None] | None = None
+
+    def is_late(self, now: float, seconds_max: float) -> bool:
+        """Whether it should have been answered by now. Whoever can be cancelled has its own idea of how long to wait."""
+        return self.data is None and self.cancel is None and now - self._started > seconds_max
 
     def __call__(self, answer: Answer) -> None:
         if self.data is not None:
@@ -402,6 +407,14 @@ class HttpConnection(HttpToolsProtocol):
         self._unsent_bytes = unsent_bytes
         if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes):
             self.transport.abort()
+        elif self._answers:
+            self._answer_late_ones()
+
+    def _answer_late_ones(self) -> None:
+        gateway, now = self.gateway, self.loop.time()
+        for slot in self._answers:
+            if slot.is_late(now, gateway.defaults.request_timeout_ms / 1000):
+                slot(refused(gateway, slot.path, too_late(gateway)))
 
     def _idle_ms_max(self, unsent_bytes: int) -> float:
         bounds = self.gateway.bounds

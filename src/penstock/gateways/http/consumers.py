@@ -1,5 +1,6 @@
 """Consumer groups over HTTP: register, commit and read offsets. These are the groups and offsets that Kafka's clients see."""
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
 from penstock.gateways.http.messages import settled
-from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, required, route
+from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.types import GroupId
 
@@ -118,7 +119,7 @@ async def _commit(call: Call) -> Answer:
     partition = call.gateway.broker.partition(topic.name, asked.partition)
     if asked.offset > partition.high_watermark:
         await settled(call, partition)
-    future = call.gateway.loop.create_future()
+    future: asyncio.Future[Reason | None] = call.gateway.loop.create_future()
 
     def done(reason: Reason | None) -> None:
         if not future.done():
@@ -126,7 +127,7 @@ async def _commit(call: Call) -> Answer:
 
     item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
     call.gateway.broker.groups.commit_offset_checked(group, item, done)
-    reason = await future
+    reason = await in_time(call.gateway, future)
     if reason is not None:
         raise reason_refusal(reason)
     return json_answer(Committed(committed=True))

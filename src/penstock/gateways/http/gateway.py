@@ -160,7 +160,7 @@ class HttpGateway:
         # From this moment: whoever connects before uvicorn has started waits in the backlog.
         listener.listen(_BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
 
     async def stop(self) -> None:
         """Finish what is under way and close."""
@@ -203,12 +203,16 @@ class HttpGateway:
             self._rendered_headers = b"".join(b"%s: %s\r\n" % header for header in now)
         return self._rendered_headers
 
-    def _look_after(self) -> None:
+    def look_after(self) -> None:
+        """Close connections that are forgotten, and answer requests that take too long."""
         now_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, HttpConnection):
                 connection.look_after(now_ms)
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._look_after)
+
+    def _sweep_again(self) -> None:
+        self.look_after()
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
 
     def caller(self, request: Request) -> Caller:
         """Who asks."""

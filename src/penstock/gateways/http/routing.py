@@ -9,7 +9,7 @@ given here. A hot handler never waits: it gets a ``done`` and calls it exactly o
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -25,6 +25,8 @@ from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
+
+T = TypeVar("T")
 
 QUERY_FIELDS_MAX: Final = 100
 
@@ -222,7 +224,26 @@ async def answer_of(handler: HotHandler, call: Call) -> Answer:
             future.set_result(answer)
 
     handler(call, done)
-    return await future
+    # Whoever can be cancelled has its own idea of how long to wait.
+    return await (future if call.cancel is not None else in_time(call.gateway, future))
+
+
+async def in_time(gateway: "HttpGateway", future: asyncio.Future[T]) -> T:
+    """What a request waits for; 504 when it does not come in the time that a request may take."""
+    try:
+        async with asyncio.timeout(gateway.defaults.request_timeout_ms / 1000):
+            return await future
+    except TimeoutError:
+        raise too_late(gateway) from None
+
+
+def too_late(gateway: "HttpGateway") -> Refusal:
+    """504: nobody knows whether it will still happen."""
+    return Refusal(
+        504,
+        f"There was no answer within {gateway.defaults.request_timeout_ms} ms. What was asked may still be done: look "
+        "before you ask again.",
+    )
 
 
 def refused(gateway: "HttpGateway", path: str, error: PenstockError | Refusal) -> Answer:

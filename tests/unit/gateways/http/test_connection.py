@@ -138,10 +138,10 @@ async def test_a_connection_that_stands_still_is_closed(node: HttpNode, begin: b
     # The first look finds it active, and counts from there.
     await _look_until(node, lambda connection: not connection._active)
     node.clock.advance(idle_ms)
-    node.http._look_after()
+    node.http.look_after()
     assert node.http.connection_count == 1
     node.clock.advance(1)
-    node.http._look_after()
+    node.http.look_after()
     assert await raw.rest() == b""
     await raw.close()
 
@@ -151,7 +151,7 @@ async def _look_until(node: HttpNode, condition) -> None:
     for _ in range(5):
         # What was sent a moment ago is to be read first.
         await asyncio.sleep(0)
-        node.http._look_after()
+        node.http.look_after()
     assert condition(connection)
 
 
@@ -162,9 +162,9 @@ async def test_a_request_under_way_is_waited_for(node: HttpNode, monkeypatch: py
     raw = await node.connect()
     await raw.send(post(MESSAGES, b'{"value":"x"}'))
     await becomes(lambda: done)
-    node.http._look_after()
+    node.http.look_after()
     node.clock.advance(3_600_000)
-    node.http._look_after()
+    node.http.look_after()
     monkeypatch.undo()
     done[0]([Placed(0, 5, 0)])
     assert json.loads(body_of(await raw.answer()))["offset"] == 5
@@ -189,9 +189,9 @@ async def test_a_client_that_takes_no_answers_is_not_read_from_and_then_closed(t
         assert len(connection._answers) <= 1024
         assert connection._held_bytes < 1024 * KIB
         assert connection.flow.read_paused
-        node.http._look_after()
+        node.http.look_after()
         node.clock.advance(30_001)
-        node.http._look_after()
+        node.http.look_after()
         await until(node, 0)
         sending.cancel()
         await asyncio.wait([sending])

@@ -9,7 +9,7 @@ from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
 from penstock.types import Acks
-from tests.support.http_node import HttpNode
+from tests.support.http_node import HttpNode, becomes
 
 PATH = "/topics/orders/messages"
 
@@ -62,6 +62,27 @@ async def test_what_does_not_pass_is_not_tried_again(
         refused = refusing(node, monkeypatch, 9, reason)
         answer = await node.client.post(PATH, json={"value": "x"})
         assert (answer.status_code, len(refused)) == (503, 1)
+
+
+@pytest.mark.parametrize("fast_lane", [True, False])
+async def test_a_request_that_takes_too_long_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fast_lane: bool
+) -> None:
+    bounds, defaults = HttpBounds(fast_lane=fast_lane), HttpDefaults(request_timeout_ms=1)
+    async with HttpNode(tmp_path, bounds, defaults) as node:
+        await node.create("orders", 1)
+        waiting = []
+        monkeypatch.setattr(node.broker.publisher, "publish", lambda *arguments: waiting.append(arguments[-1]))
+        asked = asyncio.ensure_future(node.client.post(PATH, json={"value": "x"}))
+        await becomes(lambda: node.http.look_after() or asked.done())
+        answer = asked.result()
+        assert answer.status_code == 504
+        assert answer.json() == {
+            "error": "There was no answer within 1 ms. What was asked may still be done: look before you ask again."
+        }
+        # Too late for anybody to be told.
+        waiting[0]([PenstockError(Reason.STORAGE_ERROR)])
+        assert (await node.client.get("/health")).status_code == 200
 
 
 async def test_a_batch_has_a_bound(tmp_path: Path) -> None:
