@@ -79,6 +79,11 @@ IDEMPOTENCY_KEY_CHARS_MAX = 1024
 MESSAGE_BYTES_DEFAULT = 1 * MIB + 12
 DECOMPRESSED_RATIO_MAX = 64
 """A batch may not open to more than max.message.bytes times this."""
+BATCH_RECORDS_MAX = 262_144
+"""In one batch of a producer. More than fit into max.message.bytes without compression, and what takes some tenths of a second
+to open: ten million records without a value compress to a few kilobytes."""
+RECORD_HEADERS_MAX = 10_000
+"""Of a record that is published or opened one by one, for the same reason."""
 SEGMENT_BYTES_MIN = 14
 SEGMENT_BYTES_DEFAULT = 1 * GIB
 SEGMENT_BYTES_MAX = 2 * GIB - 1

@@ -16,7 +16,7 @@ from penstock.core.access import Action, Caller
 from penstock.core.partition import Partition
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.limits import PUBLISHED_BATCH_BYTES_MAX
+from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX
 from penstock.ports import Flusher
 from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder
@@ -191,6 +191,11 @@ class Publisher:
                 Reason.RECORDS_TOO_LARGE,
                 f"a record that takes {size} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
                 "send smaller records or raise the topic's setting",
+            )
+        if len(headers) > RECORD_HEADERS_MAX:
+            raise PenstockError(
+                Reason.INVALID_RECORD,
+                f"a record has at most {RECORD_HEADERS_MAX} headers, not {len(headers)}; send fewer",
             )
         if key is None and config.is_compacted:
             raise PenstockError(

@@ -23,20 +23,25 @@ _PORTION_RECORDS: Final = 256
 def read_from(partition: Partition, offset: int, max_records: int, max_bytes: int) -> list[Record]:
     """Records from ``offset`` on: at most ``max_records``, and about ``max_bytes`` but at least one. Empty at the end.
 
-    OFFSET_OUT_OF_RANGE before the first record and behind the end.
+    OFFSET_OUT_OF_RANGE before the first record and behind the end. A batch that cannot be opened is refused when it is the
+    first; the records before it are given.
     """
     found: list[Record] = []
     left = max_bytes
-    while len(found) < max_records:
-        data, next_offset = partition.read(offset, min(max(left, 1), _READ_BYTES))
-        if not data:
-            break
-        for record in _open(partition, data, offset):
-            found.append(record)
-            left -= record_bytes(record)
-            if len(found) == max_records or left <= 0:
-                return found
-        offset = next_offset
+    try:
+        while len(found) < max_records:
+            data, next_offset = partition.read(offset, min(max(left, 1), _READ_BYTES))
+            if not data:
+                break
+            for record in _open(partition, data, offset):
+                found.append(record)
+                left -= record_bytes(record)
+                if len(found) == max_records or left <= 0:
+                    return found
+            offset = next_offset
+    except PenstockError:
+        if not found:
+            raise
     return found
 
 
@@ -68,11 +73,12 @@ def _open(partition: Partition, data: bytes | memoryview, offset: int) -> Iterat
 class _Place:
     """Where a tail stands in one partition."""
 
-    __slots__ = ("_records", "_tail", "next_offset", "partition", "queued")
+    __slots__ = ("_read_to", "_records", "_tail", "next_offset", "partition", "queued")
 
     def __init__(self, tail: "Tail", partition: Partition, offset: int) -> None:
         self._tail = tail
         self._records: Iterator[Record] = iter(())
+        self._read_to = offset
         self.partition: Final = partition
         self.next_offset = offset
         self.queued = False
@@ -82,26 +88,30 @@ class _Place:
         self._tail.woken(self)
 
     def next(self) -> Record | None:
-        """The next record; None at the end."""
+        """The next record; None at the end. PenstockError at one that cannot be opened, and again whenever it is asked."""
         while True:
-            record = next(self._records, None)
+            try:
+                record = next(self._records, None)
+            except PenstockError:
+                self._read_to = self.next_offset
+                raise
             if record is not None:
                 self.next_offset = record.offset + 1
                 return record
+            # Behind what was read, also when compaction or control batches left nothing of it for a reader.
+            self.next_offset = max(self.next_offset, self._read_to)
             partition = self.partition
             # Retention may have passed a slow reader: it goes on with the oldest record there is.
             offset = max(self.next_offset, partition.log.start_offset)
             if offset >= partition.high_watermark:
                 return None
             try:
-                data, next_offset = partition.read(offset, _READ_BYTES)
+                data, self._read_to = partition.read(offset, _READ_BYTES)
             except PenstockError as error:
                 if error.reason is not Reason.OFFSET_OUT_OF_RANGE:
                     raise
                 return None
             self._records = _open(partition, data, offset)
-            # Behind what was read, also when compaction or control batches left nothing of it for a reader.
-            self.next_offset = next_offset
 
 
 class Tail:
@@ -145,7 +155,10 @@ class Tail:
         return self._places[partition].next_offset
 
     def take(self, max_records: int, max_bytes: int) -> list[tuple[Partition, Record]]:
-        """What is there, fairly over the partitions: at most ``max_records``, and about ``max_bytes`` but at least one."""
+        """What is there, fairly over the partitions: at most ``max_records``, and about ``max_bytes`` but at least one.
+
+        PenstockError when the next record cannot be opened; what comes before it has been given.
+        """
         taken: list[tuple[Partition, Record]] = []
         left = max_bytes
         while self._ready and len(taken) < max_records and left > 0:
@@ -157,7 +170,16 @@ class Tail:
                 self.gone.append(partition)
                 continue
             for _ in range(min(_PORTION_RECORDS, max_records - len(taken))):
-                record = place.next()
+                try:
+                    record = place.next()
+                except PenstockError:
+                    # It is the first thing that the next take finds.
+                    self._queue(place)
+                    self._ready.rotate(1)
+                    self._armed = False
+                    if not taken:
+                        raise
+                    return taken
                 if record is None:
                     break
                 taken.append((partition, record))

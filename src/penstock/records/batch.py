@@ -31,6 +31,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from penstock.errors import PenstockError, Reason
+from penstock.limits import BATCH_RECORDS_MAX
 from penstock.types import Buffer
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -163,7 +164,7 @@ def check_produced(batch: bytearray | memoryview, header: BatchHeader) -> None:
     if (
         magic == MAGIC
         and length + LENGTH_END == len(batch)
-        and record_count > 0
+        and 0 < record_count <= BATCH_RECORDS_MAX
         and last_offset_delta == record_count - 1
         and base_offset == 0
         and attributes & COMPRESSION_MASK <= Compression.ZSTD
@@ -190,6 +191,11 @@ def _refusal(size: int, header: BatchHeader) -> PenstockError:
         return PenstockError(
             Reason.INVALID_RECORD,
             f"a batch of {header.record_count} records cannot end at delta {header.last_offset_delta}",
+        )
+    if header.record_count > BATCH_RECORDS_MAX:
+        return PenstockError(
+            Reason.RECORDS_TOO_LARGE,
+            f"a batch has at most {BATCH_RECORDS_MAX} records, not {header.record_count}; send several",
         )
     if header.base_offset != 0:
         return PenstockError(

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
+from penstock.limits import RECORD_HEADERS_MAX
 from penstock.records.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
@@ -83,6 +84,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     if count < 0 or count * RECORD_BYTES_MIN > size:
         raise corrupt(f"{count} records cannot be in {size} bytes")
     offset_delta_max = header.last_offset_delta
+    offset_delta = -1
     position = 0
     try:
         for index in range(count):
@@ -106,9 +108,12 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             position += 1
             if number > 127:
                 number, position = _read_more(data, position, number)
-            offset_delta = (number >> 1) ^ -(number & 1)
-            if not 0 <= offset_delta <= offset_delta_max:
-                raise corrupt(f"record {index} has offset delta {offset_delta} of {offset_delta_max}")
+            previous, offset_delta = offset_delta, (number >> 1) ^ -(number & 1)
+            # Two records at one offset would be one to whoever acknowledges, and compress to nothing: a million in a kilobyte.
+            if not previous < offset_delta <= offset_delta_max:
+                raise corrupt(
+                    f"record {index} has offset delta {offset_delta} behind {previous}, of {offset_delta_max}"
+                )
             number = data[position]
             position += 1
             if number > 127:
@@ -143,6 +148,8 @@ def read_headers(data: bytes, position: int, end: int) -> Headers:
         count, position = read_varint(data, position)
         if not 0 <= count * 2 <= end - position:
             raise corrupt(f"{count} headers cannot be in {end - position} bytes")
+        if count > RECORD_HEADERS_MAX:
+            raise corrupt(f"{count} headers are too many: a record has at most {RECORD_HEADERS_MAX}")
         headers: list[tuple[str, bytes | None]] = []
         for _ in range(count):
             length, position = read_varint(data, position)

@@ -8,6 +8,7 @@ from penstock.core.access import ANONYMOUS, Access, Action, Caller
 from penstock.core.publish import NewRecord, Placed, Results, record_id
 from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.partitioner import partition_for_key
@@ -93,6 +94,14 @@ async def test_a_record_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(n
     for size in (taken[-1], taken[-1] + 1):
         alone = build_batch([Record(0, 0, None, b"x" * size)])
         assert (len(alone) <= 1000) == (size == taken[-1])
+
+
+async def test_a_record_that_no_reader_would_open_for_its_headers_is_refused(node):
+    await node.create("t", 1, max_message_bytes=str(8 * MIB))
+    many = (("", b""),) * (RECORD_HEADERS_MAX + 1)
+    refused, placed = await publish(node, "t", [NewRecord(None, b"x", many), NewRecord(None, b"y", many[1:])])
+    assert (refused.reason, placed.offset) == (Reason.INVALID_RECORD, 0)
+    assert values(node, "t", 0) == [b"y"]
 
 
 async def test_what_comes_in_one_turn_is_one_batch_whoever_sent_it(node):

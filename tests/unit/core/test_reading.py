@@ -4,7 +4,8 @@ import pytest
 
 from penstock.core.reading import Tail, read_from
 from penstock.errors import PenstockError, Reason
-from penstock.records.builder import BatchBuilder, build_batch
+from penstock.records.batch import Compression, read_header
+from penstock.records.builder import BatchBuilder, build_batch, seal
 from penstock.records.records import Record
 from tests.support.kafka_node import KafkaNode
 
@@ -50,8 +51,6 @@ async def test_control_batches_are_passed_over(node):
     marker = BatchBuilder()
     marker.add(node.clock.now_ms(), b"\0\0\0\0", b"")
     control = marker.build(control=True)
-    from penstock.records.batch import read_header
-
     partition.log.append(control, read_header(control), 0)
     node.flusher.dirty(partition.log)
     await append(node, "t", 0, [b"b"])
@@ -140,3 +139,35 @@ async def test_partitions_come_and_go(node):
     tail.close()
     await append(node, "t", 0, [b"c"])
     assert tail.take(10, 1000) == []
+
+
+async def append_damaged(node, topic, values):
+    """Records, a batch whose checksum is right and whose records are none, and one record more."""
+    partition = await append(node, topic, 0, values)
+    header = read_header(build_batch([Record(0, node.clock.now_ms(), None, b"v")]))
+    partition.append(seal(b"\xff" * 50, header, Compression.NONE), node.clock.now_ms())
+    await append(node, topic, 0, [b"behind"])
+    return partition
+
+
+async def test_what_comes_before_a_batch_that_cannot_be_opened_is_read(node):
+    await node.create("t")
+    partition = await append_damaged(node, "t", [b"a", b"b"])
+    assert [record.value for record in read_from(partition, 0, 10, 1000)] == [b"a", b"b"]
+    with pytest.raises(PenstockError) as raised:
+        read_from(partition, 2, 10, 1000)
+    assert raised.value.reason is Reason.CORRUPT_RECORDS
+    assert [record.value for record in read_from(partition, 3, 10, 1000)] == [b"behind"]
+
+
+async def test_a_tail_gives_what_comes_before_a_batch_that_cannot_be_opened_and_never_passes_it(node):
+    await node.create("t")
+    partition = await append_damaged(node, "t", [b"a", b"b"])
+    for begin, values in ((0, [b"a", b"b"]), (2, [])):
+        tail = Tail([(partition, begin)], lambda: None)
+        if values:
+            assert [record.value for _, record in tail.take(10, 1000)] == values
+        for _ in range(2):
+            with pytest.raises(PenstockError) as raised:
+                tail.take(10, 1000)
+            assert raised.value.reason is Reason.CORRUPT_RECORDS

@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PenstockError, Reason
+from penstock.limits import BATCH_RECORDS_MAX
 from penstock.records.batch import (
     CONTROL_BIT,
     check_produced,
@@ -84,6 +85,15 @@ def test_a_length_that_is_not_the_frames_is_corrupt():
 @pytest.mark.parametrize("count", [0, -1, 9, 11])
 def test_a_count_that_does_not_match_the_last_delta_is_invalid(count):
     assert refusal(with_field(57, count.to_bytes(4, "big", signed=True))) is Reason.INVALID_RECORD
+
+
+def test_a_batch_of_more_records_than_can_be_opened_in_passing_is_too_large():
+    most = BATCH_RECORDS_MAX
+    for count, reason in ((most, Reason.CORRUPT_RECORDS), (most + 1, Reason.RECORDS_TOO_LARGE)):
+        batch = with_field(57, count.to_bytes(4, "big"))
+        batch[23:27] = (count - 1).to_bytes(4, "big")
+        # Only the checksum is wrong with the first, since what is looked at last is refused last.
+        assert refusal(batch) is reason
 
 
 def test_an_unknown_codec_is_refused():

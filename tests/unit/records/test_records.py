@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from penstock.errors import PenstockError, Reason
-from penstock.limits import MIB
+from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.records.batch import Compression, read_header, set_log_append_time, set_offset
 from penstock.records.builder import BatchBuilder, build_batch, encode_varint, seal
 from penstock.records.records import Record, open_records, read_headers, read_records, read_spans, read_varint
@@ -107,6 +107,8 @@ SOUND = b"\x00\x00\x00\x02k\x02v\x00"
         ("a value of minus two", record_bytes(b"\x00\x00\x00\x02k\x03\x00"), 1),
         ("an offset before the batch", record_bytes(b"\x00\x00\x01\x02k\x02v\x00"), 1),
         ("an offset behind the batch", record_bytes(b"\x00\x00\x02\x02k\x02v\x00"), 1),
+        ("two records at one offset", record_bytes(SOUND) * 2, 2),
+        ("offsets that go back", record_bytes(b"\x00\x00\x02\x02k\x02v\x00") + record_bytes(SOUND), 2),
         ("no room for the headers", record_bytes(b"\x00\x00\x00\x02k\x04vv"), 1),
         ("headers that cannot be", record_bytes(b"\x00\x00\x00\x02k\x02v\xfe\xff\xff\xff\x0f"), 1),
         ("a negative count of headers", record_bytes(b"\x00\x00\x00\x02k\x02v\x01\x00\x00"), 1),
@@ -120,6 +122,15 @@ SOUND = b"\x00\x00\x00\x02k\x02v\x00"
 )
 def test_what_does_not_fit_is_corrupt(what, data, count):
     assert refusal(batch_of(data, count)) is Reason.CORRUPT_RECORDS
+
+
+def test_headers_are_bounded_because_a_million_compress_to_nothing():
+    def record(count: int) -> bytes:
+        return record_bytes(b"\x00\x00\x00\x02k\x02v" + encode_varint(count) + b"\x00\x00" * count)
+
+    (most,) = read_records(batch_of(record(RECORD_HEADERS_MAX), 1), MIB)
+    assert most.headers == (("", b""),) * RECORD_HEADERS_MAX
+    assert refusal(batch_of(record(RECORD_HEADERS_MAX + 1), 1)) is Reason.CORRUPT_RECORDS
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,25 @@ committed records are read. A piece is never changed: offsets mean the same for 
 """
 
 from bisect import bisect_left, bisect_right
+from itertools import islice
 from typing import Final
 
 from penstock.core.partition import Partition
+from penstock.errors import PenstockError
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.records import Record, read_records
 
 CACHE_BYTES_MAX: Final = 64 * MIB
 _READ_BYTES: Final = 64 * KIB
+_PIECE_BYTES_MAX: Final = 8 * MIB
+_OPENED_AT_ONCE: Final = 64
 _RECORD_BYTES: Final = 260
 """What a record costs in memory beside its key and value."""
+
+
+_HEADER_BYTES: Final = 200
+"""And each header of it, with a short name and value."""
 
 
 class Piece:
@@ -31,9 +39,7 @@ class Piece:
         # Without gaps the place of a record follows from its offset.
         dense = len(records) == next_offset - first
         self.offsets: Final = None if dense else [record.offset for record in records]
-        self.size_bytes: Final = _RECORD_BYTES * len(records) + sum(
-            len(record.value or b"") + len(record.key or b"") for record in records
-        )
+        self.size_bytes: Final = _size(records)
 
     def index(self, offset: int) -> int:
         """The place in ``records`` of the first one at or behind ``offset``."""
@@ -83,15 +89,7 @@ class RecordCache:
     def _read(self, source: Partition, offset: int) -> Piece:
         data, next_offset = source.read(offset, _READ_BYTES)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
-        view = memoryview(data)
-        records: list[Record] = []
-        position = 0
-        while position < len(view):
-            header = read_header(view, position)
-            end = position + header.size_bytes
-            if not header.attributes & CONTROL_BIT:
-                records += read_records(view[position:end], bytes_max)
-            position = end
+        records, next_offset = _open(memoryview(data), offset, next_offset, bytes_max)
         # The first batch may begin before the offset that was asked for; what lies there is as good as the rest.
         first = min(offset, records[0].offset) if records else offset
         piece = Piece(source, first, max(next_offset, offset + 1), records)
@@ -114,5 +112,46 @@ class RecordCache:
                 del self._by_source[oldest.source]
 
 
+def _open(view: memoryview, offset: int, next_offset: int, bytes_max: int) -> tuple[list[Record], int]:
+    """The records of the batches in ``view`` from ``offset`` on, perhaps some before it, and where they end.
+
+    That is ``next_offset``, unless the records are more than a piece may have, or a batch cannot be opened: the records before
+    it do not suffer for it. PenstockError when it is the first.
+    """
+    records: list[Record] = []
+    size = position = 0
+    while position < len(view):
+        header = read_header(view, position)
+        end = position + header.size_bytes
+        opened = iter(()) if header.attributes & CONTROL_BIT else read_records(view[position:end], bytes_max)
+        try:
+            while some := list(islice(opened, _OPENED_AT_ONCE)):
+                records += some
+                size += _size(some)
+                if size > _PIECE_BYTES_MAX:
+                    # A kilobyte may open to a million records: they are not kept all at once.
+                    if some[-1].offset >= offset:
+                        return records, some[-1].offset + 1
+                    records.clear()
+                    size = 0
+        except PenstockError:
+            if header.base_offset <= offset:
+                raise
+            return records[: bisect_left(records, header.base_offset, key=_offset)], header.base_offset
+        position = end
+    return records, next_offset
+
+
+def _size(records: list[Record]) -> int:
+    return sum(
+        _RECORD_BYTES + len(value or b"") + len(key or b"") + _HEADER_BYTES * len(headers)
+        for _, _, key, value, headers in records
+    )
+
+
 def _first(piece: Piece) -> int:
     return piece.first
+
+
+def _offset(record: Record) -> int:
+    return record.offset

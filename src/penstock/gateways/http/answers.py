@@ -94,6 +94,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.BACKLOG_FULL: 429,
     Reason.GROUP_MAX_SIZE_REACHED: 429,
     Reason.POLICY_VIOLATION: 429,
+    Reason.CORRUPT_RECORDS: 500,
     Reason.STORAGE_ERROR: 503,
     Reason.NOT_ENOUGH_REPLICAS: 503,
     Reason.SHUTTING_DOWN: 503,

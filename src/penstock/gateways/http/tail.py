@@ -21,6 +21,7 @@ from penstock.core.partition import Partition
 from penstock.core.publish import record_id
 from penstock.core.reading import Tail
 from penstock.core.topics import Topic
+from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
@@ -148,7 +149,15 @@ class _Events(Response):
 
     async def _follow(self, send: Send) -> None:
         while not self._ended:
-            taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+            try:
+                taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+            except PenstockError as error:
+                # It comes again with every take: there is nothing more to follow.
+                problem = encoder.encode({"error": error.text})
+                await send(
+                    {"type": "http.response.body", "body": b"event: error\ndata: %s\n\n" % problem, "more_body": True}
+                )
+                return
             if taken:
                 events = b"".join(
                     self._event(partition, message_of(self._topic.name, partition.index, record))

@@ -1,4 +1,11 @@
+import pytest
+
 from penstock.core.queues.records import RecordCache
+from penstock.errors import PenstockError
+from penstock.limits import MIB
+from penstock.records.batch import Compression, read_header
+from penstock.records.builder import build_batch, seal
+from penstock.records.records import Record
 from tests.unit.core.queues.world import TOPIC
 
 
@@ -29,3 +36,36 @@ def test_memory_is_bounded_and_what_was_not_used_for_longest_goes(world):
     assert sum(map(len, cache._by_source.values())) == len(cache._pieces)
     cache.forget(source)
     assert (cache._bytes, cache._pieces, cache._by_source) == (0, {}, {})
+
+
+def append(world, batch):
+    source = world.broker.partition(TOPIC, 0)
+    source.append(batch, world.clock.now_ms())
+    world.flusher.turn()
+    return source
+
+
+def test_what_comes_before_a_batch_that_cannot_be_opened_is_read(world):
+    world.produce(3)
+    header = read_header(build_batch([Record(0, 0, None, b"v")]))
+    source = append(world, seal(b"\xff" * 50, header, Compression.NONE))
+    world.produce(3)
+    cache = RecordCache()
+    assert [cache.record(source, offset).offset for offset in (0, 1, 2)] == [0, 1, 2]
+    with pytest.raises(PenstockError):
+        cache.record(source, 3)
+    assert cache.record(source, 4).offset == 4
+
+
+@pytest.mark.parametrize("begin", [0, 45_000])
+def test_a_batch_that_opens_to_very_many_records_is_read_in_pieces(world, begin):
+    count = 50_000
+    source = append(world, build_batch((Record(0, 0, None, None) for _ in range(count)), compression=Compression.ZSTD))
+    cache = RecordCache()
+    offset = begin
+    while offset < count:
+        piece = cache.piece(source, offset)
+        assert piece.size_bytes < 9 * MIB
+        assert cache.record(source, offset).offset == offset
+        assert cache.record(source, piece.next_offset - 1).offset == piece.next_offset - 1
+        offset = piece.next_offset

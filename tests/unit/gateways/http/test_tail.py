@@ -9,6 +9,9 @@ import pytest
 from penstock.core.publish import NewRecord
 from penstock.gateways.http import tail
 from penstock.gateways.http.gateway import HttpBounds
+from penstock.records.batch import Compression, read_header
+from penstock.records.builder import build_batch, seal
+from penstock.records.records import Record
 from penstock.types import Acks
 from tests.support.http_node import HttpNode, becomes, request, status_of
 
@@ -170,3 +173,22 @@ async def test_streams_have_a_bound(tmp_path: Path) -> None:
         await becomes(lambda: not node.http.on_stop)
         raw = await follow(node)
         await raw.close()
+
+
+async def test_a_batch_that_cannot_be_opened_ends_the_stream_behind_what_comes_before_it(node: HttpNode) -> None:
+    await node.create("orders", 1)
+    await publish(node, "before")
+    partition = node.broker.partition("orders", 0)
+    header = read_header(build_batch([Record(0, 0, None, b"v")]))
+    partition.append(seal(b"\xff" * 50, header, Compression.NONE), 0)
+    raw = await follow(node, "?from=earliest")
+    assert (await event(raw))[1]["value"] == "before"
+    await publish(node, "behind")
+    async with asyncio.timeout(20):
+        rest = await raw.reader.readuntil(b"\r\n0\r\n\r\n")
+    assert b'event: error\ndata: {"error":"the batch is malformed' in rest
+    await raw.close()
+    raw = await node.connect()
+    answer = await raw.ask(request("GET", "/topics/orders/partitions/0/messages?offset=1"))
+    assert status_of(answer) == 500
+    await raw.close()
