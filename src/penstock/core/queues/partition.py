@@ -25,6 +25,7 @@ from penstock.core.queues.delivery import Done
 from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
 from penstock.types import TopicName
 
+_FINISHED_RUN: Final = bytes((FINISHED,)) * BLOCK_OFFSETS
 _DROP_FINISHED: Final = bytes((UNTOUCHED if state == FINISHED else state) for state in range(256))
 
 
@@ -172,6 +173,15 @@ class QueuePartition:
         if block.states[at] == LEASED:
             self.leased -= 1
         block.states[at] = FINISHED
+
+    def finish_run(self, start: int, stop: int) -> range:
+        """The same for many records next to each other, all above the floor; returns the numbers of their blocks."""
+        for first in range(start & ~BLOCK_MASK, stop, BLOCK_OFFSETS):
+            block = self.block_of(max(first, start))
+            below, above = max(start - first, 0), min(stop - first, BLOCK_OFFSETS)
+            self.leased -= block.states.count(LEASED, below, above)
+            block.states[below:above] = _FINISHED_RUN[: above - below]
+        return range(start >> BLOCK_BITS, ((stop - 1) >> BLOCK_BITS) + 1)
 
     def advance(self) -> bool:
         """Move the floor over what is finished; whether it moved."""

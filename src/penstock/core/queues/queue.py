@@ -22,6 +22,8 @@ PORTION: Final = 32
 """Records that one taker gets before the next one's turn."""
 PORTION_ALONE: Final = 256
 """The same when nobody else waits."""
+_PASSES_MAX: Final = 500
+"""Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
 
 
 class _Take(NamedTuple):
@@ -36,6 +38,9 @@ class _Take(NamedTuple):
 
 class Queue(Failures):
     """A queue with its takers."""
+
+    _passes = _PASSES_MAX
+    """Records that this turn may still pass over."""
 
     # -- takers
 
@@ -79,21 +84,24 @@ class Queue(Failures):
         if not self.alive:
             return
         context = self.context
+        self._passes = _PASSES_MAX
         if context.clock.monotonic_ms() >= self.paused_until_ms:
             for taker, deliveries in self._share(context.clock.now_ms()).items():
                 context.state_log.when_written(self.state_partition, partial(self._leave, taker, deliveries))
         for taker in list(self.takers):
-            if isinstance(taker, Poll) and (taker.served or not taker.waits):
+            if isinstance(taker, Poll) and (taker.served or (self._passes > 0 and not taker.waits)):
                 self.remove_poll(taker)
                 if not taker.served:
                     taker.deliver([])
+        if self._passes <= 0:
+            self.wake()
 
     def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
         takers = self.takers
         given: dict[Taker, list[Delivery]] = {}
         idle = 0
         room = self.context.settings.in_flight_max - self.leased
-        while idle < len(takers) and self.active and room > 0:
+        while idle < len(takers) and self.active and room > 0 and self._passes > 0:
             taker = takers[0]
             takers.rotate(-1)
             if taker.credit <= 0:
@@ -126,9 +134,10 @@ class Queue(Failures):
                 self._stall(part, error)
             # To the end of the line while there may be more: the other partitions come first.
             del self.active[part]
-            if left or len(take.out) >= take.limit:
+            is_enough = len(take.out) >= take.limit or self._passes <= 0
+            if left or is_enough:
                 self.active[part] = None
-            if len(take.out) >= take.limit:
+            if is_enough:
                 break
         if take.out:
             self.context.meters.leases.add(self.labels, len(take.out))
@@ -143,7 +152,7 @@ class Queue(Failures):
         taker, limit, now_ms, until_ms, out = take
         before = len(out)
         left = False
-        while len(out) < limit and (offset := part.next_ready()) >= 0:
+        while len(out) < limit and self._passes > 0 and (offset := part.next_ready()) >= 0:
             block = part.blocks[offset >> BLOCK_BITS]
             at = offset & BLOCK_MASK
             last_error = block.error(at)
@@ -153,6 +162,7 @@ class Queue(Failures):
             record = self.read(part, offset)
             if record is None or (block.flags[at] and self.ends_on_sight(read_envelope(record.headers), now_ms)):
                 self.finish(part, (offset,))
+                self._passes -= 1
                 continue
             attempts = block.lease(at, taker.owner, until_ms)
             part.leased += 1
@@ -173,7 +183,7 @@ class Queue(Failures):
         source = self.source(part)
         self.follow_start(part)
         end = source.high_watermark
-        while len(take.out) < take.limit and (offset := part.next_untouched(end)) < end:
+        while len(take.out) < take.limit and self._passes > 0 and (offset := part.next_untouched(end)) < end:
             piece = self.context.cache.piece(source, offset)
             if piece is None:
                 break
@@ -205,12 +215,14 @@ class Queue(Failures):
             else:
                 out.append(Delivery(topic, index, place, 1, key, value, headers, timestamp, None, until_ms))
             expected = place + 1
-            if len(out) >= limit:
+            if len(out) >= limit or self._passes <= 0:
+                self._lease_run(part, run, expected, taker.owner, until_ms)
                 break
-        self._lease_run(part, run, expected, taker.owner, until_ms)
-        if len(out) < limit and expected < piece.next_offset:
-            self.finish_gap(part, expected, piece.next_offset)
-            expected = piece.next_offset
+        else:
+            self._lease_run(part, run, expected, taker.owner, until_ms)
+            if expected < piece.next_offset:
+                self.finish_gap(part, expected, piece.next_offset)
+                expected = piece.next_offset
         part.cursor = max(part.cursor, expected)
 
     def _lease_run(self, part: QueuePartition, start: int, stop: int, owner: str, until_ms: int) -> None:
@@ -228,6 +240,7 @@ class Queue(Failures):
         envelope = read_envelope(headers)
         if self.ends_on_sight(envelope, take.now_ms):
             self.finish(part, (offset,))
+            self._passes -= 1
             return
         block = part.block_of(offset)
         at = offset & BLOCK_MASK
@@ -235,6 +248,7 @@ class Queue(Failures):
         if envelope.not_before_ms is not None and envelope.not_before_ms > take.now_ms:
             block.flags[at] = HAS_POLICY | DELAYED
             block.wait(at, before_deadline(envelope.not_before_ms, envelope))
+            self._passes -= 1
         else:
             block.flags[at] = HAS_POLICY
             block.lease(at, take.taker.owner, take.until_ms)

@@ -218,7 +218,8 @@ class QueueState(ABC):
             self.end_moves(part, part.forward(stop))
             self.context.floors.moved(part)
         else:
-            self.finish(part, range(start, stop))
+            for number in part.finish_run(start, stop):
+                self.context.state_log.mark(part, number)
 
     def when_finished(self, part: QueuePartition, offsets: Iterable[int], numbers: Iterable[int], done: Done) -> None:
         """Store blocks with finished records, and tell ``done`` once it is certain that these are never delivered again.

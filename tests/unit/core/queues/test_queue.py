@@ -1,5 +1,9 @@
 """Handing out: order, fairness, gaps, and the bounds that keep it small."""
 
+import pytest
+
+from penstock.core.access import INTERNAL
+from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -140,3 +144,32 @@ def test_of_two_connections_of_one_owner_only_the_leases_of_the_one_that_goes_fa
     world.turn()
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 1]
     assert world.ack("a", 2, 3, 4).reason is None
+
+
+@pytest.mark.parametrize(
+    "headers", [(("penstock.not_before_ms", b"99999999999999"),), (("penstock.deadline_ms", b"1"),)]
+)
+def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_only(world, headers):
+    world.produce(5_000, headers=headers)
+    world.produce(1)
+    got = []
+    world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=got.append)
+    world.flusher.gather_all()
+    part = world.queues.get(TOPIC, GROUP).partitions[0]
+    assert 0 < part.cursor < 1_000
+    assert got == []
+    # It is answered all the same with what lies behind them.
+    world.turn()
+    assert [delivery.offset for delivery in got[0]] == [5_000]
+
+
+def test_a_wide_gap_above_the_floor_is_finished_by_the_block(world):
+    world.produce(3)
+    world.lease("a", max_records=3)
+    queue = world.queues.get(TOPIC, GROUP)
+    part = queue.partitions[0]
+    queue.finish_gap(part, 2, 1_000)
+    assert part.leased == 2
+    assert part.count(FINISHED) == 998
+    assert {part.state_at(offset) for offset in range(2, 1_000)} == {FINISHED}
+    assert part.state_at(1_000) == UNTOUCHED
