@@ -55,11 +55,6 @@ class Context:
         """Partitions of the state topic in which an append failed."""
         self.scheduled = False
 
-    def lose(self, state_partition: int) -> None:
-        """Memory may be ahead of the log: it is loaded again before anything else is stored."""
-        self.lost[state_partition] = None
-        self.schedule()
-
     def schedule(self) -> None:
         """Have the end of this turn look after queues."""
         if not self.scheduled:

@@ -89,6 +89,7 @@ class QueueState(ABC):
             found = committed.get(PartitionKey(self.topic, part.index))
             part.clear(0 if found is None else max(0, found.offset))
             self.active[part] = None
+            self.context.to_look[part] = self
 
     def open(self) -> None:
         """Follow the logs of all partitions."""

@@ -131,6 +131,10 @@ class StateLog:
         for done in waiting:
             done(reason)
 
+    def has_changes(self, state_partition: int) -> bool:
+        """Whether this turn changed anything."""
+        return state_partition in self._pending
+
     def refuse(self, state_partition: int) -> None:
         """Drop what this turn changed: it is based on what was lost."""
         pending = self._pending.pop(state_partition, None)

@@ -49,8 +49,8 @@ class Upkeep:
         self._broker = broker
         self._clock = broker.clock
         topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
-        context.state_log = StateLog(topic, context.schedule, context.lose, report)
-        context.floors = Floors(broker.groups, context.schedule, self._floor_stored, context.lose)
+        context.state_log = StateLog(topic, context.schedule, self._lose, report)
+        context.floors = Floors(broker.groups, context.schedule, self._floor_stored, self._lose)
         context.mover = Mover(context)
         context.reload = self._reload
         self._queues: dict[tuple[str, str], Queue] = {}
@@ -260,9 +260,19 @@ class Upkeep:
             queue.end_moves(part, part.forward(part.committed))
         queue.drop_finished(part)
 
+    def _lose(self, state_partition: int) -> None:
+        """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
+        self._context.lost[state_partition] = None
+        if state_partition not in self._paused:
+            self._context.schedule()
+
     def _reload(self, state_partition: int) -> None:
-        """An append failed: go back to what the log says."""
+        """Go back to what the log says."""
         context = self._context
+        if state_partition in self._paused and not context.state_log.has_changes(state_partition):
+            # The disk is still full, perhaps. Reading everything in every turn would not make it better.
+            context.lost[state_partition] = None
+            return
         context.state_log.refuse(state_partition)
         now_ms = self._clock.monotonic_ms()
         self._paused[state_partition] = now_ms + _PAUSE_MS

@@ -126,3 +126,35 @@ def test_a_group_that_went_back_just_before_the_end_works_everything_again(world
     got = world.lease("b", max_records=1000)
     assert sorted(delivery.offset for delivery in got) == list(range(150, 300))
     assert {delivery.attempts for delivery in got if delivery.offset < 200} == {1}
+
+
+def test_a_disk_that_stays_full_does_not_have_the_state_read_in_every_turn(world):
+    world.produce(300)
+    world.lease("a", max_records=300, lease_ms=60_000)
+    world.ack("a", *range(2, 200))
+    world.ack("a", 0, 1, turn=False)
+    # The floor is stored; that the first block is of no use any more cannot be.
+    world.flusher.write()
+    world.flusher.sync()
+    world.disk.fail_next("pwritev", errno.ENOSPC, 1000)
+    world.turn()
+    before = len(world.reports)
+    world.advance(5_000)
+    assert len(world.reports) - before <= 10
+    world.disk.clear_faults()
+    world.advance(2_000)
+    assert world.ack("a", *range(200, 300)).reason is None
+    assert world.floor() == 300
+
+
+def test_deadlines_ahead_are_kept_by_the_clock_after_the_state_was_read_again(world):
+    deadline_ms = world.clock.now_ms() + 3_000
+    world.produce(2)
+    world.produce(1, headers=(("penstock.deadline_ms", b"%d" % deadline_ms),))
+    world.lease("a", lease_ms=60_000)
+    world.advance(100)
+    world.ack("a", 0, turn=False)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    world.advance(4_000)
+    assert world.queues.status(TOPIC, GROUP).partitions[0].finished_above_floor == 1
