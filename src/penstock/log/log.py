@@ -57,7 +57,8 @@ class Log(LogWriter):
         """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``.
 
         The first batch comes whole even above ``max_bytes`` when ``at_least_one``. OFFSET_OUT_OF_RANGE outside
-        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS when the batch asked for is damaged on disk.
+        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS when the batch asked for is damaged on disk, STORAGE_ERROR when
+        the disk does not give it.
         """
         upto_offset = min(upto_offset, self.written_offset)
         if not self.start_offset <= offset < upto_offset:
@@ -67,7 +68,12 @@ class Log(LogWriter):
                 Reason.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is outside {self.start_offset} to {upto_offset}; start from the earliest or the latest offset",
             )
-        return self._reader.read(offset, max_bytes, upto_offset, at_least_one)
+        try:
+            return self._reader.read(offset, max_bytes, upto_offset, at_least_one)
+        except OSError as error:
+            raise PenstockError(
+                Reason.STORAGE_ERROR, f"cannot read {self.directory}: {error}; check the disk, and read again"
+            ) from error
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
         """How many bytes lie between two offsets, without reading them; 0 when there is nothing for a reader there."""

@@ -8,6 +8,7 @@ has it stored: blocks are kept from there on, since the log of commits and the l
 from heapq import heappop, heappush
 from typing import Final
 
+from penstock.core.groups.deadlines import Timer
 from penstock.core.internal_topic import StateRecord
 from penstock.core.partition import Partition
 from penstock.core.queues.block import (
@@ -53,6 +54,7 @@ class QueuePartition:
         "move_waiting",
         "moves",
         "queue",
+        "retry",
         "rewound",
         "source",
         "state_partition",
@@ -73,6 +75,8 @@ class QueuePartition:
         """Told by the log that there is more."""
         self.damage: str | None = None
         """Why the next records cannot be read."""
+        self.retry: Timer | None = None
+        """Has them tried again."""
         self.floor_waiting: list[tuple[int, Done]] = []
         """Who waits for the floor to be stored."""
         self.committing: int | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
+from penstock.core.groups.deadlines import Timer
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
 from penstock.core.queues.delivery import ACK_TIMEOUT, Delivery
 from penstock.core.queues.envelope import has_policy, read_envelope
@@ -22,6 +23,8 @@ PORTION: Final = 32
 """Records that one taker gets before the next one's turn."""
 PORTION_ALONE: Final = 256
 """The same when nobody else waits."""
+_RETRY_MS: Final = 2_000
+"""After which records that could not be read are tried again."""
 _PASSES_MAX: Final = 500
 """Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
 
@@ -146,6 +149,10 @@ class Queue(Failures):
         if part.damage != error.text:
             part.damage = error.text
             self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")
+        if part.retry is None:
+            part.retry = Timer(partial(self.wake_partition, part))
+        # The disk, or a person, may make it good, and nobody says so.
+        self.context.deadlines.set(part.retry, self.context.clock.monotonic_ms() + _RETRY_MS)
 
     def _take_ready(self, part: QueuePartition, take: _Take) -> bool:
         """Deliver again what was delivered before; whether something is left for another taker."""

@@ -1,5 +1,7 @@
 """Handing out: order, fairness, gaps, and the bounds that keep it small."""
 
+import errno
+
 import pytest
 
 from penstock.core.access import INTERNAL
@@ -173,3 +175,20 @@ def test_a_wide_gap_above_the_floor_is_finished_by_the_block(world):
     assert part.count(FINISHED) == 998
     assert {part.state_at(offset) for offset in range(2, 1_000)} == {FINISHED}
     assert part.state_at(1_000) == UNTOUCHED
+
+
+def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_again(world):
+    world.create("other")
+    world.produce(2)
+    world.produce(2, topic="other")
+    world.lease("a", topic="other", lease_ms=60_000)
+    stalled = world.attach("b", credit=0)
+    world.disk.fail_next("pread", errno.EIO)
+    stalled.worker.grant(10)
+    done = world.ack("a", 0, topic="other", turn=False)
+    world.turn()
+    assert stalled.got == []
+    assert done.reason is None
+    assert sum("cannot go on" in report for report in world.reports) == 1
+    world.advance(2_500)
+    assert stalled.offsets == [0, 1]
