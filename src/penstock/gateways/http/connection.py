@@ -96,6 +96,8 @@ class HttpConnection(HttpToolsProtocol):
         self._needed_bytes = 0
         self._waits = False
         self._in_asgi = False
+        # The request that uvicorn is at; those behind it wait in its pipeline.
+        self._serving: RequestResponseCycle | None = None
         self._between_requests = True
         self._head_bytes = 0
         self._pending_head_bytes = 0
@@ -127,6 +129,10 @@ class HttpConnection(HttpToolsProtocol):
                 slot.cancel()
         self._answers.clear()
         self._pieces.clear()
+        if self._serving is not None:
+            # uvicorn tells the last request alone, and that one may wait behind a stream which goes on for ever.
+            self._serving.disconnected = True
+            self._serving.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -361,6 +367,13 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = False
         self._pending_head_bytes = 0
         super().on_headers_complete()
+        if not self.pipeline:
+            self._serving = self._cycle()
+
+    def on_response_complete(self) -> None:
+        """An answer of uvicorn's is out, and the next request's turn comes."""
+        self._serving = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
 
     def on_message_complete(self) -> None:
         """The request is whole."""

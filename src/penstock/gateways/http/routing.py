@@ -69,6 +69,11 @@ class Call:
                 return value
         return None
 
+    @property
+    def is_head(self) -> bool:
+        """Whether only the headers of the answer to a GET are wanted: a stream must not begin for it."""
+        return self.request is not None and self.request.method == "HEAD"
+
     def query_fields(self) -> dict[str, str]:
         """The query string; of a name given twice the last counts."""
         if not self.query:

@@ -43,7 +43,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 async def _tail(call: Call) -> Answer | Response:
     topic = find_topic(call, call.params["topic"], Action.READ)
-    events = _Events(call, topic, _positions(call, topic))
+    positions = _positions(call, topic)
+    if call.is_head:
+        return Answer(200, b"", EVENTS)
+    events = _Events(call, topic, positions)
     call.gateway.begin_stream(events.end)
     return events
 

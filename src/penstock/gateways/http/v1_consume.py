@@ -106,6 +106,11 @@ class ConsumeStream(Response):
         except StopIteration:
             self.worker.grant(credit)
             return
+        except Exception:  # noqa: BLE001 - whatever it is, the queue must not suffer from a reader
+            # The connection is closed, and we are about to be told so. What was leased falls free.
+            self._send = None
+            self.end()
+            return
         self._send = None
         self._waiting = self._gateway.loop.create_task(self._push_rest(send, credit, sending, waits_for))
 
@@ -126,12 +131,16 @@ class ConsumeStream(Response):
         return credit
 
     async def _push_rest(self, send: Send, credit: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
-        await _finished(sending, waits_for)
-        self.worker.grant(credit)
-        while self._lines:
-            credit, sending = self._begin(send)
-            await sending
+        try:
+            await _finished(sending, waits_for)
             self.worker.grant(credit)
+            while self._lines:
+                credit, sending = self._begin(send)
+                await sending
+                self.worker.grant(credit)
+        except Exception:  # noqa: BLE001 - as above
+            self.end()
+            return
         self._waiting = None
         self._send = send
 
@@ -155,6 +164,9 @@ async def _consume(call: Call) -> Answer | Response:
     names = names_of(request)
     require_topic(call, names.topic)
     lease_ms = lease_ms_of(call, request.lease_ms)
+    if call.is_head:
+        # Nobody reads what would be leased.
+        return Answer(200, b"", NDJSON)
     stream = ConsumeStream(gateway, names.topic, call.request_id)
     gateway.begin_stream(stream.end)
     try:

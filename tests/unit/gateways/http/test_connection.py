@@ -237,3 +237,30 @@ async def test_a_hot_request_that_is_cut_in_its_first_word_stays_in_the_lane(nod
     assert status_of(await raw.ask(one[cut:])) == 200
     assert node.through_asgi == 0
     await raw.close()
+
+
+STREAMS = ["/v1/consume?topic=orders&group=g&owner=o", "/topics/orders/tail"]
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_stream_ends_with_its_client_though_other_requests_wait_behind_it(node: HttpNode, path: str) -> None:
+    await node.create("orders", 1)
+    raw = await node.connect()
+    await raw.send(request("GET", path) + HEALTH * 3)
+    await becomes(lambda: node.http.on_stop)
+    await raw.close()
+    await becomes(lambda: not node.http.on_stop)
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_head_request_begins_no_stream(node: HttpNode, path: str) -> None:
+    await node.create("orders", 1)
+    raw = await node.connect()
+    await raw.send(request("HEAD", path) + HEALTH)
+    async with asyncio.timeout(20):
+        head = await raw.reader.readuntil(b"\r\n\r\n")
+    assert status_of(head) == 200
+    assert b"ndjson" in head or b"event-stream" in head
+    assert json.loads(body_of(await raw.answer())) == {"status": "healthy"}
+    assert not node.http.on_stop
+    await raw.close()

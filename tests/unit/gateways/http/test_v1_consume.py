@@ -35,11 +35,14 @@ class Server:
         self.reads = asyncio.Event()
         self.reads.set()
         self.left = asyncio.Event()
+        self.breaks = False
 
     async def send(self, message) -> None:
         # As uvicorn does: it waits for the reader before it writes, not after.
         while not self.reads.is_set():
             await self.reads.wait()
+        if self.breaks and message["more_body"]:
+            raise RuntimeError("the handler is closed")
         self.sent.append(message)
 
     async def receive(self) -> dict:
@@ -176,3 +179,25 @@ async def test_a_queue_that_is_gone_ends_the_stream(world) -> None:
     world.stream.gone(Reason.UNKNOWN_TOPIC_OR_PARTITION)
     await world.settle()
     assert world.server.sent[-1]["more_body"] is False
+
+
+async def test_a_connection_that_is_closed_already_ends_the_stream_and_not_the_queue(world) -> None:
+    async def closed(_) -> None:
+        raise RuntimeError("the handler is closed")
+
+    world.stream._send = closed
+    world.stream.deliver(deliveries("a"))
+    world.stream.deliver(deliveries("b"))
+    await world.settle()
+    assert (world.serving.done(), world.worker.detached, world.worker.granted) == (True, 1, 0)
+
+
+async def test_a_connection_that_closes_while_its_reader_is_waited_for_ends_the_stream(world) -> None:
+    world.server.reads.clear()
+    world.server.breaks = True
+    world.stream.deliver(deliveries("a"))
+    await world.settle()
+    world.server.reads.set()
+    await world.settle()
+    world.server.breaks = False
+    assert (world.worker.detached, world.worker.granted) == (1, 0)
