@@ -24,7 +24,7 @@ from penstock.core.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import Answer, Refusal, error_answer, failure_answer, rendered
 from penstock.gateways.http.lane import LaneCall
-from penstock.gateways.http.routing import Call, refused, too_late
+from penstock.gateways.http.routing import Call, bounded, refused, too_late
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -65,6 +65,7 @@ class _Slot:
         if self.data is not None:
             return
         connection = self._connection
+        answer = bounded(connection.gateway, self.path, answer)
         self.data = rendered(answer, self._request_id, connection.gateway.default_headers())
         self.closes = bool(answer.headers) and (b"connection", b"close") in answer.headers
         self._latency.observe(connection.loop.time() - self._started)

@@ -26,6 +26,8 @@ _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 1.0
 _STOP_GRACE_SECONDS: Final = 1.0
 _STOP_LOOK_SECONDS: Final = 0.01
+_HELD_BYTES_FREE: Final = 64 * limits.KIB
+"""So much of a body or a line may be on its way from every client, however many there are."""
 _REFUSED_AT_ONCE_MAX: Final = 100
 """Connections over the limit that are open just to be told so."""
 
@@ -38,8 +40,12 @@ class HttpBounds:
     """Of one request that is not streamed."""
     head_bytes_max: int = 32 * limits.KIB
     """The request line and all headers of one request."""
-    lane_body_bytes_max: int = 4 * limits.MIB
-    """A larger body goes through ASGI."""
+    lane_body_bytes_max: int = 256 * limits.KIB
+    """A larger body goes through ASGI, where what has come of it is counted."""
+    held_bytes_max: int = 256 * limits.MIB
+    """Of bodies and lines that have not come whole, of all connections together; above it large ones are refused."""
+    unsent_bytes_max: int = 256 * limits.MIB
+    """Of answers that their clients have not taken, of all connections together; above it large ones are refused."""
     connections_max: int = limits.CONNECTIONS_MAX
     keep_alive_ms: int = 75_000
     """A connection without a request is closed after this."""
@@ -134,6 +140,8 @@ class HttpGateway:
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """What ends each stream that would go on for ever: called when the gateway stops."""
         self.lane: Final = LaneTable(self)
+        self.held_bytes = 0
+        """Of bodies and lines that have not come whole."""
         self._request_prefix = broker.entropy.uuid().hex[:12].encode()
         self._request_count = 0
         config = uvicorn.Config(
@@ -184,6 +192,16 @@ class HttpGateway:
             return True
         self.broker.meters.connections_refused.add((Gateway.HTTP.value,))
         return False if count <= most + _REFUSED_AT_ONCE_MAX else None
+
+    def hold(self, before_bytes: int, now_bytes: int) -> bool:
+        """Whether so much of a client's body or line may be kept, with what others have; it was ``before_bytes`` so far."""
+        self.held_bytes += now_bytes - before_bytes
+        return now_bytes <= _HELD_BYTES_FREE or self.held_bytes <= self.bounds.held_bytes_max
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that are made, and not taken by their clients."""
+        return sum(connection.transport.get_write_buffer_size() for connection in self._server.server_state.connections)
 
     def begin_stream(self, end: Callable[[], None]) -> None:
         """A stream that may go on for ever begins; ``end`` is called when the gateway stops. 503 when there are too many."""

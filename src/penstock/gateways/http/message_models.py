@@ -26,6 +26,9 @@ _NOT_TEXT: Final = (
 Encoding = Literal["base64", "utf-8"]
 AcksName = Literal["all", "leader", "none"]
 
+NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a decoder says of bytes that are not JSON."""
+
 ACKS: Final = {acks.value: acks for acks in Acks}
 
 
@@ -172,7 +175,7 @@ def wrong_message(raw: msgspec.Raw | bytes) -> str:
         if text.endswith("`$.value`"):
             return _NOT_TEXT
         return f"The message is not what is expected: {text[:1].upper()}{text[1:]}."
-    except (msgspec.DecodeError, RecursionError) as error:
+    except NOT_JSON as error:
         return f"The message is not JSON: {error}."
     return "The message is not what is expected."
 

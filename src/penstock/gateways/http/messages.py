@@ -21,6 +21,8 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NDJSON, Answer, Refusal, encoder, error_answer, json_answer
 from penstock.gateways.http.message_models import (
     ACKS,
+    MISSING_VALUE,
+    NOT_JSON,
     PARTITION_NOT_FOUND,
     BatchRequest,
     MessageArray,
@@ -89,14 +91,16 @@ def publish(call: Call, done: Done) -> None:
     body = call.body
     acks = gateway.defaults.acks
     first = body[:1] if body[:1] not in _SPACE else body.lstrip(_SPACE)[:1]
+    if not first:
+        raise Refusal(400, MISSING_VALUE)
     if first == b"[":
         _publish_many(call, topic, _batch(body), acks, done)
         return
     try:
         request = publish_decoder.decode(body)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeDecodeError):
         request = None
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         decoded(message_decoder, body)
         raise
     if request is None:
@@ -123,9 +127,9 @@ def _batch(body: bytes) -> list[MessageRequest | NotPublished]:
     """The messages of an array, each by itself when they cannot be taken all at once."""
     try:
         return batch_decoder.decode(body)  # type: ignore[return-value]  # a list of the one kind
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeDecodeError):
         pass
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         decoded(raw_decoder, body)
         raise
     return [one_message(raw) for raw in decoded(raw_decoder, body)]
@@ -135,7 +139,7 @@ def one_message(raw: msgspec.Raw | bytes) -> MessageRequest | NotPublished:
     """A message, or what is wrong with it."""
     try:
         return message_decoder.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return NotPublished(wrong_message(raw))
 
 

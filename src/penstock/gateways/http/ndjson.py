@@ -8,16 +8,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Refusal, encoder
-from penstock.gateways.http.message_models import ACKS, MessageRequest, NotPublished, message_decoder, wrong_message
+from penstock.gateways.http.message_models import (
+    ACKS,
+    NOT_JSON,
+    MessageRequest,
+    NotPublished,
+    message_decoder,
+    wrong_message,
+)
 from penstock.gateways.http.routing import Call
 from penstock.types import Acks
+from penstock.wire.jsonlines import Line, LineSplitter
 
 _READS_UNDER_WAY_MAX: Final = 8
 """So many reads are published before the first of them is answered: a sync then serves all of them."""
@@ -42,8 +49,8 @@ class _Lines(Response):
         self._acks = acks
         self._publish = publish
         self._line_bytes_max = call.gateway.bounds.line_bytes_max
-        self._rest = b""
-        self._skipping = False
+        self._splitter = LineSplitter(self._line_bytes_max)
+        self._held_bytes = 0
         self._answers: asyncio.Queue[asyncio.Future[_Results] | None] = asyncio.Queue(_READS_UNDER_WAY_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
@@ -64,30 +71,31 @@ class _Lines(Response):
 
     async def _read(self) -> None:
         assert self._call.request is not None
-        async for part in self._call.request.stream():
-            await self._take(self._lines(part))
-        if self._rest and not self._skipping:
-            await self._take([self._rest])
+        try:
+            async for part in self._call.request.stream():
+                await self._take(self._lines(part))
+        finally:
+            self._let_go()
+        await self._take(self._splitter.end())
         await self._answers.put(None)
 
-    def _lines(self, part: bytes) -> list[bytes | None]:
+    def _lines(self, part: bytes) -> list[Line]:
         """The whole lines that are there; None stands for one that was too long."""
-        lines: list[bytes | None] = list((self._rest + part).split(b"\n"))
-        rest = lines.pop() or b""
-        if self._skipping and lines:
-            # The end of a line that was refused when it grew too long.
-            lines.pop(0)
-            self._skipping = False
-        if self._skipping or len(rest) > self._line_bytes_max:
-            if not self._skipping:
-                lines.append(None)
-            self._skipping = True
-            rest = b""
-        self._rest = rest
+        splitter, gateway = self._splitter, self._call.gateway
+        lines = splitter.feed(part)
+        held_bytes, self._held_bytes = self._held_bytes, splitter.kept_bytes
+        if not gateway.hold(held_bytes, splitter.kept_bytes):
+            splitter.skip()
+            self._let_go()
+            lines.append(None)
         return lines
 
-    async def _take(self, lines: "list[bytes | None] | list[bytes]") -> None:
-        messages = [self._message(line) for line in lines if line is None or line.strip()]
+    def _let_go(self) -> None:
+        self._call.gateway.hold(self._held_bytes, 0)
+        self._held_bytes = 0
+
+    async def _take(self, lines: list[Line]) -> None:
+        messages = [self._message(line) for line in lines]
         if not messages:
             return
         answered: asyncio.Future[_Results] = asyncio.get_running_loop().create_future()
@@ -102,10 +110,10 @@ class _Lines(Response):
             done([NotPublished(error.text)] * len(messages))
         await self._answers.put(answered)
 
-    def _message(self, line: bytes | None) -> MessageRequest | NotPublished:
-        if line is None or len(line) > self._line_bytes_max:
+    def _message(self, line: Line) -> MessageRequest | NotPublished:
+        if line is None:
             return NotPublished(f"A line has at the most {self._line_bytes_max} bytes. Send a smaller message.")
         try:
             return message_decoder.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+        except NOT_JSON:
             return NotPublished(wrong_message(line))

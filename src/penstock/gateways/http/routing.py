@@ -20,6 +20,7 @@ from starlette.routing import Route
 from penstock.core.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import CODES, Answer, RawHeaders, Refusal, error_answer, headers_of, refusal_of
+from penstock.limits import KIB
 from penstock.meters import Histogram
 from penstock.types import Gateway
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX: Final = 100
+_LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
 class Call:
@@ -188,7 +190,9 @@ def route(
         except (PenstockError, Refusal) as error:
             answer = refused(gateway, call.path, error)
         latency.observe(gateway.loop.time() - started)
-        return RawAnswer(answer, call.request_id) if isinstance(answer, Answer) else answer
+        if isinstance(answer, Answer):
+            return RawAnswer(bounded(gateway, call.path, answer), call.request_id)
+        return answer
 
     made = ApiRoute(path, endpoint, methods=[method])
     made.operation = operation
@@ -251,6 +255,15 @@ def too_late(gateway: "HttpGateway") -> Refusal:
     )
 
 
+def bounded(gateway: "HttpGateway", path: str, answer: Answer) -> Answer:
+    """The answer, or a refusal when it is large and too much is made already that nobody takes."""
+    if len(answer.body) <= _LARGE_ANSWER_BYTES or gateway.unsent_bytes <= gateway.bounds.unsent_bytes_max:
+        return answer
+    return refused(
+        gateway, path, Refusal(503, "Other clients have not taken their answers. Ask for less, or try again later.")
+    )
+
+
 def refused(gateway: "HttpGateway", path: str, error: PenstockError | Refusal) -> Answer:
     """A refusal as an answer. It is counted."""
     if isinstance(error, PenstockError):
@@ -286,12 +299,22 @@ async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
         raise body_too_large(most)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > most:
-            raise body_too_large(most)
-        parts.append(part)
-    return b"".join(parts)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            may_be_kept = gateway.hold(size - len(part), size)
+            if size > most:
+                raise body_too_large(most)
+            if not may_be_kept:
+                raise Refusal(
+                    503,
+                    "Too many large bodies are on their way at a time. Send smaller ones, or try again later.",
+                    headers=((b"connection", b"close"),),
+                )
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        gateway.hold(size, 0)
 
 
 def body_too_large(most: int) -> Refusal:

@@ -9,7 +9,7 @@ import pytest
 from penstock.core.publish import Placed
 from penstock.gateways.http.connection import HttpConnection
 from penstock.gateways.http.gateway import HttpBounds
-from penstock.limits import KIB
+from penstock.limits import KIB, MIB
 from tests.support.http_node import HttpNode, becomes, body_of, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
@@ -264,3 +264,47 @@ async def test_a_head_request_begins_no_stream(node: HttpNode, path: str) -> Non
     assert json.loads(body_of(await raw.answer())) == {"status": "healthy"}
     assert not node.http.on_stop
     await raw.close()
+
+
+async def test_unfinished_bodies_of_all_clients_together_are_bounded(tmp_path: Path) -> None:
+    async with HttpNode(tmp_path, HttpBounds(held_bytes_max=1 * MIB)) as node:
+        await node.create("orders", 1)
+        large = post(MESSAGES, b'{"value":"%s"}' % (b"x" * 900 * KIB))
+        patient, other = await node.connect(), await node.connect()
+        await patient.send(large[:-1])
+        await becomes(lambda: node.http.held_bytes > 900 * KIB)
+        assert status_of(await other.ask(large)) == 503
+        await other.close()
+        other = await node.connect()
+        assert status_of(await other.ask(post(MESSAGES, b'{"value":"short"}', "Connection: close"))) == 200
+        assert status_of(await patient.ask(large[-1:])) == 200
+        assert node.http.held_bytes == 0
+        await patient.send(large[:-1])
+        await becomes(lambda: node.http.held_bytes > 900 * KIB)
+        await patient.close()
+        await becomes(lambda: node.http.held_bytes == 0)
+        await other.close()
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        request("GET", "/topics/orders/partitions/0/messages"),
+        post("/v1/lease?topic=orders&group=g&owner=o&max_records=100", b""),
+    ],
+)
+async def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(tmp_path: Path, large: bytes) -> None:
+    async with HttpNode(tmp_path, HttpBounds(unsent_bytes_max=1 * MIB)) as node:
+        await node.create("orders", 1)
+        raw = await node.connect()
+        await raw.ask(post(MESSAGES, json.dumps([{"value": "\1" * 100_000}] * 20).encode()))
+        # Each character takes six in JSON.
+        idle = await node.connect()
+        await idle.send(request("GET", "/topics/orders/partitions/0/messages"))
+        await becomes(lambda: node.http.unsent_bytes > 1 * MIB)
+        assert status_of(await raw.ask(large)) == 503
+        assert status_of(await raw.ask(HEALTH)) == 200
+        await idle.close()
+        await becomes(lambda: node.http.unsent_bytes == 0)
+        assert status_of(await raw.ask(request("GET", "/topics/orders/partitions/0/messages"))) == 200
+        await raw.close()

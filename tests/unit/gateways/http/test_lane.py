@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.core.publish import Placed
 from penstock.gateways.http import lane
 from penstock.gateways.http.gateway import HttpBounds
+from penstock.limits import MIB
 from tests.support.http_node import HttpNode, becomes, body_of, masked, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
@@ -48,6 +49,9 @@ PUBLISHING = {
     "not UTF-8": (MESSAGES, b'{"value":"\xff"}'),
     "a number": (MESSAGES, b"7"),
     "deep": (MESSAGES, b"[" * 5000),
+    "no body": (MESSAGES, b""),
+    "a value that is not UTF-8": (MESSAGES, b'{"value":"\xff"}'),
+    "messages one of which is not UTF-8": (MESSAGES, b'[{"value":"a"},{"value":"\xff"}]'),
     "too large a record": (MESSAGES, b'{"value":"' + b"x" * 1_100_000 + b'"}'),
     "v1 produce": ("/v1/produce", b'{"topic":"orders","value":"x"}'),
     "v1 produce by query": ("/v1/produce?topic=orders&value=x&key=k", b""),
@@ -75,7 +79,7 @@ PUBLISHING = {
 async def lanes(tmp_path: Path) -> AsyncIterator[tuple[HttpNode, HttpNode]]:
     """Two nodes that are alike; the second has no fast lane."""
     async with (
-        HttpNode(tmp_path / "fast") as fast,
+        HttpNode(tmp_path / "fast", HttpBounds(lane_body_bytes_max=2 * MIB)) as fast,
         HttpNode(tmp_path / "slow", HttpBounds(fast_lane=False)) as slow,
     ):
         for node in (fast, slow):

@@ -125,3 +125,32 @@ async def test_retention_is_no_mistake_of_the_readers(node: HttpNode) -> None:
     assert [message["value"] for message in answer["messages"]] == ["3", "4"]
     watermarks = (await node.client.get("/topics/orders/partitions/0/offsets")).json()
     assert watermarks == {"high_watermark": 5, "low_watermark": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b"", "Missing message value"),
+        (b" \n", "Missing message value"),
+        (b'{"value":"\xff"}', "The message is not JSON: "),
+        (b'["\xff', "The body is not JSON: "),
+    ],
+)
+async def test_a_body_that_is_no_text_is_refused_and_nothing_is_published(
+    node: HttpNode, body: bytes, text: str
+) -> None:
+    await node.create("orders", 1)
+    answer = await node.client.post("/topics/orders/messages", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(text)
+    assert node.broker.partition("orders", 0).log.next_offset == 0
+
+
+@pytest.mark.parametrize("form", [b"[%s]", b'{"messages":[%s]}'])
+async def test_a_message_that_is_not_utf_8_is_refused_alone(node: HttpNode, form: bytes) -> None:
+    await node.create("orders", 1)
+    body = form % b'{"value":"a"},{"value":"\xff"},{"value":"b"}'
+    answer = await node.client.post("/topics/orders/messages", content=body)
+    first, bad, last = answer.json()["results"]
+    assert (first["offset"], last["offset"]) == (0, 1)
+    assert bad["error"].startswith("The message is not JSON: ")

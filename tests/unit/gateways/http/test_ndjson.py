@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from penstock.gateways.http.gateway import HttpBounds
+from penstock.limits import KIB
 from tests.support.http_node import HttpNode, becomes, request
 
 PATH = "/topics/orders/messages"
@@ -155,3 +156,32 @@ async def test_a_client_that_reads_no_answers_is_not_read_from(tmp_path: Path) -
         assert node.broker.partition("orders", 0).log.next_offset == written
         sending.cancel()
         await asyncio.wait([sending])
+
+
+async def test_a_line_that_is_not_utf_8_is_refused_alone(node: HttpNode) -> None:
+    await node.create("orders", 1)
+    lines = b'{"value":"a"}\n{"value":"\xff"}\n\n{"value":"b"}'
+    answer = await node.client.post(PATH, content=lines, headers=LINES)
+    first, bad, last = map(json.loads, answer.text.splitlines())
+    assert (first["offset"], last["offset"]) == (0, 1)
+    assert bad["error"].startswith("The message is not JSON: ")
+
+
+async def test_unfinished_lines_of_all_clients_together_are_bounded(tmp_path: Path) -> None:
+    async with HttpNode(tmp_path, HttpBounds(held_bytes_max=300 * KIB)) as node:
+        await node.create("orders", 1)
+        patient, other = await begin(node), await begin(node)
+        await patient.send(chunk(b'{"value":"' + b"x" * 200 * KIB))
+        await becomes(lambda: node.http.held_bytes > 200 * KIB)
+        await other.send(chunk(b'{"value":"' + b"x" * 200 * KIB))
+        assert "error" in json.loads(await read_chunk(other))
+        await other.send(chunk(b'"}\n{"value":"short"}\n'))
+        assert json.loads(await read_chunk(other))["offset"] == 0
+        await patient.send(chunk(b'"}\n'))
+        assert json.loads(await read_chunk(patient))["offset"] == 1
+        assert node.http.held_bytes == 0
+        await patient.send(chunk(b'{"value":"' + b"x" * 200 * KIB))
+        await becomes(lambda: node.http.held_bytes > 200 * KIB)
+        await patient.close()
+        await becomes(lambda: node.http.held_bytes == 0)
+        await other.close()
