@@ -208,7 +208,7 @@ class Mover:
         broker = self._context.broker
         topic = broker.topics.get(target.topic)
         if topic is None:
-            self._create(target)
+            self._without_topic(target)
             return
         # It may have been made anew meanwhile, with fewer partitions.
         source = broker.partition(target.topic, target.index % topic.partition_count)
@@ -234,12 +234,28 @@ class Mover:
             raise error
         target.failures = 0
 
-    def _create(self, target: _Target) -> None:
+    def _without_topic(self, target: _Target) -> None:
+        """Dead letters get their topic made. What was to be redriven is open again: a topic that is gone has none of it."""
+        entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
+        target.to_find = [entry for entry in entries if entry.move.kind is MoveKind.DEAD_LETTER]
+        target.to_append = []
+        for entry in entries:
+            if entry.move.kind is MoveKind.REDRIVE:
+                self._give_up(entry)
+        if target.to_find:
+            self._create(target, target.to_find[0])
+
+    def _give_up(self, entry: _Entry) -> None:
+        queue, part, offset, _ = entry
+        del part.moves[offset]
+        queue.make_ready(part, offset, part.block_of(offset), None)
+        self._context.state_log.remove(queue.state_partition, part.move_key(offset))
+        for done in part.move_waiting.pop(offset, ()):
+            done(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _create(self, target: _Target, entry: _Entry) -> None:
         """Make the topic, in the background; the next try finds it, or makes it again."""
-        entry = (target.to_append or target.to_find)[0]
         name = target.topic
-        if entry.move.kind is not MoveKind.DEAD_LETTER:
-            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}; make it")
         self._put_off(target, None)
         if name in self._creating:
             return

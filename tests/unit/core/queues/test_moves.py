@@ -123,3 +123,32 @@ def test_nothing_is_moved_into_the_brokers_own_topics(world):
         world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [0], "__queue_state", 0, Answers())
     assert refused.value.reason is Reason.INVALID_TOPIC
     assert not world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
+
+
+def test_a_dead_letter_is_open_again_when_the_topic_it_was_on_its_way_to_is_deleted(world):
+    world.create(DEAD_LETTERS)
+    world.produce(1, topic=DEAD_LETTERS)
+    done = Answers()
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [0], TOPIC, 0, done)
+    # The intent is stored, the record is not appended yet.
+    world.flusher.turn()
+    assert world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
+    world.run(world.broker.topics.delete(TOPIC))
+    world.advance(1_000)
+    assert done.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
+    world.kill()
+    assert not world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
+    world.create()
+    again = Answers()
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [0], TOPIC, 0, again)
+    world.turn()
+    assert again.reason is None
+    assert len(world.records(TOPIC)) == 1
+
+
+def test_no_topic_is_made_for_dead_letters_of_a_topic_that_is_gone(world):
+    world.produce(1, headers=ONE_ATTEMPT)
+    intend(world)
+    world.run(world.broker.topics.delete(TOPIC))
+    world.advance(1_000)
+    assert DEAD_LETTERS not in world.broker.topics
