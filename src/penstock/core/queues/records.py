@@ -15,6 +15,8 @@ from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.records import Record, read_records
 
 CACHE_BYTES_MAX: Final = 64 * MIB
+PIECES_MAX: Final = 8192
+"""Records that come one at a time are a piece each, which costs more than the record, and finding the one to go takes longer."""
 _READ_BYTES: Final = 64 * KIB
 _PIECE_BYTES_MAX: Final = 8 * MIB
 _OPENED_AT_ONCE: Final = 64
@@ -102,7 +104,7 @@ class RecordCache:
         pieces.insert(at, piece)
         self._pieces[piece] = None
         self._bytes += piece.size_bytes
-        while self._bytes > self._bytes_max and len(self._pieces) > 1:
+        while (self._bytes > self._bytes_max or len(self._pieces) > PIECES_MAX) and len(self._pieces) > 1:
             oldest = next(iter(self._pieces))
             del self._pieces[oldest]
             self._bytes -= oldest.size_bytes

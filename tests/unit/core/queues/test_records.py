@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.queues.records import RecordCache
+from penstock.core.queues.records import PIECES_MAX, Piece, RecordCache
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.records.batch import Compression, read_header
@@ -36,6 +36,14 @@ def test_memory_is_bounded_and_what_was_not_used_for_longest_goes(world):
     assert sum(map(len, cache._by_source.values())) == len(cache._pieces)
     cache.forget(source)
     assert (cache._bytes, cache._pieces, cache._by_source) == (0, {}, {})
+
+
+def test_pieces_are_bounded_in_number_too(world):
+    cache, source = RecordCache(), world.broker.partition(TOPIC, 0)
+    for offset in range(PIECES_MAX + 10):
+        cache._keep(Piece(source, offset, offset + 1, [Record(offset, 0, None, b"")]))
+    assert len(cache._pieces) == len(cache._by_source[source]) == PIECES_MAX
+    assert cache._by_source[source][0].first == 10
 
 
 def append(world, batch):
