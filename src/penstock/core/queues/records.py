@@ -12,7 +12,7 @@ from penstock.core.partition import Partition
 from penstock.errors import PenstockError
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header
-from penstock.records.records import Record, read_records
+from penstock.records.records import Headers, Record, read_records
 
 CACHE_BYTES_MAX: Final = 64 * MIB
 PIECES_MAX: Final = 8192
@@ -25,7 +25,7 @@ _RECORD_BYTES: Final = 260
 
 
 _HEADER_BYTES: Final = 200
-"""And each header of it, with a short name and value."""
+"""And each header of it beside its name and value."""
 
 
 class Piece:
@@ -146,9 +146,13 @@ def _open(view: memoryview, offset: int, next_offset: int, bytes_max: int) -> tu
 
 def _size(records: list[Record]) -> int:
     return sum(
-        _RECORD_BYTES + len(value or b"") + len(key or b"") + _HEADER_BYTES * len(headers)
+        _RECORD_BYTES + len(value or b"") + len(key or b"") + (_headers_size(headers) if headers else 0)
         for _, _, key, value, headers in records
     )
+
+
+def _headers_size(headers: Headers) -> int:
+    return sum(_HEADER_BYTES + len(name) + len(value or b"") for name, value in headers)
 
 
 def _first(piece: Piece) -> int:

@@ -46,6 +46,15 @@ def test_pieces_are_bounded_in_number_too(world):
     assert cache._by_source[source][0].first == 10
 
 
+def test_large_headers_count_as_large_values_do(world):
+    for _ in range(10):
+        world.produce(1, headers=(("note", b"x" * 100_000),), value=b"")
+    cache, source = RecordCache(bytes_max=300_000), world.broker.partition(TOPIC, 0)
+    for offset in range(10):
+        assert cache.record(source, offset).offset == offset
+    assert len(cache._pieces) <= 2
+
+
 def append(world, batch):
     source = world.broker.partition(TOPIC, 0)
     source.append(batch, world.clock.now_ms())
