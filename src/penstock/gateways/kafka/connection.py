@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Awaitable
 from struct import Struct
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from penstock.address import Address
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.connections import ClientConnection
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
@@ -45,19 +45,16 @@ INTERNAL_ERROR: Final = "internal_error"
 """How these two are counted beside the reasons for refusals."""
 
 
-class KafkaConnection(asyncio.BufferedProtocol):
+class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     """Bytes in, handlers called, bytes out."""
 
     def __init__(self, gateway: "KafkaGateway") -> None:
+        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms())
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
-        self.client_host = ""
-        self.caller = Caller(ANONYMOUS, Gateway.KAFKA)
         self.arrived = 0.0
         """When bytes last came: requests that came together share it."""
         self._local = Address("127.0.0.1", 0)
-        self._last_active_ms = gateway.broker.clock.monotonic_ms()
-        self._active = False
         self._frames = FrameReader(gateway.buffers, gateway.bounds.request_bytes_max)
         self._pending_max = gateway.bounds.pending_requests_max
         self._held_bytes_max = gateway.bounds.pending_output_bytes_max
@@ -67,28 +64,20 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # Bytes of answers that are complete and not sent; never too low, and right again once all are sent.
         self._held_bytes = 0
         self._waiting: asyncio.Future[Any] | None = None
-        self._transport: asyncio.Transport | None = None
-        self._sending = False
         self._gathers = False
-        self._choked = False
-        self._paused = False
         self._closing = False
 
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        # uvloop's transports are not subclasses of asyncio's. They send many buffers with one call; asyncio's own do not
-        # tell us when the peer takes nothing if they are given many (before 3.12.9 and 3.13.2).
+        # uvloop's transports send many buffers with one call; asyncio's own do not tell us when the peer takes nothing if
+        # they are given many (before 3.12.9 and 3.13.2).
         self._gathers = not isinstance(transport, asyncio.Transport)
-        transport = self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.client_host = peer[0] if peer else ""
-        self.caller = Caller(ANONYMOUS, Gateway.KAFKA, self.client_host)
-        self._local = Address(*(transport.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
-        transport.set_write_buffer_limits(high=self.gateway.bounds.pending_output_bytes_max)
-        if not self.gateway.admit(self):
-            transport.abort()
+        opened = self._open(transport, self.gateway.bounds.pending_output_bytes_max)
+        self._local = Address(*(opened.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
+        if self.gateway.admit(self) is not None:
+            opened.abort()
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone; what it waits for is dropped, what it produced stays."""
@@ -181,7 +170,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             gateway=self.gateway,
             version=version,
             client_id=header.client_id,
-            client_host=self.client_host,
+            client_host=self.caller.client,
             caller=self.caller,
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
@@ -259,12 +248,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._held_bytes += sum(map(len, parts))
         self.reserve(latency).complete(parts)
 
-    def ready(self) -> None:
-        """An answer is complete: send at the end of the turn."""
-        if not self._sending:
-            self._sending = True
-            self.gateway.turn.send(self._send)
-
     def _send(self) -> None:
         self._sending = False
         answers = self._answers
@@ -323,31 +306,16 @@ class KafkaConnection(asyncio.BufferedProtocol):
             or len(self._answers) >= self._pending_max
             or self._held_bytes >= self._held_bytes_max
         )
-        if pause is self._paused:
-            return
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        self._paused = pause
-        if pause:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()
+        if pause is not self._paused:
+            self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: time out answers that waited longer than their client allowed; close what was silent too long."""
         for answer in self._answers:
             if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
                 answer.time_out()
-        if self._active or self._answers or self._waiting is not None:
-            self._active = False
-            self._last_active_ms = monotonic_ms
-        elif monotonic_ms - self._last_active_ms > self.gateway.bounds.connection_idle_ms_max:
-            if self._choked:
-                # Closing would wait for a client that takes nothing.
-                self.abort()
-            else:
-                self.close()
+        is_busy = bool(self._answers) or self._waiting is not None
+        self._close_if_idle(monotonic_ms, self.gateway.bounds.connection_idle_ms_max, is_busy=is_busy)
 
     def close(self) -> None:
         """Stop reading; go once everything begun is answered."""
@@ -365,11 +333,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         due = self._answers or self._waiting is not None or (self._choked and self._frames.unread)
         if not due and self._transport is not None:
             self._transport.close()
-
-    def abort(self) -> None:
-        """Go now."""
-        if self._transport is not None:
-            self._transport.abort()
 
     def _abandon(self, why: str) -> None:
         """Nothing sensible can follow on this connection: say why in the log, send what is ready, and go."""

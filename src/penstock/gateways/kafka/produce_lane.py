@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
@@ -32,8 +33,6 @@ from penstock.wire.kafka.produce_generated import (
 if TYPE_CHECKING:
     from penstock.gateways.kafka.connection import KafkaConnection
 
-SWEEP_MS: Final = 1000
-"""Answers that are overdue are looked for this often."""
 LANE_VERSION_MIN: Final = 5
 FLEXIBLE_FROM: Final = 9
 VERSION_SERVED_MIN: Final = 3

@@ -11,11 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError
+from penstock.gateways.connections import ClientConnection
 from penstock.gateways.tcp.answers import refusal
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, SLOW_HANDLERS, commit
@@ -52,13 +52,13 @@ class Slot:
         self._connection.completed(self)
 
 
-class TcpConnection(asyncio.Protocol):
+class TcpConnection(ClientConnection, asyncio.Protocol):
     """Lines in, handlers called, lines out."""
 
     def __init__(self, gateway: "TcpGateway") -> None:
+        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms())
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
-        self.caller = Caller(ANONYMOUS, Gateway.TCP)
         self.arrived = 0.0
         """When bytes last came: lines that came together share it."""
         self._bounds: Final = gateway.bounds
@@ -72,12 +72,6 @@ class TcpConnection(asyncio.Protocol):
         """Lines whose answers are not ready."""
         self._under_way = {_PRODUCE: 0, _COMMIT: 0}
         self._working: asyncio.Task[None] | None = None
-        self._transport: asyncio.Transport | None = None
-        self._last_active_ms = gateway.broker.clock.monotonic_ms()
-        self._active = False
-        self._sending = False
-        self._choked = False
-        self._paused = False
         self._ended = False
         """The client sends no more; it may still read."""
         self._closing = False
@@ -86,16 +80,12 @@ class TcpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        # uvloop's transports are not subclasses of asyncio's.
-        transport = self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.caller = Caller(ANONYMOUS, Gateway.TCP, peer[0] if peer else "")
-        transport.set_write_buffer_limits(high=self._bounds.pending_output_bytes_max)
+        opened = self._open(transport, self._bounds.pending_output_bytes_max)
         refused = self.gateway.admit(self)
         if refused is not None:
             self._closing = True
-            transport.write(refusal(refused))
-            transport.close()
+            opened.write(refusal(refused))
+            opened.close()
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone; what it waits for is dropped, what it produced stays."""
@@ -253,7 +243,7 @@ class TcpConnection(asyncio.Protocol):
         if isinstance(error, Refused):
             self.gateway.count_error(error.kind)
             return refusal(error.text)
-        self.gateway.count_error(error.reason.name.lower())
+        self.gateway.count_error(error.reason.name)
         return refusal(text_for(error, self.broker, request.topic, request.partition, request.offset))
 
     def _bug(self, error: Exception) -> bytes:
@@ -273,7 +263,7 @@ class TcpConnection(asyncio.Protocol):
     def _answer(self, data: bytes) -> None:
         self._out.append(data)
         self._held_bytes += len(data)
-        self._ready()
+        self.ready()
 
     def completed(self, slot: Slot) -> None:
         """The answers of a slot are there."""
@@ -281,12 +271,7 @@ class TcpConnection(asyncio.Protocol):
         self._pending_lines -= slot.lines
         self._held_bytes += len(slot.data or b"")
         self.gateway.observe(slot.api, perf_counter() - slot.arrived, slot.lines)
-        self._ready()
-
-    def _ready(self) -> None:
-        if not self._sending:
-            self._sending = True
-            self.gateway.turn.send(self._send)
+        self.ready()
 
     def _send(self) -> None:
         self._sending = False
@@ -314,26 +299,13 @@ class TcpConnection(asyncio.Protocol):
     def _update_reading(self) -> None:
         # What is left of the last piece must be applied before there is more.
         pause = self._choked or bool(self._backlog) or self._closing
-        transport = self._transport
-        if pause is self._paused or self._ended or transport is None or transport.is_closing():
-            return
-        self._paused = pause
-        if pause:
-            transport.pause_reading()
-        else:
-            transport.resume_reading()
+        if pause is not self._paused and not self._ended:
+            self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close what was silent too long."""
-        if self._active or self._pending_lines or self._working is not None:
-            self._active = False
-            self._last_active_ms = monotonic_ms
-        elif monotonic_ms - self._last_active_ms > self._bounds.idle_ms_max:
-            if self._choked:
-                # Closing would wait for a client that takes nothing.
-                self.abort()
-            else:
-                self.close()
+        is_busy = self._pending_lines > 0 or self._working is not None
+        self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=is_busy)
 
     def close(self) -> None:
         """Take no more lines; go once everything begun is answered."""
@@ -346,8 +318,3 @@ class TcpConnection(asyncio.Protocol):
         done = not self._backlog and not self._out and self._working is None
         if done and (self._ended or self._closing) and self._transport is not None:
             self._transport.close()
-
-    def abort(self) -> None:
-        """Go now."""
-        if self._transport is not None:
-            self._transport.abort()

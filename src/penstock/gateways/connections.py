@@ -1,0 +1,193 @@
+"""What gateways with a protocol of their own have in common: a listener with its connections, and what each owes its client.
+
+No more connections are open than allowed, every one is looked after once a second, and a stop answers what is under way before
+it closes anything. A connection sends once at the end of the loop's turn, and reads only while its client takes the answers.
+"""
+
+import asyncio
+import logging
+import socket
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar, cast
+
+from penstock.core.access import ANONYMOUS, Caller
+from penstock.core.broker import Broker
+from penstock.ports import EndOfTurn
+from penstock.types import Gateway
+
+BACKLOG: Final = 1024
+"""Clients that wait to be accepted."""
+SWEEP_MS: Final = 1000
+"""All connections are looked after this often."""
+
+
+class ClientConnection(ABC):
+    """One client, and whether it is silent or slow."""
+
+    def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int) -> None:
+        self.caller = Caller(ANONYMOUS, kind)
+        self._turn = turn
+        self._transport: asyncio.Transport | None = None
+        self._last_active_ms = monotonic_ms
+        self._active = False
+        """Something came since the last look."""
+        self._sending = False
+        self._choked = False
+        """The client does not take its answers."""
+        self._paused = False
+        """Nothing is read."""
+
+    def _open(self, transport: asyncio.BaseTransport, output_bytes_max: int) -> asyncio.Transport:
+        """A client is there; more than ``output_bytes_max`` that it does not take are too many."""
+        # uvloop's transports are not subclasses of asyncio's.
+        opened = self._transport = cast(asyncio.Transport, transport)
+        peer = opened.get_extra_info("peername")
+        self.caller = self.caller._replace(client=peer[0] if peer else "")
+        opened.set_write_buffer_limits(high=output_bytes_max)
+        return opened
+
+    def ready(self) -> None:
+        """An answer is complete: send at the end of the turn."""
+        if not self._sending:
+            self._sending = True
+            self._turn.send(self._send)
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Send what is ready; ``_sending`` ends with it."""
+
+    def _pause_reading(self, pause: bool) -> None:
+        """Read no more, or again."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._paused = pause
+        if pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    @abstractmethod
+    def look_after(self, monotonic_ms: int) -> None:
+        """Once a second."""
+
+    def _close_if_idle(self, monotonic_ms: int, idle_ms_max: int, *, is_busy: bool) -> None:
+        """Close what was silent too long; one that waits for the broker is not silent."""
+        if self._active or is_busy:
+            self._active = False
+            self._last_active_ms = monotonic_ms
+        elif monotonic_ms - self._last_active_ms > idle_ms_max:
+            if self._choked:
+                # Closing would wait for a client that takes nothing.
+                self.abort()
+            else:
+                self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Take no more requests; go once everything begun is answered."""
+
+    def abort(self) -> None:
+        """Go now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+Connection = TypeVar("Connection", bound=ClientConnection)
+
+
+class ConnectionGateway(Generic[Connection]):
+    """All connections of this node that speak one protocol."""
+
+    def __init__(self, kind: Gateway, broker: Broker, turn: EndOfTurn, connections_max: int) -> None:
+        self.broker: Final = broker
+        self.turn: Final = turn
+        self.loop: Final = asyncio.get_running_loop()
+        self.swept_ms = broker.clock.monotonic_ms()
+        """When the connections were last looked after, at most ``SWEEP_MS`` ago: a clock for deadlines, for free."""
+        self._kind: Final = kind
+        self._logger: Final = logging.getLogger(f"penstock.{kind.value}")
+        self._connections_max: Final = connections_max
+        self._connections: set[Connection] = set()
+        self._stopping = False
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._drained: Final = asyncio.Event()
+        broker.meters.connections[kind.value] = lambda: len(self._connections)
+
+    async def _listen(self, listener: socket.socket, connect: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Listen on a bound socket, which is the gateway's from here on."""
+        self._server = await self.loop.create_server(connect, sock=listener, backlog=BACKLOG)
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+
+    def _close(self) -> None:
+        """Accept nobody new, and let each connection go once everything begun is answered."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections):
+            connection.close()
+
+    async def _drain(self, seconds: float) -> bool:
+        """Whether all connections are gone in time."""
+        if self._connections:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._drained.wait()
+            except TimeoutError:
+                return False
+        return True
+
+    def _abort(self) -> None:
+        """Whoever is still there goes now."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    def admit(self, connection: Connection) -> str | None:
+        """Why there is no room for one more; None when there is."""
+        if self._stopping:
+            return "The broker is stopping; connect again in a moment"
+        count = len(self._connections)
+        if count >= self._connections_max:
+            self.broker.meters.connections_refused.add((self._kind.value,))
+            self._logger.warning(
+                "refusing %s: %d connections are open (limits.connections_max)", connection.caller.client, count
+            )
+            return f"Too many connections: {count} are open; close some, then connect again"
+        self._connections.add(connection)
+        self._drained.clear()
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._drained.set()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def _look_after(self) -> None:
+        now_ms = self.swept_ms = self.broker.clock.monotonic_ms()
+        for connection in list(self._connections):
+            connection.look_after(now_ms)
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+
+    def count_error(self, reason: str) -> None:
+        """A request was refused."""
+        self.broker.meters.request_errors.add((self._kind.value, reason.lower()))
+
+    def say_closing(self, connection: Connection, why: str) -> None:
+        """The broker closes a connection, and an operator may want to know why."""
+        self._logger.warning("closing %s: %s", connection.caller.client, why)
+
+    def report_bug(self, connection: Connection, error: BaseException) -> None:
+        """A mistake of ours: the whole trace goes to the log."""
+        trace = "".join(traceback.format_exception(error))
+        self._logger.error("request of %s failed: %s", connection.caller.client, trace)
