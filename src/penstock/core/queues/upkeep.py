@@ -30,8 +30,8 @@ from penstock.types import GroupId
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-_BLOCKS_PER_TICK: Final = 32
-"""Blocks whose records are looked at in one tick: about a millisecond of work."""
+_BLOCKS_PER_TICK: Final = 6
+"""Blocks whose records are looked at in one tick: some ten milliseconds of work if all of their leases run out at once."""
 _LOOKS_PER_TICK: Final = 4
 _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500

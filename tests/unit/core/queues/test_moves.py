@@ -152,3 +152,28 @@ def test_no_topic_is_made_for_dead_letters_of_a_topic_that_is_gone(world):
     world.run(world.broker.topics.delete(TOPIC))
     world.advance(1_000)
     assert DEAD_LETTERS not in world.broker.topics
+
+
+def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world, monkeypatch):
+    count = 3_000
+    world.create(DEAD_LETTERS)
+    world.produce(count, topic=DEAD_LETTERS)
+    mover = world.queues._context.mover
+    read = mover._read
+
+    def damaged(entry):
+        if entry.offset == 100:
+            raise PenstockError(Reason.CORRUPT_RECORDS, "record 100 is damaged")
+        return read(entry)
+
+    monkeypatch.setattr(mover, "_read", damaged)
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, range(count), TOPIC, 0, Answers())
+    world.flusher.turn()
+    world.flusher.turn()
+    assert 0 < len(world.records(TOPIC)) < 1_000
+    # No time passes.
+    world.turn()
+    assert len(world.records(TOPIC)) == count - 1
+    monkeypatch.undo()
+    world.advance(20_000)
+    assert len(world.records(TOPIC)) == count
