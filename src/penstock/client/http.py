@@ -10,8 +10,9 @@ import socket
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from select import select
-from typing import Final, TypeVar
-from urllib.parse import urlencode
+from types import TracebackType
+from typing import Final, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -182,6 +183,30 @@ class HttpConnection:
             f"{self.address} does not answer as Penstock's HTTP API does ({seen[:200].strip()}); use the http= address of the "
             "broker's ready line"
         )
+
+
+class HttpClient:
+    """Asks one broker over a connection of its own. Use it in a ``with`` statement."""
+
+    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._http = HttpConnection(address, timeout_ms=timeout_ms)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def v1_path(*parts: str) -> str:
+    """A path below ``/v1``; a part may hold any character."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _with_query(path: str, query: Fields | None) -> str:

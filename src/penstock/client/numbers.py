@@ -4,13 +4,9 @@ The structs are what the broker answers, field by field; fields that a later bro
 broker does not know without opening many logs.
 """
 
-from types import TracebackType
-from typing import Self
-from urllib.parse import quote
-
 import msgspec
 
-from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, HttpConnection
+from penstock.client.http import HttpClient, v1_path
 from penstock.client.queue_admin import Queue
 
 
@@ -93,28 +89,13 @@ class GroupNumbers(msgspec.Struct, frozen=True):
     queues: list[Queue]
 
 
-class Numbers:
+class Numbers(HttpClient):
     """Ask one broker. Use it in a ``with`` statement."""
-
-    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._http = HttpConnection(address, timeout_ms=timeout_ms)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def topic(self, name: str) -> TopicNumbers:
         """How a topic stands."""
-        return self._http.get(f"/v1/topics/{quote(name, safe='')}/stats", TopicNumbers)
+        return self._http.get(v1_path("topics", name, "stats"), TopicNumbers)
 
     def group(self, group: str) -> GroupNumbers:
         """How a group stands."""
-        return self._http.get(f"/v1/groups/{quote(group, safe='')}", GroupNumbers)
+        return self._http.get(v1_path("groups", group), GroupNumbers)

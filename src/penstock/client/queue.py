@@ -10,13 +10,12 @@ import socket
 from base64 import b64decode, b64encode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from uuid import uuid4
 
 import msgspec
 
-from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpConnection
+from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, HttpConnection
 
 BASE64: Final = "base64"
 
@@ -82,26 +81,14 @@ class _Leased(msgspec.Struct):
     records: list[Line]
 
 
-class QueueClient:
-    """A worker, or a producer, of queues."""
+class QueueClient(HttpClient):
+    """A worker, or a producer, of queues. Leases that were taken by :meth:`lease` outlive it: they run on until they end."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, owner: str | None = None, timeout_ms: int = TIMEOUT_MS) -> None:
+        super().__init__(address, timeout_ms=timeout_ms)
         self.owner: Final = owner or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._address = address
         self._timeout_ms = timeout_ms
-        self._http = HttpConnection(address, timeout_ms=timeout_ms)
-
-    def close(self) -> None:
-        """Close the connection. Leases that were taken by :meth:`lease` run on until they end."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- workers
 

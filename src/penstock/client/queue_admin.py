@@ -5,14 +5,11 @@ The structs are what the broker answers, field by field; fields that a later bro
 
 from collections.abc import Generator
 from contextlib import closing
-from types import TracebackType
-from typing import Self
-from urllib.parse import quote
 
 import msgspec
 
 from penstock.client.errors import ConnectionLost, RequestRefused
-from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpConnection
+from penstock.client.http import Fields, HttpClient, v1_path
 
 
 class QueuePartition(msgspec.Struct, frozen=True):
@@ -190,35 +187,20 @@ class _JobLine(msgspec.Struct):
     message: str = ""
 
 
-class QueueAdmin:
+class QueueAdmin(HttpClient):
     """What people ask about queues. Topics are always those that records come from, not their dead-letter topics."""
-
-    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._http = HttpConnection(address, timeout_ms=timeout_ms)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def queues(self) -> list[Queue]:
         """Every queue: each topic and group that was ever worked by leases."""
-        return self._http.get("/v1/queues", _Queues).queues
+        return self._http.get(v1_path("queues"), _Queues).queues
 
     def queue(self, topic: str, group: str) -> Queue:
         """One of them."""
-        return self._http.get(_path("queues", topic, group), Queue)
+        return self._http.get(v1_path("queues", topic, group), Queue)
 
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
         """Unfinished records, as they stand; nothing changes by it."""
-        return self._http.get(_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
+        return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered."""
@@ -227,15 +209,15 @@ class QueueAdmin:
 
     def dead_letter_topics(self) -> list[DeadLetterTopic]:
         """The topics that have dead letters."""
-        return self._http.get("/v1/dlq", _DeadLetterTopics).topics
+        return self._http.get(v1_path("dlq"), _DeadLetterTopics).topics
 
     def dead_letters(self, topic: str, wanted: Wanted = EVERYTHING) -> list[DeadLetter]:
         """Open dead letters of a topic; 100 unless ``max_records`` says otherwise."""
-        return self._http.get(_path("dlq", topic), _DeadLetters, _fields(wanted)).records
+        return self._http.get(v1_path("dlq", topic), _DeadLetters, _fields(wanted)).records
 
     def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> Plan:
         """What a redrive (or a purge) would do now, counted by reason. Nothing changes by it."""
-        return self._http.post(_path("dlq", topic, "plan"), _fields(wanted), Plan)
+        return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), Plan)
 
     def redrive(
         self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0
@@ -244,11 +226,11 @@ class QueueAdmin:
 
         0 a second is as fast as it goes. Run it again and it goes on with those that are still open.
         """
-        return self._job(_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
+        return self._job(v1_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
 
     def purge(self, topic: str, wanted: Wanted = EVERYTHING) -> Generator[Progress, None, None]:
         """Give dead letters up, in the same way."""
-        return self._job(_path("dlq", topic, "purge"), _fields(wanted))
+        return self._job(v1_path("dlq", topic, "purge"), _fields(wanted))
 
     def _job(self, path: str, body: Fields) -> Generator[Progress, None, None]:
         with closing(self._http.stream("POST", path, _JobLine, body=body)) as lines:
@@ -259,10 +241,6 @@ class QueueAdmin:
                 if line.done:
                     return
         raise ConnectionLost("the broker stopped before all was done; run it again, and it goes on with what is left")
-
-
-def _path(*parts: str) -> str:
-    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _fields(wanted: Wanted) -> Fields:
