@@ -38,6 +38,8 @@ _ANSWER_RATIO: Final = 8
 """An answer is at the most so many times as large as the body that it answers: the result of a message over the shortest one."""
 _UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 _IGNORED: Final = b"\r\nx-ignored-upgrade:"
+_BEHIND_STREAM_MAX: Final = 1000
+"""Requests behind a stream that has not ended: whoever sends more waits for nothing."""
 _UNKNOWN: Final[Any] = object()
 
 
@@ -423,6 +425,21 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
         elif self._answers:
             self._answer_late_ones()
+        elif self.pipeline and self.flow.read_paused:
+            self._read_on_behind_a_stream()
+
+    def _read_on_behind_a_stream(self) -> None:
+        """Only who reads notices that a client has left, and uvicorn stops when requests come behind one that is not answered.
+
+        A stream may go on for ever, and be leased records all the while.
+        """
+        serving, last = self._serving, self._cycle()
+        if serving is None or last is None or not serving.chunked_encoding:
+            return
+        if len(self.pipeline) > _BEHIND_STREAM_MAX or len(last.body) > self.gateway.bounds.output_bytes_max:
+            self.transport.abort()
+        else:
+            self.flow.resume_reading()
 
     def _answer_late_ones(self) -> None:
         gateway, now = self.gateway, self.loop.time()

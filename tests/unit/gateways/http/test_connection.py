@@ -253,6 +253,45 @@ async def test_a_stream_ends_with_its_client_though_other_requests_wait_behind_i
 
 
 @pytest.mark.parametrize("path", STREAMS)
+@pytest.mark.parametrize("behind", [HEALTH, post(MESSAGES, b"x" * 100 * KIB)[: 90 * KIB]])
+async def test_a_client_that_leaves_is_noticed_though_its_next_request_came_while_the_stream_ran(
+    node: HttpNode, path: str, behind: bytes
+) -> None:
+    await node.create("orders", 1)
+    raw = await node.connect()
+    await raw.send(request("GET", path))
+    await raw.reader.readuntil(b"\r\n\r\n")
+    (connection,) = connections(node)
+    await raw.send(behind)
+    await becomes(lambda: connection.pipeline and connection.flow.read_paused)
+    raw.writer.close()
+
+    def noticed() -> bool:
+        node.http.look_after()
+        return not node.http.on_stop
+
+    await becomes(noticed)
+    await until(node, 0)
+
+
+async def test_more_requests_than_anybody_waits_for_behind_a_stream_end_it(node: HttpNode) -> None:
+    await node.create("orders", 1)
+    raw = await node.connect()
+    await raw.send(request("GET", STREAMS[0]))
+    await raw.reader.readuntil(b"\r\n\r\n")
+    (connection,) = connections(node)
+    await raw.send(HEALTH * 1001)
+    await becomes(lambda: connection.flow.read_paused)
+
+    def ended() -> bool:
+        node.http.look_after()
+        return not node.http.on_stop
+
+    await becomes(ended)
+    await raw.close()
+
+
+@pytest.mark.parametrize("path", STREAMS)
 async def test_a_head_request_begins_no_stream(node: HttpNode, path: str) -> None:
     await node.create("orders", 1)
     raw = await node.connect()
