@@ -88,14 +88,12 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             opened.close()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The client is gone; what it waits for is dropped, what it produced stays."""
+        """The client is gone; what it waits for is dropped, what it produced stays, and what was begun comes to its end."""
         self._closing = True
         self.gateway.forget(self)
         self._keep(0)
         self._backlog.clear()
         self._out.clear()
-        if self._working is not None:
-            self._working.cancel()
 
     def data_received(self, data: bytes) -> None:
         """The next bytes are there."""

@@ -1,8 +1,10 @@
 """One connection: answers in the order of the lines, each as if the one before had been waited for, nothing without bound."""
 
 import asyncio
+import gc
 import json
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,17 @@ async def test_a_client_that_goes_loses_its_answers_and_keeps_its_records(node: 
     await until(lambda: node.broker.partition("t", 0).high_watermark == 1)
     reader.send(FETCH)
     assert [record["value"] for record in (await reader.answered(1))[0]["data"]["records"]] == ["kept"]
+    assert client.answers == []
+
+
+async def test_a_topic_that_was_begun_is_made_though_the_client_goes(node: TcpNode) -> None:
+    client = node.connect()
+    client.send({"type": "createTopic", "topic": "begun"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client.gone()
+        await until(lambda: "begun" in node.broker.topics)
+        gc.collect()
     assert client.answers == []
 
 
