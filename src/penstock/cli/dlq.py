@@ -18,7 +18,7 @@ from penstock.cli.options import (
     complete_group,
     queue_admin,
 )
-from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+from penstock.cli.output import Format, Row, emit, emit_one, print_table
 from penstock.cli.places import RecordPlace, moment, parse_moment
 from penstock.cli.progress import progress
 
@@ -266,10 +266,7 @@ def _print_result(plan: "Plan", result: "Progress | None", done: str, output: Fo
         "failed": 0 if result is None else result.failed,
         "skipped": 0 if result is None else result.skipped,
     }
-    if output is Format.JSON:
-        emit_document(row)
-    else:
-        sys.stdout.write(to_json(row) + "\n")
+    emit_one(row, output)
 
 
 def _letter(letter: "DeadLetter") -> Row:

@@ -20,7 +20,7 @@ from penstock.cli.options import (
     connected,
     numbers,
 )
-from penstock.cli.output import Format, Row, emit, emit_document, print_table, to_json
+from penstock.cli.output import Format, Row, emit, emit_document, emit_one, print_table, to_json
 from penstock.cli.places import parse_moment, partitions_there
 
 if TYPE_CHECKING:
@@ -93,13 +93,10 @@ def status(
 
     with numbers(http, timeout) as asked:
         found = asked.group(group)
-    row: Row = msgspec.to_builtins(found)
-    if output is Format.JSON:
-        emit_document(row)
-    elif output is Format.NDJSON:
-        sys.stdout.write(to_json(row) + "\n")
-    else:
+    if output is Format.TABLE:
         _print_status(found)
+    else:
+        emit_one(msgspec.to_builtins(found), output)
 
 
 @app.command("reset")

@@ -72,56 +72,45 @@ GroupNames = Annotated[
 TIMEOUT_S_DEFAULT = 30.0
 
 
-@contextmanager
-def connected(bootstrap: str, timeout_s: float) -> Iterator["Cluster"]:
+def connected(bootstrap: str, timeout_s: float) -> "Cluster":
     """A cluster for one command."""
     from penstock.client import Cluster
 
-    try:
-        cluster = Cluster(bootstrap, client_id="penstock-cli", timeout_ms=int(timeout_s * 1000))
-    except ValueError as error:
-        raise Failure(f"--bootstrap: {error}", Exit.USAGE) from error
-    with cluster:
-        yield cluster
+    with _address_of("--bootstrap"):
+        return Cluster(bootstrap, client_id="penstock-cli", timeout_ms=int(timeout_s * 1000))
 
 
-@contextmanager
-def queue_admin(http: str, timeout_s: float) -> Iterator["QueueAdmin"]:
+def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
     """For one command that looks at queues."""
     from penstock.client import QueueAdmin
 
-    try:
-        admin = QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
-    except ValueError as error:
-        raise Failure(f"--http: {error}", Exit.USAGE) from error
-    with admin:
-        yield admin
+    with _address_of("--http"):
+        return QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
 
 
-@contextmanager
-def numbers(http: str, timeout_s: float) -> Iterator["Numbers"]:
+def numbers(http: str, timeout_s: float) -> "Numbers":
     """For one command that asks how something stands."""
     from penstock.client.numbers import Numbers
 
-    try:
-        asked = Numbers(http, timeout_ms=int(timeout_s * 1000))
-    except ValueError as error:
-        raise Failure(f"--http: {error}", Exit.USAGE) from error
-    with asked:
-        yield asked
+    with _address_of("--http"):
+        return Numbers(http, timeout_ms=int(timeout_s * 1000))
 
 
-@contextmanager
-def queue_client(http: str, timeout_s: float, owner: str | None) -> Iterator["QueueClient"]:
+def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient":
     """For one command that works on a queue."""
     from penstock.client import QueueClient
 
+    with _address_of("--http"):
+        return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000))
+
+
+@contextmanager
+def _address_of(flag: str) -> Iterator[None]:
+    """An address that cannot be read is the caller's mistake."""
     try:
-        client = QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000))
+        yield
     except ValueError as error:
-        raise Failure(f"--http: {error}", Exit.USAGE) from error
-    with client:
-        yield client
+        raise Failure(f"{flag}: {error}", Exit.USAGE) from error
 
 
 def parse_pairs(texts: list[str] | None, flag: str) -> dict[str, str]:

@@ -48,6 +48,14 @@ def emit(rows: Iterable[Row], columns: Sequence[str], output: Format, *, nothing
         print(nothing, file=sys.stderr)
 
 
+def emit_one(row: Row, output: Format) -> None:
+    """Print one thing for programs: a document, or a line. What people see of it is the command's own."""
+    if output is Format.JSON:
+        emit_document(row)
+    else:
+        sys.stdout.write(to_json(row) + "\n")
+
+
 def emit_document(document: Value | Sequence[Row] | Row) -> None:
     """Print one JSON document, indented."""
     import msgspec

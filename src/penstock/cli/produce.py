@@ -21,7 +21,7 @@ from penstock.cli.options import (
     TopicName,
     connected,
 )
-from penstock.cli.output import Format, Row, emit_document, to_json
+from penstock.cli.output import Format, Row, emit_one
 from penstock.cli.progress import progress
 from penstock.cli.record_json import JsonRecord, decode_record
 
@@ -252,9 +252,7 @@ def _summarise(topic: str, count: int, delivered: dict[int, list[int]], output: 
         for partition, (records, first, last) in sorted(delivered.items())
     ]
     document: Row = {"topic": topic, "records": count, "partitions": partitions}
-    if output is Format.JSON:
-        emit_document(document)
-    elif output is Format.NDJSON:
-        sys.stdout.write(to_json(document) + "\n")
-    else:
+    if output is Format.TABLE:
         note(f"{'produced' if acknowledged else 'sent'} {count:,} {'record' if count == 1 else 'records'} to {topic}")
+    else:
+        emit_one(document, output)

@@ -20,7 +20,7 @@ from penstock.cli.options import (
     numbers,
     parse_pairs,
 )
-from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, to_json
+from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, emit_one, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -143,13 +143,10 @@ def stats(
 
     with numbers(http, timeout) as asked:
         found = asked.topic(topic)
-    row: Row = msgspec.to_builtins(found)
-    if output is Format.JSON:
-        emit_document(row)
-    elif output is Format.NDJSON:
-        sys.stdout.write(to_json(row) + "\n")
-    else:
+    if output is Format.TABLE:
         _print_stats(found)
+    else:
+        emit_one(msgspec.to_builtins(found), output)
 
 
 @app.command("config")

@@ -15,7 +15,7 @@ from penstock.cli.options import (
     WorkGroup,
     queue_admin,
 )
-from penstock.cli.output import Format, emit, emit_document
+from penstock.cli.output import Format, emit_one
 from penstock.cli.places import parse_record
 
 _NOT_THERE = frozenset({"no_such_topic", "no_such_partition", "no_such_group"})
@@ -43,9 +43,7 @@ def why(
     row = msgspec.structs.asdict(found)
     if output is Format.TABLE:
         print(found.sentence)
-    elif output is Format.JSON:
-        emit_document(row)
     else:
-        emit([row], [], output)
+        emit_one(row, output)
     if found.state in _NOT_THERE:
         raise typer.Exit(Exit.NOT_FOUND)

@@ -10,7 +10,6 @@ import socket
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from select import select
-from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -198,9 +197,7 @@ class HttpClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
