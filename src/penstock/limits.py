@@ -64,8 +64,6 @@ GRPC_BATCH_RECORDS_MAX = 1000
 """Records in a frame of SubscribeBatch: to make one takes some milliseconds of the event loop."""
 GRPC_BATCH_BYTES_MAX = 1 * MIB
 """About as much is in a frame, and one larger record still goes out: clients take 4 MiB by default."""
-GRPC_IN_FLIGHT_MAX = 1000
-"""Records of a queue on their way to one subscription."""
 
 PRODUCER_IDS_PER_PARTITION_MAX = 100_000
 PRODUCER_BATCHES_REMEMBERED = 5

@@ -225,6 +225,7 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
             lease_ms_default=settings.queues.lease_ms,
             lease_ms_max=settings.queues.lease_ms_max,
             in_flight_max=settings.queues.in_flight_max,
+            worker_in_flight=settings.queues.worker_in_flight,
             max_attempts=settings.queues.max_attempts,
             backoff_ms=settings.queues.backoff_ms,
             max_backoff_ms=settings.queues.max_backoff_ms,

@@ -141,11 +141,21 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     in_flight_max: Annotated[
         int, Meta(ge=1, le=limits.QUEUE_IN_FLIGHT_MAX, description="records of one queue that are leased at a time")
     ] = 10_000
+    worker_in_flight: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=limits.QUEUE_IN_FLIGHT_MAX,
+            description="records that a connected worker holds at a time that does not say; its leases all run at once",
+        ),
+    ] = 16
     max_attempts: Annotated[
         int, Meta(ge=0, le=65_535, description="deliveries before a record is a dead letter; 0: no limit")
     ] = 0
-    backoff_ms: Annotated[int, Meta(ge=0, description="the wait after a first nack; it doubles with each attempt")] = 0
-    max_backoff_ms: Annotated[int, Meta(ge=0, description="the longest such wait; 0: no limit")] = 0
+    backoff_ms: Annotated[int, Meta(ge=0, description="the wait after a first nack; it doubles with each attempt")] = (
+        100
+    )
+    max_backoff_ms: Annotated[int, Meta(ge=0, description="the longest such wait; 0: no limit")] = 60_000
     idempotency_ms: Annotated[
         int, Meta(ge=1_000, description="how long an idempotency key is remembered, by producers and by groups")
     ] = 600_000

@@ -57,7 +57,10 @@ class Failures(QueueState):
 
     def _backoff_ms(self, envelope: Envelope, attempts: int) -> int:
         settings = self.context.settings
-        backoff_ms = settings.backoff_ms if envelope.backoff_ms is None else envelope.backoff_ms
+        backoff_ms = envelope.backoff_ms
+        if backoff_ms is None:
+            # A record that brings its own limit of attempts and no backoff wants none.
+            backoff_ms = settings.backoff_ms if envelope.max_attempts is None else 0
         cap_ms = settings.max_backoff_ms if envelope.max_backoff_ms is None else envelope.max_backoff_ms
         wait_ms = backoff_ms << min(max(attempts - 1, 0), _DOUBLINGS_MAX)
         return min(wait_ms, cap_ms) if cap_ms else min(wait_ms, 1 << 53)

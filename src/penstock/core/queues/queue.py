@@ -107,19 +107,20 @@ class Queue(Failures):
         while idle < len(takers) and self.active and room > 0 and self._passes > 0:
             taker = takers[0]
             takers.rotate(-1)
-            if taker.credit <= 0:
+            wanted = taker.room()
+            if wanted <= 0:
                 idle += 1
                 continue
             most = PORTION if len(takers) > 1 else PORTION_ALONE
             out: list[Delivery] = []
-            self._fill(_Take(taker, min(taker.credit, most, room), now_ms, now_ms + taker.lease_ms, out))
+            self._fill(_Take(taker, min(wanted, most, room), now_ms, now_ms + taker.lease_ms, out))
             if not out:
                 # There may still be something that another one is to get.
                 idle += 1
                 continue
             idle = 0
             room -= len(out)
-            taker.credit -= len(out)
+            taker.leased(len(out))
             if isinstance(taker, Poll):
                 taker.served = True
             given.setdefault(taker, []).extend(out)
@@ -184,7 +185,7 @@ class Queue(Failures):
         return left
 
     def _others_wait(self, taker: Taker) -> bool:
-        return any(other.credit > 0 and other.owner != taker.owner for other in self.takers)
+        return any(other.owner != taker.owner and other.room() > 0 for other in self.takers)
 
     def _take_fresh(self, part: QueuePartition, take: _Take) -> None:
         source = self.source(part)

@@ -43,13 +43,19 @@ class Queues(Upkeep):
         credit: int,
         on_deliver: OnDeliver,
         on_gone: OnGone,
+        in_flight_max: int = 0,
     ) -> Worker:
-        """Connect a worker: it gets records as soon as there are any, as far as its credit goes."""
+        """Connect a worker: it gets records as soon as there are any, as far as its credit and its bound go.
+
+        ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings.
+        """
         self._check(caller, topic, group)
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
         queue = self._require(topic, group)
-        worker = Worker(queue, owner, lease_ms, credit, on_deliver, on_gone)
+        worker = Worker(
+            queue, owner, lease_ms, credit, in_flight_max or self.settings.worker_in_flight, on_deliver, on_gone
+        )
         queue.add(worker)
         return worker
 

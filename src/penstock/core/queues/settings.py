@@ -11,6 +11,8 @@ class QueueSettings:
     lease_ms_max: int = 12 * 60 * 60 * 1000
     in_flight_max: int = 10_000
     """Leased records of one queue, all its workers together."""
+    worker_in_flight: int = 16
+    """What a connected worker holds at a time that does not say: little enough to be done within a lease."""
     max_attempts: int = 0
     """Deliveries before a record goes to the dead letters; 0 for no limit."""
     backoff_ms: int = 0

@@ -1,7 +1,8 @@
 """Who takes records from a queue: a connected worker that gets them as they come, or a call that takes some once.
 
 Credit is what a taker may still get: a worker gets more when its socket has taken what it was given, so a slow one does not
-pile up records that others could work on.
+pile up records that others could work on. Beside it a worker has a bound on what it holds: leases run from the delivery on, so
+whoever gets more than it can work on in a lease's time gets the rest again, and again.
 """
 
 from abc import ABC, abstractmethod
@@ -34,6 +35,14 @@ class Taker(ABC):
         self.attached = True
         """Whether it is still there to be given records."""
 
+    def room(self) -> int:
+        """How many more records it may hold."""
+        return self.credit
+
+    def leased(self, count: int) -> None:
+        """So many records are about to be delivered to it."""
+        self.credit -= count
+
     @abstractmethod
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Take records whose leases are written."""
@@ -50,12 +59,21 @@ class Taker(ABC):
 class Worker(Taker):
     """A connected worker. Its gateway calls :meth:`grant` and, once, :meth:`detach`."""
 
-    __slots__ = ("_on_deliver", "_on_gone", "_taken", "_taken_max")
+    __slots__ = ("_in_flight_max", "_on_deliver", "_on_gone", "_taken", "_taken_max", "_under_way")
 
     def __init__(
-        self, queue: "Queue", owner: str, lease_ms: int, credit: int, on_deliver: OnDeliver, on_gone: OnGone
+        self,
+        queue: "Queue",
+        owner: str,
+        lease_ms: int,
+        credit: int,
+        in_flight_max: int,
+        on_deliver: OnDeliver,
+        on_gone: OnGone,
     ) -> None:
         super().__init__(queue, owner, lease_ms, credit)
+        self._in_flight_max = in_flight_max
+        self._under_way = 0
         self._on_deliver = on_deliver
         self._on_gone = on_gone
         # Everything it got since it was last looked through: most of it is acked by now.
@@ -75,18 +93,35 @@ class Worker(Taker):
             self.queue.remove_worker(self, self._taken)
             self._taken = []
 
+    def room(self) -> int:
+        """Within its credit, and within its bound on what it holds."""
+        free = self._in_flight_max - self._under_way - len(self._taken)
+        if free <= 0:
+            self._forget_settled()
+            free = self._in_flight_max - self._under_way - len(self._taken)
+        return min(self.credit, free)
+
+    def leased(self, count: int) -> None:
+        """They count as held from now on."""
+        super().leased(count)
+        self._under_way += count
+
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Hand on, and remember what it holds."""
-        taken = self._taken
-        taken += [(item[1], item[2], item[3]) for item in deliveries]
-        if len(taken) > self._taken_max:
-            self._taken = taken = [entry for entry in taken if self.queue.holds(self.owner, *entry)]
-            self._taken_max = 2 * len(taken) + _TAKEN_SPARE
+        self._under_way -= len(deliveries)
+        self._taken += [(item[1], item[2], item[3]) for item in deliveries]
+        if len(self._taken) > self._taken_max:
+            self._forget_settled()
+            self._taken_max = 2 * len(self._taken) + _TAKEN_SPARE
         self._on_deliver(deliveries)
+
+    def _forget_settled(self) -> None:
+        self._taken = [entry for entry in self._taken if self.queue.holds(self.owner, *entry)]
 
     def refuse(self, count: int) -> None:
         """It will be tried again."""
         self.credit += count
+        self._under_way -= count
 
     def gone(self, reason: Reason) -> None:
         """Tell the gateway."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 from penstock import limits
@@ -31,19 +31,6 @@ class GrpcLimits:
     pending_frames_max: int = limits.GRPC_PENDING_FRAMES_MAX
     batch_records_max: int = limits.GRPC_BATCH_RECORDS_MAX
     batch_bytes_max: int = limits.GRPC_BATCH_BYTES_MAX
-    in_flight_max: int = limits.GRPC_IN_FLIGHT_MAX
-
-
-class Holder(Protocol):
-    """A worker that may hold so many records at a time, and is told what becomes of them."""
-
-    def settled(self, partition: int, offsets: list[int], *, below: bool = False) -> None:
-        """The consumer acknowledged them, or said that they failed; with ``below`` all up to the one offset."""
-        ...
-
-    def extended(self, partition: int, offset: int, lease_ms: int) -> None:
-        """The consumer keeps it for so long from now."""
-        ...
 
 
 class Serving:
@@ -60,8 +47,6 @@ class Serving:
         """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
         self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
         """By group, topic and consumer: what tells a subscription that a newer one of the same name took its place."""
-        self.workers: Final[dict[tuple[str, str, str], dict[Holder, None]]] = {}
-        """By topic, group and consumer: who must know what becomes of the records that it was given."""
 
     def stop(self) -> None:
         """Have every stream end."""
@@ -110,10 +95,6 @@ class Serving:
         """SHUTTING_DOWN when the broker stops."""
         if self.stopping:
             raise PenstockError(Reason.SHUTTING_DOWN, "The broker is stopping. Connect again in a moment.")
-
-    def holders(self, topic: str, group: str, owner: str) -> list["Holder"]:
-        """The workers of one consumer."""
-        return list(self.workers.get((topic, group, owner), ()))
 
 
 @lru_cache(maxsize=1024)

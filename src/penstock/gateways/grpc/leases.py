@@ -54,8 +54,6 @@ async def ack(request: AckRequest, call: Call) -> AckResponse:
         await stored(partial(queues.ack_cumulative, caller, *names, partition, offsets[0]))
     else:
         await stored(partial(queues.ack, caller, *names, partition, offsets))
-    for holder in call.serving.holders(*names):
-        holder.settled(partition, offsets, below=request.cumulative)
     return AckResponse(success=True)
 
 
@@ -63,8 +61,6 @@ async def nack(request: NackRequest, call: Call) -> NackResponse:
     """They are delivered again, later, or go to the dead letters."""
     names, partition, offsets = _names(request, call), request.partition, _offsets(request)
     await stored(partial(call.broker.queues.nack, call.caller, *names, partition, offsets, request.reason))
-    for holder in call.serving.holders(*names):
-        holder.settled(partition, offsets)
     return NackResponse(success=True)
 
 
@@ -72,6 +68,4 @@ async def extend(request: ExtendRequest, call: Call) -> ExtendResponse:
     """The record stays this consumer's."""
     names, lease_ms = _names(request, call), lease_ms_of(call, request.lease_ms)
     await stored(partial(call.broker.queues.extend, call.caller, *names, request.partition, request.offset, lease_ms))
-    for holder in call.serving.holders(*names):
-        holder.extended(request.partition, request.offset, lease_ms)
     return ExtendResponse(success=True)

@@ -4,8 +4,7 @@ Without ``max_messages`` it is a connected worker: the broker gives it records a
 free at once. With ``max_messages`` it takes so many and ends, and what it took stays leased until its deadline: that is what a
 consumer needs that asks, works, and asks again.
 
-``max_in_flight`` bounds what a connected worker holds, by Ack, Nack and Extend of this API and by the clock; without it the
-client's own reading is the bound.
+``max_in_flight`` bounds what a connected worker holds; the queue counts that, whichever API the records are settled through.
 """
 
 import asyncio
@@ -22,12 +21,11 @@ from penstock.types import Gateway, GroupId
 from penstock.wire.mq.messages import MessageEncoder, encode_lease
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
-_CREDIT_DEFAULT: Final = 100
-"""Records on their way to a client that sets no bound: enough to keep it busy, few enough to leave some for others."""
+_CREDIT: Final = 100
+"""Records on their way to a client: enough to keep it busy, few enough to leave some for others."""
 _RECORD_OVERHEAD_BYTES: Final = 64
 _WAIT_MS: Final = 30_000
 """How long one question for records waits; then it is asked again."""
-_MS: Final = 1000
 
 
 class _Leasing:
@@ -82,26 +80,17 @@ class Working(_Leasing):
     def __init__(self, request: SubscribeRequest, call: Call) -> None:
         super().__init__(request, call)
         self._gone: Reason | None = None
-        self._bound = min(request.max_in_flight, call.serving.bounds.in_flight_max)
-        self._held: dict[tuple[int, int], int] = {}
-        """With a bound: what was given and not settled, with the end of its lease."""
-        self._expiry: asyncio.TimerHandle | None = None
         self._worker: Worker = call.broker.queues.attach(
             call.caller,
             self._topic,
             self._group,
             self.consumer_id,
             lease_ms=self._lease_ms,
-            credit=self._bound or _CREDIT_DEFAULT,
+            credit=_CREDIT,
             on_deliver=self._deliver,
             on_gone=self._end,
+            in_flight_max=request.max_in_flight,
         )
-        if self._bound:
-            call.serving.workers.setdefault(self._key, {})[self] = None
-
-    @property
-    def _key(self) -> tuple[str, str, str]:
-        return self._topic, self._group, self.consumer_id
 
     def _end(self, reason: Reason) -> None:
         self._gone = reason
@@ -118,61 +107,13 @@ class Working(_Leasing):
     def _topic_went(self) -> bool:
         return self._gone is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
-    def message(self, delivery: Delivery) -> bytes:
-        """Counted as held from now on: the consumer may settle it before we know that it was sent."""
-        if self._bound:
-            self._held[delivery.partition, delivery.offset] = delivery.lease_until_ms
-        return super().message(delivery)
-
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
-        """Let as many follow, unless the consumer wants to settle these first."""
+        """Let as many follow."""
         super().sent(taken, size_bytes)
-        if self._bound:
-            self._watch()
-        else:
-            self._worker.grant(len(taken))
-
-    def settled(self, partition: int, offsets: list[int], *, below: bool = False) -> None:
-        """So many less are held."""
-        places = [(partition, offset) for offset in offsets]
-        if below:
-            places = [place for place in self._held if place[0] == partition and place[1] <= offsets[0]]
-        self._free(places)
-
-    def _free(self, places: list[tuple[int, int]]) -> None:
-        freed = sum(self._held.pop(place, None) is not None for place in places)
-        if freed:
-            self._worker.grant(freed)
-
-    def extended(self, partition: int, offset: int, lease_ms: int) -> None:
-        """It is held for longer, or for less."""
-        if (partition, offset) in self._held:
-            self._held[partition, offset] = self._call.broker.clock.now_ms() + lease_ms
-            self._watch()
-
-    def _watch(self) -> None:
-        """Look again when the next lease ends."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        if self._held:
-            left_ms = min(self._held.values()) - self._call.broker.clock.now_ms()
-            self._expiry = self._call.serving.loop.call_later(max(left_ms, 1) / _MS, self._expire)
-
-    def _expire(self) -> None:
-        now_ms = self._call.broker.clock.now_ms()
-        self._free([place for place, until_ms in self._held.items() if until_ms <= now_ms])
-        self._watch()
+        self._worker.grant(len(taken))
 
     def close(self) -> None:
         """What it holds falls free."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-        workers = self._call.serving.workers
-        if self._bound and (same := workers.get(self._key)) is not None:
-            same.pop(self, None)
-            if not same:
-                del workers[self._key]
         self._worker.detach()
 
 

@@ -171,7 +171,13 @@ async def _consume(call: Call) -> Answer | Response:
     gateway.begin_stream(stream.end)
     try:
         stream.worker = gateway.broker.queues.attach(
-            call.caller, *names, lease_ms=lease_ms, credit=WINDOW_FIRST, on_deliver=stream.deliver, on_gone=stream.gone
+            call.caller,
+            *names,
+            lease_ms=lease_ms,
+            credit=WINDOW_FIRST,
+            on_deliver=stream.deliver,
+            on_gone=stream.gone,
+            in_flight_max=request.max_in_flight,
         )
     except PenstockError:
         gateway.end_stream(stream.end)
@@ -199,6 +205,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("group", str, "the group that works on it together", required=True),
                     Parameter("owner", str, "your name in the group", required=True),
                     Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told"),
+                    Parameter("max_in_flight", Count, "how many records you hold at a time; 16 unless told"),
                 ),
             ),
         )

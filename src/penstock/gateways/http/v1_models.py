@@ -74,12 +74,13 @@ class CreateTopicRequest(Request, frozen=True):
 
 
 class ConsumeRequest(Request, frozen=True):
-    """GET /v1/consume. 0 or no ``lease_ms``: the broker's default."""
+    """GET /v1/consume. 0 or no ``lease_ms``, ``max_in_flight``: the broker's default."""
 
     topic: str = ""
     group: str = ""
     owner: str = ""
     lease_ms: Count = 0
+    max_in_flight: Count = 0
 
 
 class LeaseRequest(Request, frozen=True):

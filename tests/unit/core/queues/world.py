@@ -243,6 +243,7 @@ class World:
         group: str = GROUP,
         lease_ms: int = 1000,
         credit: int = 100,
+        in_flight_max: int = 1_000_000,
     ) -> Owner:
         owner = Owner(name)
         owner.worker = self.queues.attach(
@@ -254,6 +255,7 @@ class World:
             credit=credit,
             on_deliver=owner.got.extend,
             on_gone=owner.gone.append,
+            in_flight_max=in_flight_max,
         )
         self.turn()
         return owner

@@ -59,41 +59,6 @@ async def test_with_a_bound_only_what_is_settled_makes_room(call, unary):
     assert sorted(await taken(source)) == [3, 4]
     await unary("Nack", mq.NackRequest(offsets=[3], **names))
     assert (await taken(source))[0] in (3, 5)
-    assert len(source._held) == 2
+    status = call.broker.queues.status("t", "g")
+    assert sum(part.leased for part in status.partitions) == 2
     source.close()
-
-
-async def test_a_record_settled_before_its_sending_is_known_makes_room_once(call, unary):
-    source = worker(call, max_in_flight=1)
-    while not (items := source.take(100, 1_000_000)):
-        source.woken.clear()
-        await source.woken.wait()
-    source.message(items[0])
-    await unary("Ack", mq.AckRequest(topic="t", consumer_group="g", consumer_id="w", offsets=[0]))
-    source.sent(items, 0)
-    assert not source._held
-    assert await taken(source) == [1]
-    source.close()
-
-
-async def test_the_clock_makes_room_when_a_lease_runs_out_and_not_before_an_extended_one_does(call, unary):
-    source = worker(call, max_in_flight=1)
-    await taken(source)
-    await unary(
-        "Extend", mq.ExtendRequest(topic="t", consumer_group="g", consumer_id="w", offset=0, lease_ms=2 * LONG_MS)
-    )
-    until_ms = source._held[0, 0]
-    assert until_ms > call.broker.clock.now_ms() + LONG_MS
-    source._expire()
-    assert source._held == {(0, 0): until_ms}
-    source.extended(0, 0, -1)
-    source._expire()
-    assert not source._held
-    source.close()
-
-
-async def test_a_worker_that_ends_is_forgotten(call, gateways):
-    source = worker(call, max_in_flight=1)
-    assert list(gateways[0].workers) == [("t", "g", "w")]
-    source.close()
-    assert not gateways[0].workers
