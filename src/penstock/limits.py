@@ -126,6 +126,8 @@ TCP_PENDING_LINES_MAX = 16_384
 """Lines of one connection that are applied and not answered yet; some hundred bytes each."""
 TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
 """Answers of one connection that its client has not taken; lines wait above it."""
+TCP_UNSENT_BYTES_MAX = 256 * MIB
+"""The same of all connections together; above it large answers to fetch are refused."""
 TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
 """Keys and values in one answer, before JSON makes them longer."""

@@ -135,6 +135,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._choked = False
         self._run()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the client has not taken."""
+        return self._held_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
     # Requests.
 
     def _run(self) -> None:

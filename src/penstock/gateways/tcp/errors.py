@@ -10,6 +10,7 @@ INVALID_JSON = "invalid_json"
 INVALID_FIELD = "invalid_field"
 LINE_TOO_LONG = "line_too_long"
 UNKNOWN_TYPE = "unknown_type"
+TOO_MUCH_UNSENT = "too_much_unsent"
 INTERNAL_ERROR = "internal_error"
 """How these are counted beside the reasons of the core."""
 

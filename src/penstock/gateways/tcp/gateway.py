@@ -23,6 +23,7 @@ class TcpBounds:
     idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
     pending_lines_max: int = limits.TCP_PENDING_LINES_MAX
     pending_output_bytes_max: int = limits.TCP_PENDING_OUTPUT_BYTES_MAX
+    unsent_bytes_max: int = limits.TCP_UNSENT_BYTES_MAX
     fetch_records_max: int = limits.TCP_FETCH_RECORDS_MAX
     fetch_bytes_max: int = limits.TCP_FETCH_BYTES_MAX
     session_timeout_ms: int = 10_000
@@ -48,6 +49,11 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
         self._close()
         if not await self._drain(grace_seconds):
             self._abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that their clients have not taken."""
+        return sum(connection.unsent_bytes for connection in self._connections)
 
     def observe(self, api: str, seconds: float, count: int) -> None:
         """So many requests of one type took so long."""

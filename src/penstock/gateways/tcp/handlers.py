@@ -18,15 +18,16 @@ from penstock.gateways.tcp.answers import (
     record,
     topic_answer,
 )
-from penstock.gateways.tcp.errors import INVALID_FIELD, Refused
+from penstock.gateways.tcp.errors import INVALID_FIELD, TOO_MUCH_UNSENT, Refused
 from penstock.gateways.tcp.requests import Request
-from penstock.limits import PARTITIONS_PER_TOPIC_MAX
+from penstock.limits import KIB, PARTITIONS_PER_TOPIC_MAX
 from penstock.types import Gateway, GroupId, TopicName
 
 if TYPE_CHECKING:
     from penstock.gateways.tcp.connection import Slot, TcpConnection
 
 FETCH_MAX_DEFAULT: Final = 100
+_LARGE_ANSWER_BYTES: Final = 64 * KIB
 _FORGIVEN: Final = frozenset({Reason.GROUP_ID_NOT_FOUND, Reason.UNKNOWN_CONSUMER})
 
 Handler = Callable[["TcpConnection", Request], bytes]
@@ -64,8 +65,13 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
     if offset >= partition.high_watermark:
         return answer({"records": []})
     found = read_from(partition, offset, min(wanted, bounds.fetch_records_max), bounds.fetch_bytes_max)
+    line = answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
+    if len(line) > _LARGE_ANSWER_BYTES and connection.gateway.unsent_bytes > bounds.unsent_bytes_max:
+        raise Refused(
+            TOO_MUCH_UNSENT, "Too many answers are not taken by their clients: fetch less, or try again later"
+        )
     broker.meters.gave_out(topic, Gateway.TCP, len(found), sum(map(record_bytes, found)))
-    return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
+    return line
 
 
 def commit(connection: "TcpConnection", request: Request, slot: "Slot") -> None:

@@ -21,6 +21,7 @@ class Pipe(asyncio.Transport):
         self.reading = True
         self.closed = False
         self.aborted = False
+        self.unsent_bytes = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 5) if name == "peername" else default
@@ -32,6 +33,9 @@ class Pipe(asyncio.Transport):
         assert not self.closed
         self.written += data
         self.writes += 1
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def pause_reading(self) -> None:
         assert self.reading

@@ -281,6 +281,21 @@ class TestIdle:
         assert client.pipe.aborted
 
 
+async def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(tmp_path: Path) -> None:
+    async with TcpNode(tmp_path, TcpBounds(unsent_bytes_max=100_000)) as node:
+        idle, client = node.connect(), node.connect()
+        client.send(produce("x" * 80_000), FETCH)
+        assert [answer["ok"] for answer in await client.answered(2)] == [True, True]
+        idle.pipe.unsent_bytes = 100_001
+        client.send(FETCH, {**FETCH, "offset": 1}, LIST)
+        refused, *others = (await client.answered(5))[2:]
+        assert refused["error"].startswith("Too many answers are not taken")
+        assert [answer["ok"] for answer in others] == [True, True]
+        idle.gone()
+        client.send(FETCH)
+        assert (await client.answered(6))[5]["ok"]
+
+
 class TestLinesThatHaveNotEnded:
     async def test_all_of_them_together_are_bounded_and_short_ones_always_pass(self, tmp_path: Path) -> None:
         async with TcpNode(tmp_path, TcpBounds(kept_bytes_max=100_000)) as node:
