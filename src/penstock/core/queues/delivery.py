@@ -125,6 +125,8 @@ class WhyState(Enum):
     MOVING = "moving"
     DEADLINE_PASSED = "deadline_passed"
     DUPLICATE = "duplicate"
+    DEAD_LETTER = "dead_letter"
+    FOR_ANOTHER_GROUP = "for_another_group"
     DAMAGED = "damaged"
 
 

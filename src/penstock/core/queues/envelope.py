@@ -37,6 +37,8 @@ ROUTED_AT_MS: Final = "routed_at_ms"
 
 REDRIVEN_FROM: Final = "redriven_from"
 """On a record that came back from the dead letters: which one it was."""
+FOR_GROUP: Final = "penstock.for_group"
+"""On the same: the group that it failed in. The queues of other groups, which may have done it long ago, pass it over."""
 
 DEAD_LETTER_HEADERS: Final = frozenset(
     {ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_GROUP, ATTEMPTS, LAST_ERROR, ROUTED_AT_MS, MOVE_ID}
@@ -64,6 +66,7 @@ class Envelope:
     target_topic: str | None = None
     partition_override: int | None = None
     deadline: str | None = None
+    for_group: str | None = None
 
 
 NO_ENVELOPE: Final = Envelope()
@@ -84,9 +87,10 @@ _TEXTS: Final = {
     PARENT_STEP_ID: "parent_step_id",
     TARGET_TOPIC: "target_topic",
     DEADLINE: "deadline",
+    FOR_GROUP: "for_group",
 }
 _POLICY: Final = frozenset(
-    {NOT_BEFORE_MS, DEADLINE_MS, MAX_ATTEMPTS, BACKOFF_MS, MAX_BACKOFF_MS, IDEMPOTENCY_KEY, TENANT_ID}
+    {NOT_BEFORE_MS, DEADLINE_MS, MAX_ATTEMPTS, BACKOFF_MS, MAX_BACKOFF_MS, IDEMPOTENCY_KEY, TENANT_ID, FOR_GROUP}
 )
 
 

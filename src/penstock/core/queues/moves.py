@@ -378,14 +378,20 @@ class Mover:
         target.retry_ms = self._context.clock.monotonic_ms() + wait_ms
 
 
+_LEFT_AWAY: Final = names.DEAD_LETTER_HEADERS | {names.FOR_GROUP}
+
+
 def _headers(entry: _Entry, record: Record) -> Headers:
     queue, part, offset, move = entry
-    kept = tuple(header for header in record.headers if header[0] not in names.DEAD_LETTER_HEADERS)
+    # Whom it came back for is for its own topic alone: among the dead letters anyone may work on it.
+    kept = tuple(header for header in record.headers if header[0] not in _LEFT_AWAY)
     identity = (names.MOVE_ID, move_id(queue.queue_id, part.index, offset))
     if move.kind is MoveKind.REDRIVE:
         came_from = record_id(queue.topic, part.index, offset).encode()
         before = tuple(header for header in kept if header[0] != names.REDRIVEN_FROM)
-        return (*before, (names.REDRIVEN_FROM, came_from), identity)
+        group = next((value for name, value in record.headers if name == names.ORIGINAL_GROUP), None)
+        meant = () if group is None else ((names.FOR_GROUP, group),)
+        return (*before, (names.REDRIVEN_FROM, came_from), *meant, identity)
     return (
         *kept,
         (names.ORIGINAL_TOPIC, queue.topic.encode()),

@@ -262,5 +262,9 @@ class Queues(Upkeep):
                 )
             queue = self._add(found, GroupId(group))
             self._note(queue)
+            queue.open()
+            # From now on the group is there for every tool, before its first ack.
+            for part in queue.partitions:
+                self._context.floors.refresh(part)
         queue.open()
         return queue

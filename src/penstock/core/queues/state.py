@@ -178,9 +178,11 @@ class QueueState(ABC):
         return None if record is None else read_envelope(record.headers)
 
     def ends_on_sight(self, envelope: Envelope, now_ms: int) -> bool:
-        """Whether a record needs no work: its deadline is over, or another one with its idempotency key was finished."""
+        """Whether a record needs no work: its deadline is over, it came back for another group, or its idempotency key was finished."""
         if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
             self.context.meters.deadline_exceeded.add(self.labels)
+            return True
+        if envelope.for_group is not None and envelope.for_group != self.group:
             return True
         key = key_of(envelope)
         if key is not None and self.keys.has(key, now_ms):

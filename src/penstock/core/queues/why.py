@@ -1,9 +1,10 @@
 """Why is this record not being delivered? One sentence for every case, with what to do next where it helps."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.requests import GroupState, PartitionKey
+from penstock.core.publish import record_id
 from penstock.core.queues.block import (
     BLOCK_BITS,
     BLOCK_MASK,
@@ -17,16 +18,32 @@ from penstock.core.queues.block import (
     Block,
 )
 from penstock.core.queues.delivery import Why, WhyState
-from penstock.core.queues.envelope import Envelope, read_envelope
+from penstock.core.queues.envelope import (
+    ATTEMPTS,
+    LAST_ERROR,
+    ORIGINAL_GROUP,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PARTITION,
+    ORIGINAL_TOPIC,
+    Envelope,
+    read_envelope,
+)
 from penstock.core.queues.idempotent import key_of
+from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.workers import Worker
+from penstock.core.reading import read_from
 from penstock.errors import PenstockError
+from penstock.limits import MIB
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
+
+_DEAD_LETTERS_LOOKED_AT: Final = 2_000
+"""The newest of a partition: some milliseconds of work."""
+_DEAD_LETTER_BYTES: Final = 4 * MIB
 
 
 def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, offset: int, group: str) -> Why:
@@ -59,8 +76,49 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
             "Raise the topic's retention if that was too soon.",
         )
     if queue is None:
-        return _without_queue(broker, name, topic, partition, offset, group)
-    return _in_queue(queue, queue.partition(partition), name, offset)
+        why = _without_queue(broker, name, topic, partition, offset, group)
+    else:
+        why = _in_queue(queue, queue.partition(partition), name, offset)
+    if why.state is WhyState.FINISHED:
+        return _dead_letter(broker, name, topic, partition, offset, group) or why
+    return why
+
+
+def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why | None:
+    """Where a finished record lies that failed, as far as that is not too long ago to be found."""
+    letters = dead_letter_topic(topic)
+    found = broker.topics.get(letters)
+    if found is None or partition >= found.partition_count:
+        return None
+    place = {
+        ORIGINAL_TOPIC: topic,
+        ORIGINAL_PARTITION: str(partition),
+        ORIGINAL_OFFSET: str(offset),
+        ORIGINAL_GROUP: group,
+    }
+    source = broker.partition(letters, partition)
+    start = max(source.log.start_offset, source.high_watermark - _DEAD_LETTERS_LOOKED_AT)
+    try:
+        records = read_from(source, start, _DEAD_LETTERS_LOOKED_AT, _DEAD_LETTER_BYTES)
+    except PenstockError:
+        return None
+    for record in reversed(records):
+        said = {key: value.decode(errors="replace") for key, value in record.headers if value is not None}
+        if said.items() >= place.items():
+            break
+    else:
+        return None
+    letter, error = record_id(letters, partition, record.offset), said.get(LAST_ERROR, "")
+    if broker.queues.is_finished(letters, REDRIVE_GROUP, partition, record.offset):
+        after = "and was redriven or purged since"
+    else:
+        after = f"see it with penstock dlq show {topic}, send it back with penstock dlq redrive {topic}"
+    return Why(
+        WhyState.DEAD_LETTER,
+        f"{name} failed in group {group} (attempt {said.get(ATTEMPTS, '?')}: {error or 'no reason given'}) and is the dead letter {letter}; {after}.",
+        attempts=int(said[ATTEMPTS]) if said.get(ATTEMPTS, "").isdecimal() else 0,
+        last_error=error or None,
+    )
 
 
 def _without_queue(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why:
@@ -69,7 +127,8 @@ def _without_queue(broker: "Broker", name: str, topic: str, partition: int, offs
     if committed is not None and offset < committed.offset:
         return Why(
             WhyState.FINISHED,
-            f"{name} is finished: group {group} has committed offset {committed.offset}. Commit {offset} to read it again.",
+            f"{name} is finished: group {group} has committed offset {committed.offset}. "
+            f"Commit {offset} to read it again, and all that follows it.",
         )
     if committed is None and broker.groups.describe(GroupId(group)).state is GroupState.DEAD:
         return Why(
@@ -88,7 +147,8 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
     if offset < part.floor:
         return Why(
             WhyState.FINISHED,
-            f"{name} is finished: the group's floor is at {part.floor}. Commit offset {offset} for the group to work it again.",
+            f"{name} is finished: the group's floor is at {part.floor}. "
+            f"Commit offset {offset} for the group to work it again, and all that follows it.",
         )
     block = part.blocks.get(offset >> BLOCK_BITS)
     at = offset & BLOCK_MASK
@@ -160,6 +220,11 @@ def _ending(queue: Queue, envelope: Envelope, name: str) -> Why | None:
             f"{name} is past its deadline of {_time(envelope.deadline_ms)}: it is finished undelivered when the queue comes to it.",
             until_ms=envelope.deadline_ms,
         )
+    if envelope.for_group is not None and envelope.for_group != queue.group:
+        return Why(
+            WhyState.FOR_ANOTHER_GROUP,
+            f"{name} came back from the dead letters for group {envelope.for_group}: this group passes it over.",
+        )
     key = key_of(envelope)
     if key is not None and queue.keys.has(key, now_ms):
         return Why(
@@ -187,8 +252,8 @@ def _ready(queue: Queue, part: QueuePartition, block: Block | None, name: str, o
         because = f"{queue.leased} records of the queue are in flight, which is the most; ack some of them"
     elif not queue.takers:
         because = f"no worker is attached to {queue.topic} in group {queue.group}; start one"
-    elif workers and all(worker.credit <= 0 for worker in queue.takers):
-        because = f"all {len(workers)} workers are busy: none has asked for more; start another one"
+    elif workers and all(taker.room() <= 0 for taker in queue.takers):
+        because = f"all {len(workers)} workers are busy: none may hold more; ack some records, or start another worker"
     else:
         ahead = offset - part.floor
         because = f"its turn comes: at most {ahead} records of the partition are before it"

@@ -23,8 +23,8 @@ def test_a_lease_that_cannot_be_written_is_not_delivered_and_not_counted(world):
 
 
 def test_a_call_whose_lease_cannot_be_written_gets_nothing(world):
+    assert world.lease("x") == []
     world.produce(1)
-    world.lease("x", group="another")
     answers = []
     world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=answers.append)
     world.disk.fail_next("pwritev", errno.ENOSPC)
@@ -104,7 +104,7 @@ def test_an_ack_whose_commit_is_lost_while_the_block_is_not_resets_no_attempts(w
     world.flusher.write(slice(-1, None))
     assert acked.waits
     world.kill()
-    assert world.committed() in (None, 2)
+    assert world.committed() in (0, 2)
     got = {delivery.offset: delivery.attempts for delivery in world.lease("b", max_records=10)}
     assert got == {2: 2}
 

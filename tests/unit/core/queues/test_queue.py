@@ -7,9 +7,10 @@ import pytest
 from penstock.core.access import INTERNAL
 from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
-from tests.unit.core.queues.world import GROUP, TOPIC, World
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 
 def test_what_is_to_be_delivered_again_goes_first_oldest_first(world):
@@ -192,3 +193,33 @@ def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_ag
     assert sum("cannot go on" in report for report in world.reports) == 1
     world.advance(2_500)
     assert stalled.offsets == [0, 1]
+
+
+def test_a_redriven_record_is_worked_by_the_group_that_it_failed_in_alone(world):
+    world.produce(1, headers=(("penstock.max_attempts", b"1"),))
+    for group in ("pay", "audit"):
+        world.lease("a", group=group)
+    world.nack("a", 0, "broken", group="pay")
+    assert world.ack("a", 0, group="audit").reason is None
+    world.advance(1000)
+    answers = Answers()
+    world.queues.move("dlq.orders", REDRIVE_GROUP, 0, [0], TOPIC, 0, answers)
+    world.turn()
+    assert answers.reason is None
+    assert world.lease("a", group="audit") == []
+    assert world.committed(group="audit") == 2
+    assert [delivery.offset for delivery in world.lease("a", group="pay")] == [1]
+    # It fails again: among the dead letters anyone may work on it.
+    world.nack("a", 1, "broken again", group="pay")
+    world.advance(1000)
+    assert [delivery.offset for delivery in world.lease("a", topic="dlq.orders", group="fixers", max_records=9)] == [
+        0,
+        1,
+    ]
+
+
+def test_a_group_is_there_for_every_tool_before_its_first_ack(world):
+    world.produce(3)
+    world.attach()
+    assert world.committed() == 0
+    assert [group.group_id for group in world.broker.groups.list_groups()] == [GROUP]

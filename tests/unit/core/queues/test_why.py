@@ -4,9 +4,10 @@ import pytest
 
 from penstock.core.delete_records import delete_records
 from penstock.core.queues.delivery import WhyState
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
-from tests.unit.core.queues.world import GROUP, TOPIC, World
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 
 def why(world, offset, group=GROUP, topic=TOPIC, partition=0):
@@ -126,3 +127,26 @@ def test_what_compaction_took(offset):
     piece.offsets = [record.offset for record in piece.records]
     assert why(world, offset).state is WhyState.NO_RECORD
     world.close()
+
+
+def test_a_dead_letter_is_named_with_what_it_died_of(world):
+    world.produce(2, headers=(("penstock.max_attempts", b"1"),))
+    world.lease("a", max_records=2)
+    world.nack("a", 0, "no box")
+    world.advance(1000)
+    why = world.queues.why(TOPIC, 0, 0, GROUP)
+    assert why.state is WhyState.DEAD_LETTER
+    assert (why.attempts, why.last_error) == (1, "no box")
+    assert "attempt 1: no box" in why.sentence
+    assert "dlq.orders/0@0; see it with penstock dlq show orders" in why.sentence
+    assert world.queues.why(TOPIC, 0, 0, "another").state is WhyState.NO_SUCH_GROUP
+    answers = Answers()
+    world.queues.finish("dlq.orders", REDRIVE_GROUP, 0, [0], "purge", answers)
+    world.turn()
+    assert "redriven or purged since" in world.queues.why(TOPIC, 0, 0, GROUP).sentence
+
+
+def test_a_record_that_came_back_for_another_group_says_so(world):
+    world.lease("a")
+    world.produce(1, headers=(("penstock.for_group", b"others"),))
+    assert world.queues.why(TOPIC, 0, 0, GROUP).state is WhyState.FOR_ANOTHER_GROUP
