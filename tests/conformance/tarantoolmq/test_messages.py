@@ -2,6 +2,7 @@
 
 import base64
 import json
+import socket
 import subprocess
 import time
 
@@ -196,6 +197,23 @@ def test_lines_are_answered_line_by_line(curl: Curl, topic: str) -> None:
     assert [answer.get("id") for answer in answers] == [f"{topic}/0@0", None, None, f"{topic}/0@1"]
     assert answers[1]["error"].startswith("The message is not JSON: ")
     assert answers[2]["error"] == NOT_TEXT
+
+
+def test_a_client_that_asks_before_it_sends_its_lines_is_told_to_go_on(curl: Curl, topic: str) -> None:
+    """curl does so for a body of unknown size, and waits a second for the word."""
+    host, port = curl.base.removeprefix("http://").split(":")
+    head = (
+        f"POST /topics/{topic}/messages HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-ndjson\r\n"
+        "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection((host, int(port)), 20) as client, client.makefile("rb") as answers:
+        client.sendall(head.encode())
+        assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert answers.readline() == b"\r\n"
+        line = b'{"value": "a", "partition": 0}\n'
+        client.sendall(b"%x\r\n%s\r\n0\r\n\r\n" % (len(line), line))
+        assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+        assert f'"{topic}/0@0"'.encode() in answers.read()
 
 
 def test_messages_are_read_from_an_offset_on(curl: Curl, topic: str) -> None:

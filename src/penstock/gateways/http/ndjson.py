@@ -5,7 +5,7 @@ bounded: one line, the lines of one read, and the answers of a few reads; a clie
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -55,13 +55,19 @@ class _Lines(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
         """Read and answer side by side."""
+        assert self._call.request is not None
+        parts = self._call.request.stream()
+        first = b""
+        if self._call.header(b"expect") is not None:
+            # The client holds its lines back until it is told to go on, which must come before the headers of the answer.
+            first = await anext(parts, b"")
         headers = [(b"content-type", NDJSON), (REQUEST_ID, self._call.request_id)]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         # A first piece at once, so that the client sees the headers before its first answer.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read())
+                tasks.create_task(self._read(first, parts))
                 while (answered := await self._answers.get()) is not None:
                     lines = encoder.encode_lines(await answered)
                     await send({"type": "http.response.body", "body": lines, "more_body": True})
@@ -69,10 +75,10 @@ class _Lines(Response):
         except* ClientDisconnect:
             pass
 
-    async def _read(self) -> None:
-        assert self._call.request is not None
+    async def _read(self, first: bytes, parts: AsyncGenerator[bytes, None]) -> None:
         try:
-            async for part in self._call.request.stream():
+            await self._take(self._lines(first))
+            async for part in parts:
                 await self._take(self._lines(part))
         finally:
             self._let_go()
