@@ -20,6 +20,7 @@ from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap
 from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
 from penstock.cli.places import parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
+from penstock.text import text_of
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, ConsumerRecord, TopicPartition
@@ -287,9 +288,7 @@ class _Json(_Ndjson):
 
 class _Table:
     def __init__(self, _: str | None) -> None:
-        from penstock.cli.record_json import to_text
-
-        self._to_text = to_text
+        """A table has columns, and no separator."""
 
     def print(self, batches: Batches) -> None:
         lines = Lines(["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"])
@@ -307,8 +306,8 @@ class _Table:
             "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
             .isoformat(timespec="milliseconds")
             .replace("+00:00", "Z"),
-            "key": self._to_text(record.key)[0],
-            "value": self._to_text(record.value)[0],
+            "key": text_of(record.key)[0],
+            "value": text_of(record.value)[0],
             "headers": {
                 name: None if value is None else value.decode(errors="replace") for name, value in record.headers
             },

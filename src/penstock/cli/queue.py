@@ -20,7 +20,7 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import Format, Row, emit
 from penstock.cli.places import RecordPlace, moment, parse_record
-from penstock.cli.record_json import to_text
+from penstock.text import text_of
 
 if TYPE_CHECKING:
     from penstock.client import LeasedRecord
@@ -193,8 +193,8 @@ def _peeked(record: "PeekedRecord") -> Row:
 
 
 def _leased(record: "LeasedRecord") -> Row:
-    key, key_encoding = to_text(record.key or None)
-    value, encoding = to_text(record.value)
+    key, key_encoding = text_of(record.key or None)
+    value, encoding = text_of(record.value)
     return {
         "record": record.id,
         "topic": record.topic,

@@ -4,17 +4,15 @@ Text is text; bytes that are not UTF-8 are base64, with ``"encoding": "base64"``
 ``"key_encoding": "base64"`` beside a key. Headers are a list, for a name may come twice.
 """
 
-from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.cli.output import Row
+from penstock.text import BASE64, bytes_of, text_of
 
 if TYPE_CHECKING:
     from penstock.client import ConsumerRecord
-
-BASE64 = "base64"
 
 
 class JsonRecord(msgspec.Struct, frozen=True):
@@ -43,11 +41,11 @@ class _Line(msgspec.Struct, frozen=True):
 
 def encode_record(record: "ConsumerRecord") -> Row:
     """A record as a JSON object."""
-    key, key_encoding = to_text(record.key)
-    value, encoding = to_text(record.value)
+    key, key_encoding = text_of(record.key)
+    value, encoding = text_of(record.value)
     headers: list[Row] = []
     for name, data in record.headers:
-        text, header_encoding = to_text(data)
+        text, header_encoding = text_of(data)
         header: Row = {"key": name, "value": text}
         headers.append({**header, "encoding": header_encoding} if header_encoding else header)
     return {
@@ -75,21 +73,9 @@ def decode_record(line: bytes) -> JsonRecord:
     )
 
 
-def to_text(data: bytes | None) -> tuple[str | None, str | None]:
-    """Bytes as text, and how: base64 when they are not UTF-8."""
-    if data is None:
-        return None, None
-    try:
-        return data.decode(), None
-    except UnicodeDecodeError:
-        return b64encode(data).decode(), BASE64
-
-
 def _to_bytes(text: str | None, encoding: str | None) -> bytes | None:
     if text is None:
         return None
-    if encoding is None:
-        return text.encode()
-    if encoding != BASE64:
+    if encoding not in (None, BASE64):
         raise ValueError(f"encoding {encoding!r} is unknown; use base64 or leave it out")
-    return b64decode(text, validate=True)
+    return bytes_of(text, encoding)

@@ -7,7 +7,6 @@ given. A :class:`QueueClient` is small and synchronous, and not for two threads 
 
 import os
 import socket
-from base64 import b64decode, b64encode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
@@ -16,8 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, HttpConnection
-
-BASE64: Final = "base64"
+from penstock.text import bytes_of, text_of
 
 
 class Line(msgspec.Struct):
@@ -194,7 +192,7 @@ class QueueClient(HttpClient):
             retry_policy=retry or None,
         )
         value_text, encoding = text_of(value)
-        key_text, key_encoding = (None, None) if key is None else text_of(key)
+        key_text, key_encoding = text_of(key)
         body = {
             "topic": topic,
             "value": value_text,
@@ -226,19 +224,6 @@ def leased_record(line: Line, group: str, owner: str) -> LeasedRecord:
         last_error=line.last_error,
         lease_until_ms=line.lease_until_ms,
     )
-
-
-def text_of(data: bytes) -> tuple[str, str | None]:
-    """Bytes as JSON can carry them, and how."""
-    try:
-        return data.decode(), None
-    except UnicodeDecodeError:
-        return b64encode(data).decode("ascii"), BASE64
-
-
-def bytes_of(text: str, encoding: str | None) -> bytes:
-    """And back."""
-    return b64decode(text) if encoding == BASE64 else text.encode()
 
 
 def _given(**fields: object) -> dict[str, object]:

@@ -4,12 +4,10 @@ A header's value is a string in the API and bytes in a record; one that is no te
 ``base64_headers``.
 """
 
-import binascii
-from base64 import b64decode
-
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Headers
+from penstock.text import BASE64, bytes_of
 from penstock.wire.mq.mq_generated import PublishRequest
 
 
@@ -42,8 +40,8 @@ def _headers_in(request: PublishRequest) -> Headers:
 
 def _decoded(name: str, value: str) -> bytes:
     try:
-        return b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
+        return bytes_of(value, BASE64)
+    except ValueError:
         raise PenstockError(
             Reason.INVALID_RECORD, f"header {name[:64]!r} is not base64, though base64_headers says so"
         ) from None

@@ -3,8 +3,6 @@
 A value, a key or a header is text; bytes that are not UTF-8 are given as base64 and say so beside it, and are taken the same way.
 """
 
-import base64
-import binascii
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -14,9 +12,9 @@ from penstock.core.publish import NewRecord, Placed, record_id
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import STATUSES, Refusal
 from penstock.records.records import Headers, Record
+from penstock.text import BASE64, bytes_of, text_of
 from penstock.types import Acks
 
-BASE64: Final = "base64"
 MISSING_VALUE: Final = "Missing message value"
 PARTITION_NOT_FOUND: Final = "Partition not found"
 _NOT_TEXT: Final = (
@@ -135,8 +133,8 @@ def record_of(message: MessageRequest) -> NewRecord:
         raise Refusal(400, MISSING_VALUE)
     key = message.key
     return NewRecord(
-        (key.encode() if message.key_encoding != BASE64 else _bytes_of(key, "key")) if key is not None else None,
-        value.encode() if message.encoding != BASE64 else _bytes_of(value, "value"),
+        (key.encode() if message.key_encoding != BASE64 else _from_base64(key, "key")) if key is not None else None,
+        value.encode() if message.encoding != BASE64 else _from_base64(value, "value"),
         _headers_of(message) if message.headers else (),
         message.partition,
     )
@@ -149,7 +147,7 @@ def _headers_of(message: MessageRequest) -> Headers:
             name,
             None
             if value is None
-            else _bytes_of(value, f"header {name!a}")
+            else _from_base64(value, f"header {name!a}")
             if encodings.get(name) == BASE64
             else value.encode(),
         )
@@ -157,10 +155,10 @@ def _headers_of(message: MessageRequest) -> Headers:
     )
 
 
-def _bytes_of(text: str, what: str) -> bytes:
+def _from_base64(text: str, what: str) -> bytes:
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        return bytes_of(text, BASE64)
+    except ValueError:
         raise Refusal(
             400, f"The {what} is not base64, as its encoding says. Encode it, or leave the encoding out."
         ) from None
@@ -196,13 +194,13 @@ def publish_refusal(error: PenstockError) -> Refusal:
 def message_of(topic: str, partition: int, record: Record) -> Message:
     """A record as it is read."""
     offset, timestamp_ms, key, value, headers = record
-    key_text, key_encoding = _text_of(key)
-    value_text, encoding = _text_of(value)
+    key_text, key_encoding = text_of(key)
+    value_text, encoding = text_of(value)
     shown: dict[str, str | None] = {}
     encodings: dict[str, Literal["base64"]] = {}
     for name, content in headers:
-        shown[name], header_encoding = _text_of(content)
-        if header_encoding is not UNSET:
+        shown[name], header_encoding = text_of(content)
+        if header_encoding is not None:
             encodings[name] = header_encoding
         else:
             encodings.pop(name, None)
@@ -217,16 +215,7 @@ def message_of(topic: str, partition: int, record: Record) -> Message:
         timestamp_ms,
         timestamp_ms // 1000,
         True,
-        encoding,
-        key_encoding,
+        encoding or UNSET,
+        key_encoding or UNSET,
         encodings or UNSET,
     )
-
-
-def _text_of(content: bytes | None) -> tuple[str | None, Literal["base64"] | UnsetType]:
-    if content is None:
-        return None, UNSET
-    try:
-        return content.decode(), UNSET
-    except UnicodeDecodeError:
-        return base64.b64encode(content).decode("ascii"), "base64"

@@ -20,8 +20,9 @@ from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, refused, route
 from penstock.gateways.http.v1_models import Count, DeadLettersRequest, EnvelopeOut, NoFields, RedriveRequest
-from penstock.gateways.http.v1_record import envelope_out, other_headers, text_of
+from penstock.gateways.http.v1_record import envelope_out, other_headers
 from penstock.gateways.http.v1_requests import read, refuse
+from penstock.text import text_of
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -188,8 +189,7 @@ async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], Non
 
 def _letter(letter: DeadLetter) -> DeadLetterOut:
     key, key_encoding = text_of(letter.key or b"")
-    value: str | None
-    value, encoding = (None, UNSET) if letter.value is None else text_of(letter.value)
+    value, encoding = text_of(letter.value)
     others, encodings = other_headers(letter.headers, is_dead=True)
     return DeadLetterOut(
         letter.topic,
@@ -206,8 +206,8 @@ def _letter(letter: DeadLetter) -> DeadLetterOut:
         value,
         letter.timestamp,
         envelope=envelope_out(letter.headers),
-        encoding=encoding,
-        key_encoding=key_encoding,
+        encoding=encoding or UNSET,
+        key_encoding=key_encoding or UNSET,
         headers=others or UNSET,
         header_encodings=encodings or UNSET,
     )

@@ -11,8 +11,9 @@ from penstock.core.queues.delivery import OwnerStatus, PartitionStatus, PeekedRe
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
 from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, WhyRequest
-from penstock.gateways.http.v1_record import envelope_out, text_of
+from penstock.gateways.http.v1_record import envelope_out
 from penstock.gateways.http.v1_requests import read, refuse
+from penstock.text import text_of
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -128,8 +129,7 @@ def _named(call: Call) -> tuple[str, str]:
 
 def _peeked(record: PeekedRecord) -> Peeked:
     key, key_encoding = text_of(record.key or b"")
-    value: str | None
-    value, encoding = (None, UNSET) if record.value is None else text_of(record.value)
+    value, encoding = text_of(record.value)
     return Peeked(
         record.topic,
         record.partition,
@@ -143,8 +143,8 @@ def _peeked(record: PeekedRecord) -> Peeked:
         owner=record.owner or UNSET,
         until_ms=record.until_ms or UNSET,
         envelope=envelope_out(record.headers),
-        encoding=encoding,
-        key_encoding=key_encoding,
+        encoding=encoding or UNSET,
+        key_encoding=key_encoding or UNSET,
     )
 
 

@@ -4,8 +4,6 @@ The envelope lies in the record's headers (``core/queues/envelope.py``), so a re
 is the same. A key or a value that is not UTF-8 is given in base64, and says so beside it.
 """
 
-import binascii
-from base64 import b64decode, b64encode
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -13,7 +11,6 @@ from msgspec import UNSET, UnsetType
 from penstock.core.queues import envelope as names
 from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.envelope import Envelope, read_envelope
-from penstock.gateways.http.message_models import BASE64
 from penstock.gateways.http.v1_models import (
     MILLISECONDS_MAX,
     ConsumedRecord,
@@ -23,35 +20,26 @@ from penstock.gateways.http.v1_models import (
 )
 from penstock.gateways.http.v1_requests import moment_ms, refuse, rfc3339
 from penstock.records.records import Headers
+from penstock.text import BASE64, text_of
+from penstock.text import bytes_of as decoded
 
 _NO_POLICY: Final = RetryPolicyOut()
 _NO_ENVELOPE: Final = EnvelopeOut()
 
 
-def text_of(data: bytes) -> tuple[str, str | UnsetType]:
-    """Bytes as text, and how."""
-    try:
-        return data.decode(), UNSET
-    except UnicodeDecodeError:
-        return b64encode(data).decode("ascii"), BASE64
-
-
 def bytes_of(name: str, text: str, encoding: str | None) -> bytes:
     """Text as bytes; ``name`` is the field, for the refusal."""
-    if encoding != BASE64:
-        return text.encode()
     try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
+        return decoded(text, encoding)
+    except ValueError:
         raise refuse(f"invalid {name}: it is not {BASE64}, as its encoding says") from None
 
 
 def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
     """A leased record; ``until`` says until when, for those who did not stay to see it come."""
     topic, partition, offset, attempts, key, value, headers, timestamp, last_error, lease_until_ms = delivery
-    key_text, key_encoding = text_of(key) if key else ("", UNSET)
-    value_text: str | None
-    value_text, encoding = (None, UNSET) if value is None else text_of(value)
+    key_text, key_encoding = text_of(key) if key else ("", None)
+    value_text, encoding = text_of(value)
     lease_until = lease_until_ms if until else UNSET
     if not headers:
         return ConsumedRecord(
@@ -63,8 +51,8 @@ def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
             last_error or "",
             topic,
             timestamp,
-            encoding=encoding,
-            key_encoding=key_encoding,
+            encoding=encoding or UNSET,
+            key_encoding=key_encoding or UNSET,
             lease_until_ms=lease_until,
         )
     dead = _dead_letter(headers)
@@ -80,8 +68,8 @@ def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
         topic,
         timestamp,
         envelope=envelope_out(headers),
-        encoding=encoding,
-        key_encoding=key_encoding,
+        encoding=encoding or UNSET,
+        key_encoding=key_encoding or UNSET,
         headers=others or UNSET,
         header_encodings=other_encodings or UNSET,
         original_topic=dead[names.ORIGINAL_TOPIC] if is_dead else UNSET,
@@ -158,7 +146,7 @@ def other_headers(headers: Headers, *, is_dead: bool) -> tuple[dict[str, str | N
             others[name] = None
         else:
             others[name], encoding = text_of(value)
-            if isinstance(encoding, str):
+            if encoding is not None:
                 encodings[name] = encoding
     return others, encodings
 

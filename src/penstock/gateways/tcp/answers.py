@@ -1,6 +1,5 @@
 """Answers, as lines: ``{"ok": true, "data": ...}`` or ``{"ok": false, "error": ...}``."""
 
-from base64 import b64encode
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -10,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from penstock.core.publish import Placed
 from penstock.gateways.tcp.requests import Request
+from penstock.text import text_of
 
-_BASE64: Final = "base64"
 _encoder: Final = msgspec.json.Encoder()
 _encode: Final = _encoder.encode
 encode_lines: Final = _encoder.encode_lines
@@ -104,18 +103,9 @@ def produced(request: Request, placed: Placed) -> Answer:
 
 def record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Record:
     """A record that was read."""
-    value_text, encoding = _text(value)
-    key_text, key_encoding = _text(key)
-    return Record(offset, iso_time(timestamp_ms), value_text, key_text, UNSET, encoding, key_encoding)
-
-
-def _text(data: bytes | None) -> tuple[str | None, str | UnsetType]:
-    if data is None:
-        return None, UNSET
-    try:
-        return data.decode(), UNSET
-    except UnicodeDecodeError:
-        return b64encode(data).decode(), _BASE64
+    value_text, encoding = text_of(value)
+    key_text, key_encoding = text_of(key)
+    return Record(offset, iso_time(timestamp_ms), value_text, key_text, UNSET, encoding or UNSET, key_encoding or UNSET)
 
 
 @lru_cache(maxsize=4096)

@@ -4,8 +4,6 @@ The quick way is one decoder for all types. A line that it refuses is looked at 
 type of the request does not use is nobody's business, and one that it does use is named.
 """
 
-from base64 import b64decode
-from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, cast
@@ -15,10 +13,10 @@ import msgspec
 from penstock.core.publish import NewRecord
 from penstock.gateways.tcp.errors import INVALID_FIELD, INVALID_JSON, UNKNOWN_TYPE, Refused, shown
 from penstock.records.records import Headers
+from penstock.text import BASE64, bytes_of
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
-_BASE64: Final = "base64"
 
 
 class Request(
@@ -173,11 +171,9 @@ def new_record(request: Request) -> NewRecord:
 
 
 def _bytes(name: str, text: str, encoding_name: str, encoding: str | None) -> bytes:
-    if encoding is None:
-        return text.encode()
-    if encoding != _BASE64:
+    if encoding not in (None, BASE64):
         raise Refused(INVALID_FIELD, f'Invalid {encoding_name}: give "base64", or leave it out for text')
     try:
-        return b64decode(text, validate=True)
-    except (Base64Error, ValueError):
+        return bytes_of(text, encoding)
+    except ValueError:
         raise Refused(INVALID_FIELD, f"Invalid {name}: it is not base64") from None
