@@ -136,6 +136,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._run()
 
     @property
+    def is_busy(self) -> bool:
+        """Whether an answer is still to be made, and not just to be taken."""
+        return self._pending_lines > 0 or self._working is not None
+
+    @property
     def unsent_bytes(self) -> int:
         """Of answers that the client has not taken."""
         return self._held_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
@@ -307,8 +312,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close what was silent too long."""
-        is_busy = self._pending_lines > 0 or self._working is not None
-        self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=is_busy)
+        self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=self.is_busy)
 
     def close(self) -> None:
         """Take no more lines; go once everything begun is answered."""

@@ -12,6 +12,9 @@ from penstock.gateways.tcp.requests import FIELDS
 from penstock.ports import EndOfTurn
 from penstock.types import Gateway
 
+_TAKE_SECONDS: Final = 1.0
+"""How long a stop waits for clients to take answers that are made."""
+
 
 @dataclass(frozen=True, slots=True)
 class TcpBounds:
@@ -47,6 +50,11 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""
         self._close()
+        if await self._drain(min(grace_seconds, _TAKE_SECONDS)):
+            return
+        for connection in list(self._connections):
+            if not connection.is_busy:
+                connection.abort()
         if not await self._drain(grace_seconds):
             self._abort()
 

@@ -65,13 +65,13 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
     if offset >= partition.high_watermark:
         return answer({"records": []})
     found = read_from(partition, offset, min(wanted, bounds.fetch_records_max), bounds.fetch_bytes_max)
-    line = answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
-    if len(line) > _LARGE_ANSWER_BYTES and connection.gateway.unsent_bytes > bounds.unsent_bytes_max:
+    size_bytes = sum(map(record_bytes, found))
+    if size_bytes > _LARGE_ANSWER_BYTES and connection.gateway.unsent_bytes > bounds.unsent_bytes_max:
         raise Refused(
             TOO_MUCH_UNSENT, "Too many answers are not taken by their clients: fetch less, or try again later"
         )
-    broker.meters.gave_out(topic, Gateway.TCP, len(found), sum(map(record_bytes, found)))
-    return line
+    broker.meters.gave_out(topic, Gateway.TCP, len(found), size_bytes)
+    return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 
 
 def commit(connection: "TcpConnection", request: Request, slot: "Slot") -> None:

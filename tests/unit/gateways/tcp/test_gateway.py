@@ -4,8 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from penstock.address import Address
+from penstock.core.publish import Placed, PublishDone
 from penstock.gateways.listening import address_of, bind
+from penstock.gateways.tcp import gateway
 from penstock.gateways.tcp.gateway import TcpBounds
 from penstock.types import Gateway
 from tests.support.kafka_wire import until
@@ -69,6 +73,24 @@ async def test_a_stop_does_not_wait_for_a_client_for_ever(node: TcpNode) -> None
     client = node.connect()
     await node.tcp.stop(0)
     assert client.pipe.aborted
+
+
+async def test_a_stop_waits_for_answers_that_are_to_be_made_and_not_for_those_that_nobody_takes(
+    node: TcpNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_TAKE_SECONDS", 0)
+    held: list[PublishDone] = []
+    monkeypatch.setattr(node.broker.publisher, "publish", lambda *call: held.append(call[-1]))
+    idle, client = node.connect(), node.connect()
+    client.send(produce("x"))
+    stopping = asyncio.ensure_future(node.tcp.stop(30))
+    await until(lambda: idle.pipe.aborted)
+    assert not client.pipe.closed
+    held[0]([Placed(0, 0, 0)])
+    assert (await client.answered(1))[0]["ok"]
+    client.gone()
+    idle.gone()
+    await stopping
 
 
 async def test_the_session_of_a_member_is_the_gateways(tmp_path: Path) -> None:
