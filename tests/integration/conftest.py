@@ -9,6 +9,8 @@ from penstock.testing.process import BrokerProcess
 SETTINGS = {
     "groups.initial_rebalance_delay_ms": 0,
     "groups.offsets_topic_partitions": 4,
+    # A record that is nacked comes again at once, so that nobody has to wait for it.
+    "queues.backoff_ms": 0,
 }
 
 

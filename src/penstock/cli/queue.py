@@ -46,11 +46,12 @@ def mount(root: typer.Typer) -> None:
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List queues: topics that groups work on by leases.
 
-    Lag is what is not finished; of that, some is leased, some waits (for its backoff or its time), the rest is ready.
+    Lag is what is not finished; of that, some is leased, some waits (for its backoff or its time), some is ready to be delivered
+    again, some is being moved to the dead letters, and the rest was never touched.
     """
     with queue_admin(http, timeout) as admin:
         rows = [_summary(queue) for queue in admin.queues()]
-    columns = ["topic", "group", "lag", "leased", "waiting", "ready", "moving", "owners"]
+    columns = ["topic", "group", "lag", "leased", "waiting", "ready", "untouched", "moving", "owners"]
     emit(rows, columns, output, nothing='no queues; a topic is one once "penstock queue lease" or a worker asks for it')
 
 
@@ -162,7 +163,10 @@ def _summary(queue: "Queue") -> Row:
         "leased": queue.in_flight,
         "leased_max": queue.in_flight_max,
         "waiting": sum(each.waiting for each in queue.partitions),
-        "ready": max(0, queue.lag - sum(each.leased + each.waiting + each.moving for each in queue.partitions)),
+        "ready": sum(each.ready for each in queue.partitions),
+        "untouched": max(
+            0, queue.lag - sum(each.leased + each.waiting + each.ready + each.moving for each in queue.partitions)
+        ),
         "moving": sum(each.moving for each in queue.partitions),
         "owners": len(queue.owners),
         "owner_list": [{"owner": each.owner, "leased": each.leased, "workers": each.workers} for each in queue.owners],

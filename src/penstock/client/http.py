@@ -43,7 +43,7 @@ class HttpConnection:
     """Requests to one broker, one after the other."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self.address: Final[Address] = parse_address(address)
+        self.address: Final[Address] = parse_address(address.removeprefix("http://").rstrip("/"))
         self.timeout_ms: Final = timeout_ms
         self._connection: http.client.HTTPConnection | None = None
 

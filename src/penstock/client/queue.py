@@ -75,6 +75,11 @@ class Produced(msgspec.Struct, frozen=True):
     duplicate: bool = False
 
 
+class _Created(msgspec.Struct):
+    name: str
+    partitions: int
+
+
 class _Leased(msgspec.Struct):
     records: list[Line]
 
@@ -105,13 +110,18 @@ class QueueClient(HttpClient):
         answer = self._http.post("/v1/lease", body, _Leased, wait_ms=wait_ms)
         return [leased_record(line, group, self.owner) for line in answer.records]
 
-    def consume(self, topic: str, group: str, *, lease_ms: int = 0) -> Generator[LeasedRecord, None, None]:
+    def consume(
+        self, topic: str, group: str, *, lease_ms: int = 0, max_in_flight: int = 0
+    ) -> Generator[LeasedRecord, None, None]:
         """Records as they come, for ever, each leased to this worker from when it leaves the broker.
 
+        At most ``max_in_flight`` (0: the broker's default, 16) are leased to it at a time, and all of these leases run: take fewer, or
+        a longer ``lease_ms``, when one record takes long.
         It has a connection of its own: close the iterator (or leave its loop and drop it), and what was not acked falls free at
         once for others.
         """
         query = {"topic": topic, "group": group, "owner": self.owner, "lease_ms": lease_ms}
+        query["max_in_flight"] = max_in_flight
         lines = HttpConnection(self._address, timeout_ms=self._timeout_ms).stream(
             "GET", "/v1/consume", Line, query=query
         )
@@ -163,12 +173,16 @@ class QueueClient(HttpClient):
 
     # -- producers
 
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic; one that has as many partitions already is left as it is."""
+        self._http.post("/v1/topics", {"name": topic, "partitions": partitions}, _Created)
+
     def produce(
         self,
         topic: str,
-        value: bytes,
+        value: bytes | str,
         *,
-        key: bytes | None = None,
+        key: bytes | str | None = None,
         partition: int | None = None,
         idempotency_key: str | None = None,
         tenant_id: str | None = None,
@@ -191,8 +205,8 @@ class QueueClient(HttpClient):
             deadline=deadline,
             retry_policy=retry or None,
         )
-        value_text, encoding = text_of(value)
-        key_text, key_encoding = text_of(key)
+        value_text, encoding = text_of(value.encode() if isinstance(value, str) else value)
+        key_text, key_encoding = text_of(key.encode() if isinstance(key, str) else key)
         body = {
             "topic": topic,
             "value": value_text,

@@ -68,7 +68,7 @@ def test_a_queue_worked_by_hand(cli, queue, http):
     assert [line.split()[0] for line in leased.out.splitlines()[2:]] == [f"{queue}/0@0", f"{queue}/0@1"]
     assert f"penstock queue ack {queue}/0@0 --group {GROUP} finishes one" in leased.err
     (row,) = [row for row in cli("queue", "ls", "-o", "json").json if row["topic"] == queue]
-    assert (row["group"], row["lag"], row["leased"], row["ready"]) == (GROUP, 3, 2, 1)
+    assert (row["group"], row["lag"], row["leased"], row["ready"], row["untouched"]) == (GROUP, 3, 2, 0, 1)
     assert cli("queue", "ack", f"{queue}/0@0", "-g", GROUP).err == "finished 1 record\n"
     cli("queue", "nack", f"{queue}/0@1", "-g", GROUP, "--reason", "no stock")
     peeked = cli("queue", "peek", queue, "-g", GROUP, "-o", "ndjson").lines

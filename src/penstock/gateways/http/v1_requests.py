@@ -8,7 +8,7 @@ not given, names that older clients use stand for the newer ones (:data:`ALIASES
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Protocol, TypeVar, get_args
+from typing import Final, NamedTuple, TypeVar, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -24,6 +24,7 @@ from penstock.gateways.http.v1_models import (
     ProduceRequest,
     Request,
     RetryPolicy,
+    WorkerRequest,
 )
 
 R = TypeVar("R", bound=Request)
@@ -107,6 +108,7 @@ _FIELDS: Final[Mapping[str, Reader]] = {
     "offset": _count,
     "offsets": _counts,
     "lease_ms": _count,
+    "max_in_flight": _count,
     "wait_ms": _count,
     "max_records": _count,
     "from_ms": _count,
@@ -264,17 +266,6 @@ PRODUCE_QUERY_FIELDS: Final = (
 )
 
 
-class _Worker(Protocol):
-    """A request of somebody who works on a queue."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-
-
 class Names(NamedTuple):
     """Who works on what."""
 
@@ -283,7 +274,7 @@ class Names(NamedTuple):
     owner: str
 
 
-def names_of(request: _Worker) -> Names:
+def names_of(request: WorkerRequest) -> Names:
     """The three names that everybody gives who works on a queue."""
     topic, group, owner = request.topic.strip(), request.group.strip(), request.owner.strip()
     if not (topic and group and owner):
