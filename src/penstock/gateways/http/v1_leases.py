@@ -24,6 +24,8 @@ from penstock.gateways.http.v1_models import (
     LeasedRecords,
     LeaseRequest,
     NackRequest,
+    RecordRequest,
+    RecordsRequest,
     Request,
 )
 from penstock.gateways.http.v1_record import consumed
@@ -138,12 +140,10 @@ def lease_ms_of(call: Call, lease_ms: int) -> int:
     return lease_ms or settings.lease_ms_default
 
 
-def _place(
-    call: Call, topic: str, request: AckRequest | NackRequest | AckCumulativeRequest | ExtendRequest
-) -> tuple[int, list[int]]:
+def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[int]]:
     """The partition and the offsets that are meant."""
     partition, offset = request.partition, request.offset
-    several = None if isinstance(request, AckCumulativeRequest) else request.offsets
+    several = request.offsets if isinstance(request, RecordsRequest) else None
     if partition is None or (offset is None and not several):
         raise refuse("partition and offset are required")
     if several is not None:

@@ -73,70 +73,60 @@ class CreateTopicRequest(Request, frozen=True):
     partitions: Count = 1
 
 
-class ConsumeRequest(Request, frozen=True):
-    """GET /v1/consume. 0 or no ``lease_ms``, ``max_in_flight``: the broker's default."""
+class WorkerRequest(Request, frozen=True):
+    """Of somebody who works on a queue."""
 
     topic: str = ""
     group: str = ""
     owner: str = ""
+
+
+class ConsumeRequest(WorkerRequest, frozen=True):
+    """GET /v1/consume. 0 or no ``lease_ms``, ``max_in_flight``: the broker's default."""
+
     lease_ms: Count = 0
     max_in_flight: Count = 0
 
 
-class LeaseRequest(Request, frozen=True):
+class LeaseRequest(WorkerRequest, frozen=True):
     """POST /v1/lease: some records, once; the leases stay whether or not the connection does."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
     max_records: Count = 1
     lease_ms: Count = 0
     wait_ms: Count = 0
 
 
-class AckRequest(Request, frozen=True):
+class RecordRequest(WorkerRequest, frozen=True):
+    """About a record that the worker holds."""
+
+    partition: Count | None = None
+    offset: Count | None = None
+
+
+class RecordsRequest(RecordRequest, frozen=True):
+    """About one record by ``offset``, or several of one partition by ``offsets``."""
+
+    offsets: list[Count] | None = None
+
+
+class AckRequest(RecordsRequest, frozen=True):
     """POST /v1/ack: one record by ``offset``, or several of one partition by ``offsets``, all or none of them."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
-    partition: Count | None = None
-    offset: Count | None = None
-    offsets: list[Count] | None = None
 
-
-class NackRequest(Request, frozen=True):
+class NackRequest(RecordsRequest, frozen=True):
     """POST /v1/nack. ``error`` is another name for ``reason``."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
-    partition: Count | None = None
-    offset: Count | None = None
-    offsets: list[Count] | None = None
     reason: str | None = None
     error: str | None = None
 
 
-class AckCumulativeRequest(Request, frozen=True):
+class AckCumulativeRequest(RecordRequest, frozen=True):
     """POST /v1/ack-cumulative: every record of the partition that is leased to the owner, up to and with ``offset``."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
-    partition: Count | None = None
-    offset: Count | None = None
 
-
-class ExtendRequest(Request, frozen=True):
+class ExtendRequest(RecordsRequest, frozen=True):
     """POST /v1/extend: the leases run until ``lease_ms`` from now."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
-    partition: Count | None = None
-    offset: Count | None = None
-    offsets: list[Count] | None = None
     lease_ms: Count = 0
 
 
