@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.cost import measure_cost
-from bench.peers.base import Flush, Peer
+from bench.peers.base import Flush, Peer, start_each
 from bench.peers.kafka import Kafka
 from bench.peers.nats import Nats
 from bench.peers.penstock import Penstock
@@ -91,16 +91,7 @@ def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> No
     with ExitStack() as stack:
         started: list[Peer] = []
         for kind in kinds:
-            for flush in plan.flushes:
-                peer = kind(home / f"{kind.name}-{flush.value}", flush)
-                stack.callback(peer.stop)
-                try:
-                    seconds = peer.start()
-                except BenchError as error:
-                    fail(report.failures, f"{kind.name}, flush = {flush.value}: {error}")
-                    continue
-                started.append(peer)
-                say(f"{peer.title}, flush = {flush.value}: ready in {seconds:.2f} s")
+            started += start_each(kind, plan.flushes, home, report.failures, stack).values()
         # Rounds that do not count come first, for every system alike: a virtual machine that compiles as it runs needs them.
         for turn in range(-plan.warm_rounds, plan.rounds):
             name = f"round {turn + 1} of {plan.rounds}" if turn >= 0 else "round that does not count"

@@ -15,10 +15,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from bench.gateways.redis_rows import COUNTERPARTS, REDIS_BY_NAME
-from bench.peers.base import Flush, Peer
+from bench.peers.base import Flush, P, start_each
 from bench.peers.penstock import PenstockWithGateways
 from bench.peers.redis import Redis
 from bench.results import Result
@@ -32,7 +31,6 @@ from penstock.bench.workloads import Options, run_workload, select_workloads
 KAFKA_DELIVERY = "delivery-kafka"
 NAMES = (*(row.name for row in GATEWAY_ROWS), KAFKA_DELIVERY)
 _BY_NAME = {row.name: row for row in GATEWAY_ROWS}
-P = TypeVar("P", bound=Peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +88,11 @@ def run(plan: GatewayPlan) -> GatewayReport:
 
 
 def _started(kind: type[P], plan: GatewayPlan, home: Path, report: GatewayReport, stack: ExitStack) -> dict[Flush, P]:
-    started: dict[Flush, P] = {}
     if reason := kind.why_missing():
         report.missing[kind.name] = reason
         say(f"{kind.name} is missing: {reason}")
-        return started
-    for flush in plan.flushes:
-        peer = kind(home / f"{kind.name}-{flush.value}", flush)
-        stack.callback(peer.stop)
-        try:
-            seconds = peer.start()
-        except BenchError as error:
-            fail(report.failures, f"{kind.name}, flush = {flush.value}: {error}")
-            continue
-        started[flush] = peer
-        say(f"{peer.title}, flush = {flush.value}: ready in {seconds:.2f} s")
-    return started
+        return {}
+    return start_each(kind, plan.flushes, home, report.failures, stack)
 
 
 def _steps(

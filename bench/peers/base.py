@@ -18,7 +18,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
+from bench.saying import fail, say
 from penstock.address import Address
 from penstock.bench.admin import Admin
 from penstock.bench.faults import BenchError
@@ -184,3 +186,24 @@ _PRCTL = _prctl()
 def _die_with_parent() -> None:
     if _PRCTL is not None:
         _PRCTL(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+P = TypeVar("P", bound=Peer)
+
+
+def start_each(
+    kind: type[P], flushes: list[Flush], home: Path, failures: list[str], stack: contextlib.ExitStack
+) -> dict[Flush, P]:
+    """One peer for each flush setting, stopped when the stack ends; one that cannot start is noted, and the rest goes on."""
+    started: dict[Flush, P] = {}
+    for flush in flushes:
+        peer = kind(home / f"{kind.name}-{flush.value}", flush)
+        stack.callback(peer.stop)
+        try:
+            seconds = peer.start()
+        except BenchError as error:
+            fail(failures, f"{kind.name}, flush = {flush.value}: {error}")
+            continue
+        started[flush] = peer
+        say(f"{peer.title}, flush = {flush.value}: ready in {seconds:.2f} s")
+    return started

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 
 from penstock.bench.faults import BenchError
+from penstock.bench.frames import read_uvarint, uvarint
 
 PREFIX_BYTES = 5
 _PREFIX = struct.Struct(">BI")
@@ -16,24 +17,14 @@ FAILURES_FIELD = 3
 """In PublishFrameResponse: the records that were refused."""
 
 
-def varint(value: int) -> bytes:
-    """A whole number, seven bits a byte."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def field_bytes(number: int, data: bytes) -> bytes:
     """A field that says its length: text, bytes, a message."""
-    return varint(number << 3 | _LEN) + varint(len(data)) + data
+    return uvarint(number << 3 | _LEN) + uvarint(len(data)) + data
 
 
 def field_int(number: int, value: int) -> bytes:
     """A field with a whole number."""
-    return varint(number << 3) + varint(value)
+    return uvarint(number << 3) + uvarint(value)
 
 
 def publish_request(topic: str, payload: bytes) -> bytes:
@@ -92,8 +83,8 @@ def find_field(message: bytes, wanted: int) -> bytes | None:
     """The first field `wanted` of those that say their length; None when there is none."""
     at = 0
     while at < len(message):
-        tag, at = _read_varint(message, at)
-        value, at = _read_varint(message, at)
+        tag, at = read_uvarint(message, at)
+        value, at = read_uvarint(message, at)
         if tag & 7 == _LEN:
             if tag >> 3 == wanted:
                 return message[at : at + value]
@@ -101,14 +92,3 @@ def find_field(message: bytes, wanted: int) -> bytes | None:
         elif tag & 7:
             raise BenchError(f"an answer holds a field of a kind that the API does not have: tag {tag}")
     return None
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
