@@ -17,26 +17,22 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.broker import Broker
 from penstock.core.delete_records import delete_records
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.log.cleaning import CompactionTask
-from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.subscribers import Subscribers
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
-from penstock.types import Flush, GroupId, NodeId
+from penstock.types import GroupId
 from tests.crash.simulated_world import SeededEntropy, StepFlusher, TroubledDisk
-from tests.support.worlds import ManualClock
+from tests.support.worlds import DATA_DIR, ManualClock, broker_on
 
-DATA_DIR = "/data"
 PARTITIONS = 2
 BYTES_MAX = 1_000_000
 FIRST_TOPICS = ("d1", "c1", "cd1", "n1")
@@ -185,26 +181,18 @@ class SimulatedNode:
     async def boot(self, stop_after: int | None = None) -> None:
         """Start on what the disk holds; with ``stop_after`` die after so many calls."""
         self.disk.stop_at = None if stop_after is None else self.disk.calls + stop_after
-        # The store outlives the process, its subscribers do not.
-        self.store._subscribers = Subscribers()
         self.flusher = self._make_flusher()
         self._compactions = []
-        logs = LogManager(self.disk, DATA_DIR, self.clock, self.reports.append, open_segments_max=6)
-        self.broker = Broker(
-            BrokerSettings(
-                node_id=NodeId(1),
-                data_dir=DATA_DIR,
-                flush=Flush.SYNC,
-                groups=GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=2),
-            ),
+        self.broker = broker_on(
+            self.disk,
+            self.store,
             clock=self.clock,
             entropy=self.entropy,
-            store=self.store,
-            logs=logs,
             flusher=self.flusher,
-            report=self.reports.append,
+            reports=self.reports,
+            open_segments_max=6,
+            offsets_topic_partitions=2,
         )
-        logs.open_all()
         await self.broker.start()
         if stop_after is not None:
             for name in self.topics:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from penstock.address import Address
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
 from penstock.core.topics import NewTopic, Topic
@@ -24,7 +25,7 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
-from penstock.types import Flush, Gateway, NodeId
+from penstock.types import Flush, Gateway, GroupId, NodeId, TopicName
 from penstock.wire.kafka.apis import API, ApiKey
 from tests.support.worlds import CountingEntropy, ManualClock
 
@@ -108,6 +109,13 @@ class KafkaNode:
             target.append(build_batch([Record(n, self.clock.now_ms(), b"key", b"value")]), self.clock.now_ms())
         await self.committed(target)
         return target
+
+    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """An offset of a group, as a client commits it."""
+        done: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
+        item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset)
+        self.broker.groups.commit_offset_checked(GroupId(group), item, done.set_result)
+        assert await done is None
 
     async def committed(self, target: Partition) -> None:
         """Wait until all that was appended counts."""

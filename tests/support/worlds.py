@@ -1,6 +1,20 @@
-"""A clock and a source of ids that a test owns."""
+"""A clock and a source of ids that a test owns, and a broker in a world of such parts."""
 
+from typing import Any
 from uuid import UUID
+
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.settings import GroupSettings
+from penstock.limits import OPEN_SEGMENTS_MAX
+from penstock.log.manager import LogManager
+from penstock.metadata.memory import MemoryStore
+from penstock.metadata.subscribers import Subscribers
+from penstock.ports import Clock, Entropy, Flusher
+from penstock.testing.disk import SimulatedDisk
+from penstock.types import Flush, NodeId
+
+DATA_DIR = "/data"
+"""On a simulated disk."""
 
 
 class ManualClock:
@@ -30,3 +44,35 @@ class CountingEntropy:
     def uuid(self) -> UUID:
         self._count += 1
         return UUID(int=self._count, version=4)
+
+
+def broker_on(
+    disk: SimulatedDisk,
+    store: MemoryStore,
+    *,
+    clock: Clock,
+    entropy: Entropy,
+    flusher: Flusher,
+    reports: list[str],
+    open_segments_max: int = OPEN_SEGMENTS_MAX,
+    offsets_topic_partitions: int = 1,
+    **settings: Any,
+) -> Broker:
+    """A broker on what disk and store hold, its logs open; start it. ``settings`` are those of :class:`BrokerSettings`."""
+    # The store outlives the process, its subscribers do not.
+    store._subscribers = Subscribers()
+    logs = LogManager(disk, DATA_DIR, clock, reports.append, open_segments_max=open_segments_max)
+    groups = GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=offsets_topic_partitions)
+    broker = Broker(
+        BrokerSettings(
+            **{"node_id": NodeId(1), "data_dir": DATA_DIR, "flush": Flush.SYNC, "groups": groups, **settings}
+        ),
+        clock=clock,
+        entropy=entropy,
+        store=store,
+        logs=logs,
+        flusher=flusher,
+        report=reports.append,
+    )
+    logs.open_all()
+    return broker

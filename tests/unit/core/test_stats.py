@@ -1,6 +1,5 @@
 """How a topic and a group stand, with bounded work."""
 
-import asyncio
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core import stats
-from penstock.core.groups.requests import GroupState, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import GroupState
 from penstock.core.groups.subscription import assigned_partitions
 from penstock.core.stats import group_status, topic_stats
 from penstock.errors import PenstockError, Reason
@@ -21,13 +20,6 @@ from tests.support.kafka_node import KafkaNode
 async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
     async with KafkaNode(tmp_path) as started:
         yield started
-
-
-async def commit(node: KafkaNode, group: str, topic: str, partition: int, offset: int) -> None:
-    done: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
-    item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset, -1, "")
-    node.broker.groups.commit_offset_checked(GroupId(group), item, done.set_result)
-    assert await done is None
 
 
 async def test_a_topics_sums_are_over_its_partitions(node: KafkaNode) -> None:
@@ -56,7 +48,7 @@ async def test_only_so_many_logs_are_opened_for_an_answer(tmp_path: Path, monkey
         await node.create("t", 5)
         for index in range(5):
             await node.append("t", index, 1)
-            await commit(node, "g", "t", index, 0)
+            await node.commit("g", "t", index, 0)
     monkeypatch.setattr(stats, "OPENED_MAX", 2)
     async with KafkaNode(tmp_path) as node:
         found = topic_stats(node.broker, "t")
@@ -91,8 +83,8 @@ async def test_a_groups_lag_is_in_records_and_in_age_of_the_next_one(node: Kafka
     await node.append("t", 0, 3)
     node.clock.advance(60_000)
     await node.append("t", 0, 1)
-    await commit(node, "g", "t", 0, 3)
-    await commit(node, "g", "t", 1, 0)
+    await node.commit("g", "t", 0, 3)
+    await node.commit("g", "t", 1, 0)
     node.clock.advance(1000)
     found = group_status(node.broker, "g")
     first, second = found.partitions
@@ -106,7 +98,7 @@ async def test_a_groups_lag_is_in_records_and_in_age_of_the_next_one(node: Kafka
 async def test_a_group_that_has_read_all_has_no_lag(node: KafkaNode) -> None:
     await node.create("t")
     await node.append("t", 0, 2)
-    await commit(node, "g", "t", 0, 2)
+    await node.commit("g", "t", 0, 2)
     node.clock.advance(5000)
     [found] = group_status(node.broker, "g").partitions
     assert (found.committed, found.end_offset, found.lag, found.lag_ms) == (2, 2, 0, 0)
@@ -115,7 +107,7 @@ async def test_a_group_that_has_read_all_has_no_lag(node: KafkaNode) -> None:
 async def test_what_retention_dropped_does_not_count_as_lag(node: KafkaNode) -> None:
     await node.create("t")
     partition = await node.append("t", 0, 5)
-    await commit(node, "g", "t", 0, 1)
+    await node.commit("g", "t", 0, 1)
     partition.log.delete_before(4)
     [found] = group_status(node.broker, "g").partitions
     assert (found.committed, found.start_offset, found.lag) == (1, 4, 1)

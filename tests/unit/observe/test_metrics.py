@@ -10,12 +10,11 @@ import pytest_asyncio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
 from penstock.meters import Counts
 from penstock.observe import metrics
 from penstock.observe.metrics import METRICS, Kind, Metrics
-from penstock.types import Gateway, GroupId, TopicName
+from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
 
@@ -28,13 +27,6 @@ Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
     async with KafkaNode(tmp_path) as started:
         yield started
-
-
-async def commit(node: KafkaNode, group: str, topic: str, partition: int, offset: int) -> None:
-    done: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
-    item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset, -1, "")
-    node.broker.groups.commit_offset_checked(GroupId(group), item, done.set_result)
-    assert await done is None
 
 
 async def scrape(made: Metrics) -> Values:
@@ -71,7 +63,7 @@ def touch_everything(node: KafkaNode) -> None:
 async def test_a_real_parser_finds_every_documented_metric_as_it_is_documented(node: KafkaNode, accept: str) -> None:
     await node.create("t")
     await node.append("t", 0, 3)
-    await commit(node, "g", "t", 0, 1)
+    await node.commit("g", "t", 0, 1)
     touch_everything(node)
     text, content_type = await Metrics(node.broker).text(accept)
     assert content_type.split(";", maxsplit=1)[0] == (accept or "text/plain").split(";", maxsplit=1)[0]
@@ -90,7 +82,7 @@ async def test_a_real_parser_finds_every_documented_metric_as_it_is_documented(n
 async def test_the_numbers_are_those_of_the_node(node: KafkaNode) -> None:
     await node.create("t", 3)
     partition = await node.append("t", 0, 5)
-    await commit(node, "g", "t", 0, 2)
+    await node.commit("g", "t", 0, 2)
     node.clock.advance(7000)
     touch_everything(node)
     node.broker.meters.acks.add(("t", "g"), 9)
@@ -149,7 +141,7 @@ async def test_a_direction_that_nothing_went_has_no_series(node: KafkaNode) -> N
 async def test_a_deleted_topic_and_a_deleted_group_have_no_series(node: KafkaNode) -> None:
     await node.create("t")
     await node.append("t", 0, 1)
-    await commit(node, "g", "t", 0, 0)
+    await node.commit("g", "t", 0, 0)
     node.broker.meters.took_in("t", Gateway.KAFKA, 3, 300)
     node.broker.meters.acks.add(("t", "g"))
     node.broker.meters.acks.add(("u", "g"))
@@ -170,8 +162,8 @@ async def test_no_log_is_opened_for_a_scrape(tmp_path: Path) -> None:
         await node.create("t", 2)
         await node.append("t", 0, 1)
         await node.append("t", 1, 1)
-        await commit(node, "g", "t", 0, 0)
-        await commit(node, "g", "t", 1, 0)
+        await node.commit("g", "t", 0, 0)
+        await node.commit("g", "t", 1, 0)
     async with KafkaNode(tmp_path) as node:
         made = Metrics(node.broker)
         before = len(list(node.broker.open_logs()))
@@ -189,7 +181,7 @@ async def test_series_past_the_limit_are_left_out_and_counted(node: KafkaNode, m
     for index in range(5):
         await node.append("t", index, 1)
         for group in ("g", "h", "i"):
-            await commit(node, group, "t", index, 0)
+            await node.commit(group, "t", index, 0)
     for number in range(10):
         node.broker.meters.acks.add((f"t{number}", "g"))
     found = await scrape(Metrics(node.broker))
@@ -204,7 +196,7 @@ async def test_the_time_of_a_record_is_read_once(node: KafkaNode, monkeypatch: p
     await node.create("t", 3)
     for index in range(3):
         await node.append("t", index, 2)
-        await commit(node, "g", "t", index, 0)
+        await node.commit("g", "t", index, 0)
     read: list[int] = []
     real = metrics._time_at
     monkeypatch.setattr(metrics, "_time_at", lambda partition, offset: read.append(offset) or real(partition, offset))
@@ -219,7 +211,7 @@ async def test_the_time_of_a_record_is_read_once(node: KafkaNode, monkeypatch: p
     found = await scrape(made)
     assert len(read) == 3
     assert value(found, "penstock_group_lag_seconds", topic="t", group="g") == 9
-    await commit(node, "g", "t", 0, 1)
+    await node.commit("g", "t", 0, 1)
     await scrape(made)
     assert len(read) == 4
 

@@ -6,23 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Admit
 from penstock.core.idempotency.stored import KEY_HEADER, TENANT_HEADER
 from penstock.core.publish import NewRecord, Placed
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError
-from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.subscribers import Subscribers
 from penstock.records.records import Record
-from penstock.types import Acks, Flush, Gateway, NodeId
+from penstock.types import Acks, Flush, Gateway
 from tests.crash.simulated_node import read_all
 from tests.crash.simulated_world import SeededEntropy, StepFlusher, TroubledDisk
-from tests.support.worlds import ManualClock
+from tests.support.worlds import DATA_DIR, ManualClock, broker_on
 
-DATA_DIR = "/data"
 TOPIC = "t"
 WINDOW_MS = 600_000
 CALLER = Caller(ANONYMOUS, Gateway.HTTP)
@@ -77,25 +72,18 @@ class World:
 
     def boot(self) -> None:
         """Start on what the disk holds."""
-        self.store._subscribers = Subscribers()
         self.flusher = StepFlusher()
-        logs = LogManager(self.disk, DATA_DIR, self.clock, self.reports.append, open_segments_max=6)
-        self.broker = Broker(
-            BrokerSettings(
-                node_id=NodeId(1),
-                data_dir=DATA_DIR,
-                flush=self.flush,
-                groups=GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1),
-                idempotency_ms=WINDOW_MS,
-            ),
+        self.broker = broker_on(
+            self.disk,
+            self.store,
             clock=self.clock,
             entropy=self.entropy,
-            store=self.store,
-            logs=logs,
             flusher=self.flusher,
-            report=self.reports.append,
+            reports=self.reports,
+            open_segments_max=6,
+            flush=self.flush,
+            idempotency_ms=WINDOW_MS,
         )
-        logs.open_all()
         finish(self.broker.start())
 
     def restart(self, *, power: bool = False) -> None:

@@ -5,27 +5,22 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 
 from penstock.core.access import INTERNAL
-from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.workers import Worker
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
-from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.subscribers import Subscribers
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
 from penstock.testing.disk import SimulatedDisk
-from penstock.types import Flush, GroupId, NodeId, TopicName
-from tests.support.worlds import CountingEntropy, ManualClock
+from penstock.types import GroupId, TopicName
+from tests.support.worlds import DATA_DIR, CountingEntropy, ManualClock, broker_on
 
 TOPIC = TopicName("orders")
 GROUP = GroupId("workers")
-DATA_DIR = "/data"
 
 
 class TurnFlusher:
@@ -136,27 +131,17 @@ class World:
         self.background: list[Coroutine[object, None, object]] = []
 
     def boot(self) -> "World":
-        # The store outlives the process, its subscribers do not.
-        self.store._subscribers = Subscribers()
         self.flusher = TurnFlusher()
-        logs = LogManager(self.disk, DATA_DIR, self.clock, self.reports.append)
-        self.broker = Broker(
-            BrokerSettings(
-                node_id=NodeId(1),
-                data_dir=DATA_DIR,
-                flush=Flush.SYNC,
-                groups=GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1),
-                queues=self.settings,
-            ),
+        self.broker = broker_on(
+            self.disk,
+            self.store,
             clock=self.clock,
             entropy=self.entropy,
-            store=self.store,
-            logs=logs,
             flusher=self.flusher,
-            report=self.reports.append,
+            reports=self.reports,
+            queues=self.settings,
         )
         self.broker.background = self.background.append
-        logs.open_all()
         self.run(self.broker.start())
         self.queues = self.broker.queues
         return self
