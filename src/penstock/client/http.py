@@ -178,8 +178,10 @@ class HttpConnection:
 
     def _not_ours(self, seen: str) -> CannotConnect:
         self.close()
+        # It may be any protocol, and bytes that mean something to a terminal.
+        shown = "".join(sign if sign.isprintable() else "." for sign in seen[:200]).strip()
         return CannotConnect(
-            f"{self.address} does not answer as Penstock's HTTP API does ({seen[:200].strip()}); use the http= address of the "
+            f"{self.address} does not answer as Penstock's HTTP API does ({shown}); use the http= address of the "
             "broker's ready line"
         )
 

@@ -154,3 +154,17 @@ def test_a_stream_that_is_refused():
     gone = answer('{"error":"NOT_FOUND","message":"no"}', "404 Not Found")
     with server(gone) as (address, _), pytest.raises(RequestRefused):
         next(HttpConnection(address).stream("GET", "/", Said))
+
+
+def test_what_another_protocol_answers_is_shown_without_its_control_characters():
+    with (
+        server(b"\x00\x00\x12\x04\x1b[31m\x00\r\n", close_after=True) as (address, _),
+        closing(HttpConnection(address)) as http,
+    ):
+        with pytest.raises(CannotConnect, match="use the http= address") as raised:
+            http.get("/", Said)
+    assert str(raised.value).isprintable()
+
+
+def test_an_address_may_be_a_url():
+    assert str(HttpConnection("http://127.0.0.1:8080/").address) == "127.0.0.1:8080"
