@@ -160,9 +160,9 @@ def test_what_another_protocol_answers_is_shown_without_its_control_characters()
     with (
         server(b"\x00\x00\x12\x04\x1b[31m\x00\r\n", close_after=True) as (address, _),
         closing(HttpConnection(address)) as http,
+        pytest.raises(CannotConnect, match="use the http= address") as raised,
     ):
-        with pytest.raises(CannotConnect, match="use the http= address") as raised:
-            http.get("/", Said)
+        http.get("/", Said)
     assert str(raised.value).isprintable()
 
 
