@@ -146,7 +146,7 @@ def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic):
             message = next(stream)
             assert message.attempts == attempt
             client.call("Nack", **names(topic), partition=0, offsets=[0], reason="boom")
-        wait_until(lambda: status(client, topic, 0).state == "finished")
+        wait_until(lambda: status(client, topic, 0).state == "dead_letter")
     with others[1].subscribed(topic=f"dlq.{topic}") as stream:
         dead = next(stream)
     assert (dead.payload, dead.key) == (b"bad", b"k")

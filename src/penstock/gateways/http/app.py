@@ -25,7 +25,7 @@ from penstock.gateways.http import (
     topics,
     v1_resources,
 )
-from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id
+from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id, is_v1
 from penstock.gateways.http.routing import RawAnswer
 from penstock.observe import logs as log_lines
 
@@ -63,8 +63,11 @@ def build_app(gateway: "HttpGateway") -> ASGIApp:
     async def wrong_method(request: Request, _: Exception) -> Response:
         matching = (known for known in gateway.routes if known.matches(request.scope)[0] is not Match.NONE)
         allow = ", ".join(sorted({method for known in matching for method in known.methods or ()}))
-        refusal = Refusal(405, f"Method not allowed; use {allow}", headers=((b"allow", allow.encode()),))
-        return _refuse(request, refusal)
+        headers = ((b"allow", allow.encode()),)
+        if is_v1(request.scope["path"]):
+            return _refuse(request, Refusal(405, f"Method not allowed; use {allow}", headers=headers))
+        # The API outside /v1 knows one answer for whatever it does not serve.
+        return _refuse(request, Refusal(404, "Not found", headers=headers))
 
     # Not the whole of Starlette's application: its own answer to a failure would come before ours.
     router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers={404: not_found, 405: wrong_method})
