@@ -1,7 +1,8 @@
 """``penstock queue``: how queues stand, and working on one by hand."""
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -119,7 +120,8 @@ def ack(
     """
     with queue_client(http, timeout, owner or _default_owner()) as client:
         for (topic, partition), offsets in _by_partition(records).items():
-            client.ack_offsets(topic, group, partition, offsets)
+            with _explained(http, timeout, topic, partition, offsets, group):
+                client.ack_offsets(topic, group, partition, offsets)
     note(f"finished {len(records)} {'record' if len(records) == 1 else 'records'}")
 
 
@@ -138,8 +140,26 @@ def nack(
     """
     with queue_client(http, timeout, owner or _default_owner()) as client:
         for (topic, partition), offsets in _by_partition(records).items():
-            client.nack_offsets(topic, group, partition, offsets, reason)
+            with _explained(http, timeout, topic, partition, offsets, group):
+                client.nack_offsets(topic, group, partition, offsets, reason)
     note(f"gave back {len(records)} {'record' if len(records) == 1 else 'records'}")
+
+
+@contextmanager
+def _explained(
+    http: str, timeout_s: float, topic: str, partition: int, offsets: Iterable[int], group: str
+) -> Generator[None, None, None]:
+    """Somebody who may not settle a record is told how it stands instead."""
+    from penstock.client.errors import RequestRefused
+
+    try:
+        yield
+    except RequestRefused as error:
+        if error.code != "FAILED_PRECONDITION":
+            raise
+        with queue_admin(http, timeout_s) as admin:
+            sentences = {admin.why(topic, partition, offset, group).sentence for offset in offsets}
+        raise RequestRefused(error.status, error.code, f"{error.sentence}: {' '.join(sorted(sentences))}") from error
 
 
 def _default_owner() -> str:

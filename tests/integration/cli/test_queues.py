@@ -84,7 +84,8 @@ def test_only_the_owner_can_finish_a_record(cli, queue, http):
     produce(http, queue, 1)
     cli("queue", "lease", queue, "-g", GROUP, "--owner", "somebody")
     refused = cli("queue", "ack", f"{queue}/0@0", "-g", GROUP, code=1)
-    assert refused.err == "error: not owner (FAILED_PRECONDITION)\n"
+    assert refused.err.startswith(f"error: not owner: {queue}/0@0 is leased by somebody until ")
+    assert refused.err.endswith("it is delivered again if it is not acked by then (FAILED_PRECONDITION)\n")
     cli("queue", "ack", f"{queue}/0@0", "-g", GROUP, "--owner", "somebody")
     assert cli("queue", "peek", queue, "-g", GROUP).err == f"nothing is left to do in {queue} for {GROUP}\n"
     assert cli("queue", "lease", queue, "-g", GROUP).err == f"nothing to lease in {queue} for {GROUP} now\n"
