@@ -19,7 +19,7 @@ from penstock.bench.faults import BenchError
 from penstock.bench.gateways import http1, proto
 from penstock.bench.gateways.context import Context
 from penstock.bench.gateways.http2 import Http2Client
-from penstock.bench.gateways.queue import GROUP, LEASE_MS, AckMaker
+from penstock.bench.gateways.queue import GROUP, IN_FLIGHT, LEASE_MS, AckMaker
 from penstock.bench.raw_client import Counter, TokenCounter
 from penstock.bench.rows import Meter, Row
 from penstock.bench.workloads import DELIVERY_RATE_PER_S
@@ -198,7 +198,9 @@ def _open(sock: socket.socket, request: bytes) -> None:
 
 def _consume_tap(context: Context, stack: ExitStack) -> tuple[socket.socket, Tap]:
     sock, ack_sock = (stack.enter_context(connect(context.http)) for _ in range(2))
-    path = f"/v1/consume?topic={context.topic.name}&group={GROUP}&owner=tap&lease_ms={LEASE_MS}"
+    path = (
+        f"/v1/consume?topic={context.topic.name}&group={GROUP}&owner=tap&lease_ms={LEASE_MS}&max_in_flight={IN_FLIGHT}"
+    )
     _open(sock, http1.request("GET", path, context.http))
     return sock, AckingTap(AckMaker(context.http, context.topic.name, "tap"), ack_sock)
 

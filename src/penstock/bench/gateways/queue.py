@@ -25,6 +25,8 @@ from penstock.bench.rows import Meter, Row
 
 GROUP = "bench"
 LEASE_MS = 60_000
+IN_FLIGHT = 1000
+"""What a worker takes on at a time whose work is nothing."""
 BATCH_RECORDS = 100
 CONNECTIONS = 16
 _PRELOAD_BATCH_BYTES = 64 << 10
@@ -110,7 +112,7 @@ class StreamWorker:
     """Takes records from a stream and acks each of them on a second connection, without waiting for the answers."""
 
     def __init__(self, address: Address, topic: str, owner: str) -> None:
-        path = f"/v1/consume?topic={topic}&group={GROUP}&owner={owner}&lease_ms={LEASE_MS}"
+        path = f"/v1/consume?topic={topic}&group={GROUP}&owner={owner}&lease_ms={LEASE_MS}&max_in_flight={IN_FLIGHT}"
         self._request = http1.request("GET", path, address)
         self._acks = AckMaker(address, topic, owner)
         self._answers = TokenCounter(b"HTTP/1.1 204", http1.ANSWER_FAILURES)
