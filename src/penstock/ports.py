@@ -152,6 +152,10 @@ class Flusher(Protocol):
         """``target`` has appended bytes; its turn comes at the end of this turn of the loop. Cheap; call it on every append."""
         ...
 
+    def unhurried(self, target: Flushable) -> None:
+        """Nobody waits for a sync of what ``target`` got in this turn: it may come with the next one, or a moment later."""
+        ...
+
     def gather(self, action: Callable[[], None]) -> None:
         """Call ``action`` at the end of this turn, before its appends are written: it appends what the turn added up to."""
         ...

@@ -97,6 +97,9 @@ class StepFlusher:
         self._targets: dict[Flushable, None] = {}
         self._gatherers: list[Callable[[], None]] = []
 
+    def unhurried(self, target: Flushable) -> None:
+        """This one syncs when it is told to, whoever waits."""
+
     def dirty(self, target: Flushable) -> None:
         self._targets[target] = None
 

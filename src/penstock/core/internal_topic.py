@@ -40,15 +40,18 @@ class InternalTopic:
         """The partition of all records of one owner (a group), by the hash of its id."""
         return partition_of(owner, self.partition_count)
 
-    def append(self, partition: int, records: Sequence[StateRecord]) -> int:
-        """One batch; returns the offset behind it."""
+    def append(self, partition: int, records: Sequence[StateRecord], *, hurried: bool = True) -> int:
+        """One batch; returns the offset behind it. Without ``hurried`` nobody waits for it to be committed."""
         now_ms = self._broker.clock.now_ms()
         builder = BatchBuilder()
         for key, value in records:
             builder.add(now_ms, key, value)
-        return self._broker.partition(self.name, partition).append(builder.build(), now_ms, keys_checked=True) + len(
-            records
-        )
+        target = self._broker.partition(self.name, partition)
+        return target.append(builder.build(), now_ms, keys_checked=True, hurried=hurried) + len(records)
+
+    def hurry(self, partition: int) -> None:
+        """Somebody waits for what was appended without hurry."""
+        self._broker.partition(self.name, partition).hurry()
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Call ``done`` once everything below ``next_offset`` is with the operating system."""

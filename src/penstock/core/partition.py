@@ -49,6 +49,7 @@ class Partition:
         "_sync",
         "_timestamp_after_max_ms",
         "_timestamp_before_max_ms",
+        "_unhurried",
         "gone",
         "high_watermark",
         "index",
@@ -66,6 +67,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.gone = False
         self._dirty = flusher.dirty
+        self._unhurried = flusher.unhurried
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
@@ -95,10 +97,13 @@ class Partition:
         """Readers of committed transactions stop here; without transactions it is the high watermark."""
         return self.high_watermark
 
-    def append(self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False) -> int:
+    def append(
+        self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True
+    ) -> int:
         """Check one batch, place it behind the others and return its base offset; a known duplicate returns its first one.
 
-        ``keys_checked`` says that :meth:`check_keys` was done already, where it held nobody up.
+        ``keys_checked`` says that :meth:`check_keys` was done already, where it held nobody up. Without ``hurried`` nobody waits for
+        it to be committed, and the disk is left to those who wait.
         The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
         """
         if len(batch) < HEADER_BYTES:
@@ -132,7 +137,13 @@ class Partition:
             )
         base_offset = self.log.append(batch, header, self.leader_epoch)
         self._dirty(self.log)
+        if not hurried:
+            self._unhurried(self.log)
         return base_offset
+
+    def hurry(self) -> None:
+        """Somebody waits for what was appended without hurry."""
+        self._dirty(self.log)
 
     def check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
         """Refuse a batch with records that compaction could not tell apart. It opens the batch, in any thread."""

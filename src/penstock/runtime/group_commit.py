@@ -2,17 +2,21 @@
 
 While a sync runs in a thread, everything that is written meanwhile waits for the following one, so the throughput of
 synced appends is bound by the loop and not by the disk. A log is in at most one running sync; logs sync side by side in
-a few threads, because the file system's journal commits them together.
+a few threads, because the file system's journal commits them together. What nobody waits for is synced within
+:data:`_LATE_SECONDS`: the disk is for those who wait.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
+from typing import Final
 
 from penstock.ports import Flushable, SyncTask
 from penstock.runtime.turn import Turn
 from penstock.types import Flush
+
+_LATE_SECONDS: Final = 0.05
 
 
 class GroupCommit:
@@ -25,20 +29,40 @@ class GroupCommit:
         self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="penstock-sync")
         self._running: set[Flushable] = set()
         self._waiting: set[Flushable] = set()
+        self._unhurried: set[Flushable] = set()
+        self._late: set[Flushable] = set()
+        self._late_timer: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
         self.on_synced: Callable[[float, bool], None] = lambda _seconds, _failed: None
         """Told how long each sync took, on the event loop, and whether it failed."""
         # Called on every append: no step in between.
         self.dirty = self.turn.write
+        self.unhurried = self._unhurried.add
         self.gather = self.turn.gather
 
     def _written(self, target: Flushable) -> None:
-        if self._sync:
+        if not self._sync:
+            self._unhurried.discard(target)
+        elif target in self._unhurried:
+            self._unhurried.discard(target)
+            self._late.add(target)
+            if self._late_timer is None:
+                self._late_timer = self._loop.call_later(_LATE_SECONDS, self._sync_late)
+        else:
+            self.sync_soon(target)
+
+    def _sync_late(self) -> None:
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        late, self._late = self._late, set()
+        for target in late:
             self.sync_soon(target)
 
     def sync_soon(self, target: Flushable) -> None:
         """Sync all that is written now; with a sync under way, the next one begins right behind it."""
+        self._late.discard(target)
         if target in self._running:
             self._waiting.add(target)
             return
@@ -79,6 +103,7 @@ class GroupCommit:
 
     async def drain(self) -> None:
         """Return once no sync is running or due. The caller has stopped appending."""
+        self._sync_late()
         while self._running or self._waiting:
             future: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(future)

@@ -29,6 +29,9 @@ class ManualFlusher:
     def __init__(self) -> None:
         self.targets: list[Flushable] = []
 
+    def unhurried(self, target: Flushable) -> None:
+        """This one syncs when it is told to, whoever waits."""
+
     def dirty(self, target: Flushable) -> None:
         self.targets.append(target)
 

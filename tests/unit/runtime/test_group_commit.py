@@ -175,3 +175,38 @@ async def test_how_long_a_sync_took_is_told_whether_or_not_it_failed(commit: Gro
     await commit.drain()
     assert sorted(failed for _, failed in told) == [False, True]
     assert all(seconds >= 0 for seconds, _ in told)
+
+
+async def test_what_nobody_waits_for_is_synced_a_moment_later_or_with_what_somebody_does(commit):
+    idle, busy = Target(), Target()
+    for target in (idle, busy):
+        target.appended = 1
+        commit.dirty(target)
+        commit.unhurried(target)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert [len(target.tasks) for target in (idle, busy)] == [0, 0]
+    busy.appended = 2
+    commit.dirty(busy)
+    await busy.until_tasks(1)
+    assert busy.tasks[0].upto == 2
+    await idle.until_tasks(1)
+    assert idle.tasks[0].upto == 1
+    assert len(busy.tasks) == 1
+    for target in (idle, busy):
+        target.tasks[0].release.set()
+    await commit.drain()
+
+
+async def test_a_stop_does_not_leave_out_what_nobody_waits_for(commit):
+    target = Target()
+    target.appended = 1
+    commit.dirty(target)
+    commit.unhurried(target)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    draining = asyncio.create_task(commit.drain())
+    await target.until_tasks(1)
+    target.tasks[0].release.set()
+    await draining
+    assert target.synced == 1

@@ -100,7 +100,10 @@ class StateLog:
         while self._pending:
             state_partition, pending = self._pending.popitem()
             try:
-                self._append(state_partition, pending)
+                # A lease need only be written before its record leaves; what somebody waits for is synced.
+                hurried = bool(pending.committed)
+                if not self._append(state_partition, pending, hurried=hurried) and hurried:
+                    self._topic.hurry(state_partition)
             except PenstockError as error:
                 self._report(f"the state of queues was not stored: {error.text}")
                 self._settle([*pending.written, *pending.committed], state_partition, error.reason)
@@ -112,17 +115,20 @@ class StateLog:
             # Always, so that a failure is known though nobody waits.
             self._topic.when_committed(state_partition, end, partial(self._settle, pending.committed, state_partition))
 
-    def _append(self, state_partition: int, pending: _Pending) -> None:
+    def _append(self, state_partition: int, pending: _Pending, *, hurried: bool) -> bool:
+        """Whether there was anything to append."""
         batch: list[StateRecord] = []
         size = 0
+        before = self._ends.get(state_partition)
         for key, value in _records(pending):
             batch.append((key, value))
             size += len(key) + len(value or b"")
             if size >= _BATCH_BYTES_MAX:
-                self._ends[state_partition] = self._topic.append(state_partition, batch)
+                self._ends[state_partition] = self._topic.append(state_partition, batch, hurried=hurried)
                 batch, size = [], 0
         if batch:
-            self._ends[state_partition] = self._topic.append(state_partition, batch)
+            self._ends[state_partition] = self._topic.append(state_partition, batch, hurried=hurried)
+        return self._ends.get(state_partition) != before
 
     def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
         if reason is not None and reason not in _ENDS:

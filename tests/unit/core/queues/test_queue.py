@@ -223,3 +223,15 @@ def test_a_group_is_there_for_every_tool_before_its_first_ack(world):
     world.attach()
     assert world.committed() == 0
     assert [group.group_id for group in world.broker.groups.list_groups()] == [GROUP]
+
+
+def test_a_lease_is_left_to_the_next_sync_and_an_ack_hurries_it(world, monkeypatch):
+    """The disk is for those who wait: a delivery only needs its lease to be written."""
+    world.produce(3)
+    spared: list[object] = []
+    monkeypatch.setattr(world.broker.partition("__queue_state", 0), "_unhurried", spared.append)
+    world.lease("a", max_records=3, lease_ms=60_000)
+    assert spared != []
+    spared.clear()
+    assert world.ack("a", 1).reason is None
+    assert spared == []

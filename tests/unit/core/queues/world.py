@@ -32,6 +32,9 @@ class TurnFlusher:
         self._actions: list[Callable[[], None]] = []
         self.syncs = True
 
+    def unhurried(self, target: Flushable) -> None:
+        """This one syncs when it is told to, whoever waits."""
+
     def dirty(self, target: Flushable) -> None:
         self._targets[target] = None
 
