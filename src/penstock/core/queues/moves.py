@@ -244,13 +244,14 @@ class Mover:
     def _without_topic(self, target: _Target) -> None:
         """Dead letters get their topic made. What was to be redriven is open again: a topic that is gone has none of it."""
         entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
-        target.to_find = [entry for entry in entries if entry.move.kind is MoveKind.DEAD_LETTER]
-        target.to_append = []
+        # A topic that is not there has no copy of any of them: nothing is looked for, and they keep the order in which they died.
+        target.to_find = []
+        target.to_append = [entry for entry in entries if entry.move.kind is MoveKind.DEAD_LETTER]
         for entry in entries:
             if entry.move.kind is MoveKind.REDRIVE:
                 self._give_up(entry)
-        if target.to_find:
-            self._create(target, target.to_find[0])
+        if target.to_append:
+            self._create(target, target.to_append[0])
 
     def _give_up(self, entry: _Entry) -> None:
         queue, part, offset, _ = entry

@@ -177,3 +177,18 @@ def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world,
     monkeypatch.undo()
     world.advance(20_000)
     assert len(world.records(TOPIC)) == count
+
+
+def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world):
+    world.produce(2, headers=(("penstock.max_attempts", b"1"),))
+    world.lease("a", max_records=2, lease_ms=60_000)
+    world.nack("a", 0, "first", turn=False)
+    while not world.background:
+        world.flusher.turn()
+    # The second one dies while the topic of the first is being made.
+    died = world.nack("a", 1, "second", turn=False)
+    while died.waits:
+        world.flusher.turn()
+    world.run(world.background.pop(0))
+    world.turn()
+    assert [header(record, "last_error") for record in world.records("dlq.orders")] == ["first", "second"]
