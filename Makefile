@@ -38,7 +38,7 @@ serve: $(VENV)/.installed ## Run the broker on its defaults (ARGS="--kafka 127.0
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
 	@tools/install_test_tools.sh
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-spark
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
@@ -88,6 +88,10 @@ test-conformance: $(VENV)/.installed-dev ## Run what the four APIs promise again
 .PHONY: test-crash
 test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).
 	@$(PYTEST) -q tests/crash $(ARGS)
+
+.PHONY: test-spark
+test-spark: $(VENV)/.installed-dev ## Run the Spark source, sink and pipelines on a real Spark (Java comes with pip where there is none).
+	@$(PYTEST) -q tests/spark $(ARGS)
 
 .PHONY: test-versions
 test-versions: ## Run unit and integration tests on each other Python 3.11+ found here.

@@ -1,0 +1,53 @@
+"""``format("penstock")``: reads and writes topics, and shows what the broker knows of them as tables.
+
+Spark makes one of these from the options of a query and asks it for a schema, a reader or a writer; all the work is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class PenstockDataSource(DataSource):
+    """The format's entry. The option ``table`` says which of its tables is meant: the records of topics unless told."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(...)``."""
+        return "penstock"
+
+    def schema(self) -> StructType:
+        from penstock.spark.tables import table_named
+
+        return table_named(self.options).schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.tables import table_named
+
+        return table_named(self.options).reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        from penstock.spark.tables import table_named
+
+        return table_named(self.options).stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
+        from penstock.spark.sink.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001  Spark's
+        from penstock.spark.sink.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite=overwrite)

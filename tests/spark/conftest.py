@@ -1,0 +1,64 @@
+"""One warm Spark session and one broker for the whole run: a test takes topic names of its own."""
+
+import uuid
+
+import pytest
+
+from penstock.client import Admin, Cluster, Producer
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from penstock.spark import session
+
+    spark = session(
+        "penstock tests",
+        "local[2]",
+        **{
+            "spark.sql.shuffle.partitions": 2,
+            "spark.sql.streaming.stopTimeout": "60s",
+            "spark.local.dir": str(tmp_path_factory.mktemp("spark-local")),
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.driver.memory": "1g",
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(penstock_broker_factory):
+    """A broker with every listener, in this process."""
+    return penstock_broker_factory()
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker):
+    return str(broker.bootstrap)
+
+
+@pytest.fixture
+def cluster(bootstrap):
+    with Cluster(bootstrap) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster):
+    """A new, empty topic of two partitions."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    Admin(cluster).create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def produce(cluster):
+    """``produce(topic, [(key, value), ...], partition=...)``."""
+
+    def send(topic, records, partition=None, **more):
+        with Producer(cluster) as producer:
+            for key, value in records:
+                producer.send(topic, value, key=key, partition=partition, **more)
+
+    return send
