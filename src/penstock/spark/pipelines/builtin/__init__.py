@@ -1,0 +1,164 @@
+"""The ready-made pipelines, and how one of them is declared.
+
+A built-in is a module here with a ``BUILTIN``, named in ``MODULES``::
+
+    class ArchiveArguments(Arguments):
+        topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
+        to: Annotated[str, option("Where the lake is.", metavar="PATH")]
+        format: Annotated[LakeFormat, option("What the lake is made of.")] = LakeFormat.PARQUET
+        source: Annotated[str, option("Read this instead.", flag="--from")] = msgspec.field(name="from", default="")
+
+    def run(arguments: ArchiveArguments, context: Context) -> None: ...
+
+    BUILTIN = Builtin("archive", ArchiveArguments, run, streams=True)
+
+One declaration serves both: ``penstock pipeline archive orders --to ./lake --format parquet`` and, in a file,
+``[pipeline] kind = "archive"`` with a table ``[archive]`` whose keys are the fields. A field's flag is its name with dashes; a field
+may be ``str``, ``int``, ``float``, ``bool``, a ``StrEnum``, one of these or None, or a tuple of strings (an option that may be given
+several times; a list in a file). Fields without a default are required.
+
+What every pipeline has is not declared: ``--bootstrap``, ``--master``, ``--name``, ``--conf``, ``--state-dir``, ``--yes``, ``--output``,
+and for those that stream ``--checkpoint``, ``--trigger``, ``--once``, ``--rate``, ``--detach``. All of it is in the :class:`Context`.
+
+Modules here are imported for ``--help`` and for checking files, so they import Spark only inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A built-in as the list of commands shows it."""
+
+    module: str
+    summary: str
+
+
+MODULES: Final[Mapping[str, Described]] = {
+    "archive": Described("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
+    "replay": Described("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
+    "dlq-report": Described("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
+    "redrive": Described("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
+    "stats": Described("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
+    "transform": Described("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
+}
+"""In the order of ``--help``."""
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what a built-in is told."""
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+def option(description: str, *, flag: str = "", metavar: str = "", short: str = "") -> msgspec.Meta:
+    """A field that is an option. ``flag`` when it is not the field's name, ``short`` as ``-f``."""
+    return msgspec.Meta(description=description, extra={"flag": flag, "metavar": metavar, "short": short})
+
+
+def argument(metavar: str, description: str) -> msgspec.Meta:
+    """A field that stands after the command without a flag; a tuple takes all that is left."""
+    return msgspec.Meta(description=description, extra={"positional": True, "metavar": metavar})
+
+
+class Progress(Protocol):
+    """How far a pipeline that ends has come."""
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """``amount`` more records are done; ``note`` says what is at hand."""
+        ...
+
+
+class Context(Protocol):
+    """What a built-in runs with."""
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name: unless told, the kind and what it works on."""
+        ...
+
+    @property
+    def bootstrap(self) -> str:
+        """Brokers to ask first."""
+        ...
+
+    @property
+    def rate(self) -> int | None:
+        """Records a batch at most (``maxOffsetsPerTrigger``), when told."""
+        ...
+
+    @property
+    def checkpoint(self) -> str:
+        """The folder that this pipeline's queries keep their checkpoints in."""
+        ...
+
+    def spark(self) -> SparkSession:
+        """The session; it is made when first asked for, which takes seconds: check arguments before."""
+        ...
+
+    def read_stream(self, options: Mapping[str, object]) -> DataFrame:
+        """``readStream.format("penstock")`` with the brokers, the rate, and these options."""
+        ...
+
+    def start(self, writer: DataStreamWriter, suffix: str = "") -> StreamingQuery:
+        """Start a query: named, with the trigger that was told and a checkpoint of its own below ``checkpoint``.
+
+        ``suffix`` tells several queries of one pipeline apart, and must be the same in every run.
+        """
+        ...
+
+    def follow(self, queries: Sequence[StreamingQuery]) -> None:
+        """Wait until all have ended, showing how they go; stops them when the user or a signal says so. Raises what made one fail."""
+        ...
+
+    def progress(self, what: str, total: int | None = None) -> Progress:
+        """Show how far a pipeline that ends is, also to ``penstock pipeline status``."""
+        ...
+
+    def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nothing: str = "") -> None:
+        """The result: a table for people (``columns``), JSON for programs (all). ``nothing`` is said when there are no rows."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something a person should know."""
+        ...
+
+    def confirm(self, question: str) -> bool:
+        """Ask before what cannot be undone; true at once with ``--yes``. Nobody there to ask is an error that names ``--yes``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin(Generic[A]):
+    """One ready-made pipeline: its name, what it is told, and what it does. The docstring of ``run`` is the command's help."""
+
+    name: str
+    arguments: type[A]
+    run: Callable[[A, Context], None]
+    streams: bool
+    """Goes on until it is stopped: has a checkpoint, a trigger and a rate. False: ends by itself."""
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        return MODULES[self.name].summary
+
+
+def builtin_named(name: str) -> Builtin[Arguments]:
+    """The built-in; KeyError when there is none of this name."""
+    found = import_module(MODULES[name].module).BUILTIN
+    assert isinstance(found, Builtin)
+    assert found.name == name
+    return found
