@@ -105,6 +105,10 @@ bench: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure the broker bes
 bench-gateways: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure HTTP, JSON lines, gRPC and queues beside Redis.
 	@$(BIN)/python -m bench.gateways $(ARGS)
 
+.PHONY: bench-spark
+bench-spark: $(VENV)/.installed-dev ## Measure the Spark connector beside a source and a sink that do nothing.
+	@$(BIN)/python -m bench.spark $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what these commands made, but no data.
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -42,12 +42,12 @@ class PenstockDataSource(DataSource):
 
         return table_named(self.options).stream_reader(self.options, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001  Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  Spark's
         from penstock.spark.sink.writers import stream_writer
 
         return stream_writer(self.options, schema, overwrite=overwrite)
