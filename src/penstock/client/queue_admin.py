@@ -65,6 +65,28 @@ class PeekedRecord(msgspec.Struct, frozen=True):
     key_encoding: str | None = None
 
 
+class RecordState(msgspec.Struct, frozen=True):
+    """What a queue knows of one unfinished record."""
+
+    offset: int
+    state: str
+    attempts: int
+    last_error: str = ""
+    owner: str | None = None
+    until_ms: int | None = None
+
+
+class RecordStates(msgspec.Struct, frozen=True):
+    """Records of one partition of a queue, without the records; see :meth:`QueueAdmin.states`."""
+
+    partition: int
+    floor: int
+    end: int
+    records: list[RecordState]
+    finished: list[tuple[int, int]]
+    next_offset: int | None
+
+
 class Why(msgspec.Struct, frozen=True):
     """Why a record is not being delivered: a word for programs, a sentence for people."""
 
@@ -143,8 +165,18 @@ class Progress(msgspec.Struct, frozen=True):
     last_failure: str | None = None
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """Dead letters by their places in one partition of the dead-letter topic."""
+
+    partition: int
+    offsets: list[int]
+
+
 class Wanted(msgspec.Struct, frozen=True):
-    """Which dead letters are meant; None does not matter. A reason that ends in ``*`` is how theirs begins."""
+    """Which dead letters are meant; None does not matter. A reason that ends in ``*`` is how theirs begins.
+
+    ``chosen`` names them by their places, 10,000 at the most; :meth:`QueueAdmin.dead_letters` does not take it.
+    """
 
     reason: str | None = None
     group: str | None = None
@@ -153,6 +185,7 @@ class Wanted(msgspec.Struct, frozen=True):
     from_ms: int | None = None
     until_ms: int | None = None
     max_records: int | None = None
+    chosen: list[Chosen] | None = None
 
 
 EVERYTHING = Wanted()
@@ -201,6 +234,14 @@ class QueueAdmin(HttpClient):
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
         """Unfinished records, as they stand; nothing changes by it."""
         return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
+
+    def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> RecordStates:
+        """What a queue knows of the records of a partition, as much as fits one answer: go on at ``next_offset``.
+
+        Below ``floor`` all is finished, as are the runs in ``finished``; what is in neither list is untouched.
+        """
+        query = {"partition": partition, "offset": from_offset}
+        return self._http.get(v1_path("queues", topic, group, "states"), RecordStates, query)
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered."""

@@ -58,6 +58,23 @@ def test_peek_shows_what_is_not_finished_and_changes_nothing(driftq, topic) -> N
     assert len(driftq.http.get(f"/v1/queues/{topic}/g/peek?max_records=1").json()["records"]) == 1
 
 
+def test_states_say_how_records_stand_without_the_records(driftq, topic) -> None:
+    for number in range(5):
+        driftq.produce(topic, f"work {number}")
+    records = driftq.lease(topic, "a", max_records=4, lease_ms=60_000, wait_ms=10_000)
+    for record in (records[0], records[2]):
+        driftq.ack(topic, "a", record)
+    states = driftq.http.get(f"/v1/queues/{topic}/g/states?partition=0").json()
+    assert (states["floor"], states["end"], states["finished"], states["next_offset"]) == (1, 5, [[2, 3]], None)
+    assert [(each["offset"], each["state"], each["owner"], each["attempts"]) for each in states["records"]] == [
+        (1, "leased", "a", 1),
+        (3, "leased", "a", 1),
+    ]
+    assert states["records"][0]["until_ms"] == records[1]["lease_until_ms"]
+    later = driftq.http.get(f"/v1/queues/{topic}/g/states?partition=0&offset=2").json()
+    assert [each["offset"] for each in later["records"]] == [3]
+
+
 def test_why_says_it_in_a_word_and_a_sentence(driftq, topic) -> None:
     for number in range(3):
         driftq.produce(topic, f"work {number}", **({"delay_ms": 600_000} if number == 2 else {}))
@@ -84,6 +101,8 @@ def test_what_looking_refuses(driftq, topic) -> None:
         ("/v1/why", 400),
         (f"/v1/why?topic={topic}&group=g&partition=0&offset=x", 400),
         (f"/v1/queues/{topic}/g/peek?max_records=0", 400),
+        (f"/v1/queues/{topic}/g/states", 400),
+        (f"/v1/queues/{topic}/no-such-group/states?partition=0", 404),
         ("/v1/dlq/no-such-topic", 404),
         ("/v1/groups/no-such-group", 404),
         ("/v1/topics/no-such-topic/stats", 404),
@@ -93,6 +112,21 @@ def test_what_looking_refuses(driftq, topic) -> None:
         body = answer.json()
         assert body["error"] == {400: "INVALID_ARGUMENT", 404: "NOT_FOUND"}[status]
         assert body["message"]
+
+
+def test_dead_letters_are_chosen_by_their_places(driftq, topic) -> None:
+    for value in "abc":
+        die(driftq, topic, value, "boom")
+    eventually(lambda: open_letters(driftq, topic) == 3)
+    body = {"chosen": [{"partition": 0, "offsets": [0, 2]}]}
+    assert driftq.http.post(f"/v1/dlq/{topic}/plan", json=body).json()["count"] == 2
+    for finished in (2, 0):
+        last = json.loads(driftq.http.post(f"/v1/dlq/{topic}/redrive", json=body).text.splitlines()[-1])
+        assert (last["done"], last["finished"], last["failed"]) == (True, finished, 0)
+    assert open_letters(driftq, topic) == 1
+    too_many = {"chosen": [{"partition": 0, "offsets": list(range(10_001))}]}
+    refused = driftq.http.post(f"/v1/dlq/{topic}/redrive", json=too_many)
+    assert (refused.status_code, "10000" in refused.json()["message"]) == (400, True)
 
 
 def test_dead_letters_are_listed_shown_and_counted_by_reason(driftq, topic) -> None:

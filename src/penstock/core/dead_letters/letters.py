@@ -1,6 +1,6 @@
 """What a dead letter is, which ones are meant, and how they are counted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -83,6 +83,15 @@ class DeadLetterFilter:
     from_ms: int | None = None
     until_ms: int | None = None
     """Died at or after the first and before the second."""
+    chosen: Mapping[int, frozenset[int]] | None = None
+    """Exactly these: offsets in the dead-letter topic, by its partitions."""
+
+    def within(self, partition: int, start: int, end: int) -> tuple[int, int]:
+        """The part of a stretch of the dead-letter topic that can hold any that are meant."""
+        if self.chosen is None:
+            return start, end
+        offsets = self.chosen.get(partition)
+        return (max(start, min(offsets)), min(end, max(offsets) + 1)) if offsets else (start, start)
 
     def matches(self, letter: DeadLetter) -> bool:
         """Whether this one is meant."""
@@ -91,6 +100,7 @@ class DeadLetterFilter:
             and self.group in (None, letter.original_group)
             and self.partition in (None, letter.original_partition)
             and self.offset in (None, letter.offset)
+            and (self.chosen is None or letter.offset in self.chosen.get(letter.partition, ()))
             and (self.from_ms is None or letter.routed_at_ms >= self.from_ms)
             and (self.until_ms is None or letter.routed_at_ms < self.until_ms)
         )

@@ -37,11 +37,11 @@ class Scan:
         self._wanted = wanted
         self._is_open = is_open
         self._left = count_max
-        self._stretches = deque(
-            (index, start, end)
-            for index in range(topic.partition_count)
-            if (start := floor(index)) < (end := broker.partition(topic.name, index).high_watermark)
-        )
+        self._stretches: deque[tuple[int, int, int]] = deque()
+        for index in range(topic.partition_count):
+            start, end = wanted.within(index, floor(index), broker.partition(topic.name, index).high_watermark)
+            if start < end:
+                self._stretches.append((index, start, end))
 
     @property
     def is_over(self) -> bool:

@@ -107,6 +107,33 @@ class PeekedRecord(NamedTuple):
     timestamp: int
 
 
+class TouchedRecord(NamedTuple):
+    """What a queue knows of an unfinished record that something happened to. ``until_ms`` is 0 where nothing is waited for."""
+
+    offset: int
+    state: RecordState
+    owner: str | None
+    until_ms: int
+    attempts: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStates:
+    """What a queue knows of the records of one partition, without the records: what is not told here is untouched.
+
+    All below ``floor`` is finished. ``finished`` are runs of offsets above it, each with the offset behind its last. What is told goes up
+    to ``next_offset``, or with None to the end.
+    """
+
+    partition: int
+    floor: int
+    end: int
+    touched: tuple[TouchedRecord, ...]
+    finished: tuple[tuple[int, int], ...]
+    next_offset: int | None
+
+
 class WhyState(Enum):
     """Why a record is not being delivered, in one word."""
 

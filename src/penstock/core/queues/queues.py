@@ -10,10 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from penstock.core.access import Action, Caller
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues import leases
-from penstock.core.queues.delivery import Cancel, Delivery, Done, PartitionStatus, PeekedRecord, QueueStatus, Why
+from penstock.core.queues.delivery import (
+    Cancel,
+    Delivery,
+    Done,
+    KnownStates,
+    PartitionStatus,
+    PeekedRecord,
+    QueueStatus,
+    Why,
+)
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.settings import QueueSettings
-from penstock.core.queues.status import opened_status, peek, queue_status
+from penstock.core.queues.status import known_states, opened_status, peek, queue_status
 from penstock.core.queues.upkeep import Upkeep
 from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
@@ -198,6 +207,10 @@ class Queues(Upkeep):
     def peek(self, topic: str, group: str, max_records: int) -> list[PeekedRecord]:
         """The next unfinished records of each partition, as they are; nothing changes."""
         return peek(self._known(topic, group), max_records)
+
+    def known_states(self, topic: str, group: str, partition: int, from_offset: int) -> KnownStates:
+        """What is known of the records of a partition, without the records, from an offset on; nothing changes."""
+        return known_states(self._known(topic, group), partition, from_offset)
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered, in one sentence."""

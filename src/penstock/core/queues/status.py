@@ -1,17 +1,41 @@
 """How a queue stands, counted when somebody asks."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, FINISHED, LEASED, MOVING, READY, WAITING
-from penstock.core.queues.delivery import OwnerStatus, PartitionStatus, PeekedRecord, QueueStatus, RecordState
+from penstock.core.queues.block import (
+    BLOCK_BITS,
+    BLOCK_MASK,
+    FINISHED,
+    LEASED,
+    MOVING,
+    READY,
+    UNTOUCHED,
+    WAITING,
+    Block,
+)
+from penstock.core.queues.delivery import (
+    KnownStates,
+    OwnerStatus,
+    PartitionStatus,
+    PeekedRecord,
+    QueueStatus,
+    RecordState,
+    TouchedRecord,
+)
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 
 _STATES: Final = tuple(RecordState)
 _PEEK_OFFSETS_MAX: Final = 10_000
 """Offsets that a peek passes over in a partition to find unfinished ones."""
+_STATES_BLOCKS_MAX: Final = 1_024
+_STATES_TOLD_MAX: Final = 4_096
+"""After so many blocks, or so many records and runs, an answer about states ends: some ten milliseconds of work."""
+_RUNS: Final = re.compile(b"(%c+)|[^%c]" % (FINISHED, UNTOUCHED), re.DOTALL)
+"""In the states of a block: each run of finished records, and each other record that is not untouched."""
 
 
 def queue_status(queue: Queue) -> QueueStatus:
@@ -102,3 +126,45 @@ def _peek_partition(queue: Queue, part: QueuePartition, max_records: int) -> lis
             )
         offset += 1
     return found
+
+
+def known_states(queue: Queue, index: int, from_offset: int) -> KnownStates:
+    """What is known of the records of a partition from an offset on, as much of it as fits one answer."""
+    queue.open()
+    part = queue.partition(index)
+    queue.follow_start(part)
+    end = queue.source(part).high_watermark
+    first = max(from_offset, part.floor)
+    touched: list[TouchedRecord] = []
+    finished: list[tuple[int, int]] = []
+    numbers = sorted(number for number in part.blocks if first >> BLOCK_BITS <= number <= (end - 1) >> BLOCK_BITS)
+    next_offset: int | None = None
+    for place, number in enumerate(numbers):
+        if place == _STATES_BLOCKS_MAX or len(touched) + len(finished) >= _STATES_TOLD_MAX:
+            next_offset = number << BLOCK_BITS
+            break
+        _tell_block(part.blocks[number], number << BLOCK_BITS, range(first, end), touched, finished)
+    return KnownStates(index, part.floor, end, tuple(touched), tuple(finished), next_offset)
+
+
+def _tell_block(
+    block: Block, base: int, within: range, touched: list[TouchedRecord], finished: list[tuple[int, int]]
+) -> None:
+    for run in _RUNS.finditer(block.states, max(0, within.start - base), max(0, within.stop - base)):
+        at = run.start()
+        offset = base + at
+        if run.group(1) is not None:
+            begins = finished.pop()[0] if finished and finished[-1][1] == offset else offset
+            finished.append((begins, base + run.end()))
+            continue
+        state = block.states[at]
+        touched.append(
+            TouchedRecord(
+                offset,
+                _STATES[state],
+                block.owner(at) if state == LEASED else None,
+                block.until_ms[at] if state in (LEASED, WAITING) else 0,
+                block.attempts[at],
+                block.error(at),
+            )
+        )

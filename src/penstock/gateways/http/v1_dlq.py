@@ -19,7 +19,14 @@ from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, Pla
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, refused, route
-from penstock.gateways.http.v1_models import Count, DeadLettersRequest, EnvelopeOut, NoFields, RedriveRequest
+from penstock.gateways.http.v1_models import (
+    ChosenLettersRequest,
+    Count,
+    DeadLettersRequest,
+    EnvelopeOut,
+    NoFields,
+    RedriveRequest,
+)
 from penstock.gateways.http.v1_record import envelope_out, other_headers
 from penstock.gateways.http.v1_requests import read, refuse
 from penstock.text import text_of
@@ -30,6 +37,8 @@ if TYPE_CHECKING:
 TAG: Final = "v1: dead letters"
 SHOWN_DEFAULT: Final = 100
 SHOWN_MAX: Final = 1_000
+CHOSEN_MAX: Final = 10_000
+"""Dead letters that one request names by their places."""
 _LINES_APART_SECONDS: Final = 0.2
 """Between two lines about how far a job is: for a person's eyes."""
 
@@ -122,7 +131,7 @@ async def _show(call: Call) -> Answer:
 
 
 async def _plan(call: Call) -> Answer:
-    request = read(DeadLettersRequest, call.query, call.body)
+    request = read(ChosenLettersRequest, call.query, call.body)
     most = NO_LIMIT if request.max_records is None else request.max_records
     dead_letters = call.gateway.broker.dead_letters
     plan: Plan = await _answered(
@@ -153,7 +162,7 @@ async def _redrive(call: Call) -> Answer | Response:
 
 
 async def _purge(call: Call) -> Answer | Response:
-    request = read(DeadLettersRequest, call.query, call.body)
+    request = read(ChosenLettersRequest, call.query, call.body)
     most = NO_LIMIT if request.max_records is None else request.max_records
 
     def begin(progress: Told, done: JobDone) -> Cancel:
@@ -172,7 +181,19 @@ def _filter_of(request: DeadLettersRequest) -> DeadLetterFilter:
         offset=request.offset,
         from_ms=request.from_ms,
         until_ms=request.until_ms,
+        chosen=_chosen_of(request) if isinstance(request, ChosenLettersRequest) else None,
     )
+
+
+def _chosen_of(request: ChosenLettersRequest) -> dict[int, frozenset[int]] | None:
+    if request.chosen is None:
+        return None
+    if sum(len(each.offsets) for each in request.chosen) > CHOSEN_MAX:
+        raise refuse(f"at most {CHOSEN_MAX} dead letters can be chosen in one request; send the others in the next")
+    chosen: dict[int, frozenset[int]] = {}
+    for each in request.chosen:
+        chosen[each.partition] = chosen.get(each.partition, frozenset()).union(each.offsets)
+    return chosen
 
 
 async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], None]], Cancel]) -> T:
@@ -321,7 +342,10 @@ _FILTER: Final = (
     Parameter("max_records", Count, "how many at the most"),
 )
 _LINES: Final = Content("application/x-ndjson", ProgressLine)
-_BOTH_WAYS: Final = "The filter goes in the query string or in a body."
+_BOTH_WAYS: Final = (
+    "The filter goes in the query string or in a body. A body may also name the dead letters themselves, in `chosen`; one that is"
+    " not open any more is passed over, so that the same request can be sent again."
+)
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -360,7 +384,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404, 429),
                 description=_BOTH_WAYS,
                 parameters=_FILTER,
-                body=DeadLettersRequest,
+                body=ChosenLettersRequest,
                 body_required=False,
             ),
         ),
@@ -392,7 +416,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404, 429),
                 description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are not open any more.",
                 parameters=_FILTER,
-                body=DeadLettersRequest,
+                body=ChosenLettersRequest,
                 body_required=False,
             ),
         ),

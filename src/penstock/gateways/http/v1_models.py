@@ -145,6 +145,13 @@ class PeekRequest(Request, frozen=True):
     max_records: Count = 100
 
 
+class StatesRequest(Request, frozen=True):
+    """GET /v1/queues/{topic}/{group}/states."""
+
+    partition: Count | None = None
+    offset: Count = 0
+
+
 class DeadLettersRequest(Request, frozen=True):
     """Which dead letters are meant, everywhere under /v1/dlq; without fields all that are open.
 
@@ -161,7 +168,20 @@ class DeadLettersRequest(Request, frozen=True):
     max_records: Count | None = None
 
 
-class RedriveRequest(DeadLettersRequest, frozen=True):
+class ChosenLetters(Request, frozen=True):
+    """Dead letters by their places in one partition of the dead-letter topic."""
+
+    partition: Count
+    offsets: list[Count]
+
+
+class ChosenLettersRequest(DeadLettersRequest, frozen=True):
+    """The same, or of those that match only these, by their places; not in a query string."""
+
+    chosen: list[ChosenLetters] | None = None
+
+
+class RedriveRequest(ChosenLettersRequest, frozen=True):
     """POST /v1/dlq/{topic}/redrive: which, and how fast. 0 a second: as fast as it goes."""
 
     rate_per_second: Annotated[float, Meta(ge=0)] = 0.0

@@ -7,10 +7,18 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.core.publish import record_id
-from penstock.core.queues.delivery import OwnerStatus, PartitionStatus, PeekedRecord, QueueStatus, RecordState, WhyState
+from penstock.core.queues.delivery import (
+    KnownStates,
+    OwnerStatus,
+    PartitionStatus,
+    PeekedRecord,
+    QueueStatus,
+    RecordState,
+    WhyState,
+)
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
-from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, WhyRequest
+from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1_record import envelope_out
 from penstock.gateways.http.v1_requests import read, refuse
 from penstock.text import text_of
@@ -66,6 +74,32 @@ class PeekedRecords(Struct, frozen=True):
     records: list[Peeked]
 
 
+class RecordStateOut(Struct, frozen=True):
+    """What a queue knows of one unfinished record. ``until_ms`` is when its lease or its wait ends, if it has one."""
+
+    offset: int
+    state: RecordState
+    attempts: int
+    last_error: str
+    owner: str | UnsetType = UNSET
+    until_ms: int | UnsetType = UNSET
+
+
+class RecordStates(Struct, frozen=True):
+    """GET /v1/queues/{topic}/{group}/states. Below ``floor`` all is finished, and so are the runs in ``finished`` (each from an offset
+    up to, and without, the second); what is in neither list, below ``next_offset`` or ``end``, is untouched.
+    """
+
+    topic: str
+    group: str
+    partition: int
+    floor: int
+    end: int
+    records: list[RecordStateOut]
+    finished: tuple[tuple[int, int], ...]
+    next_offset: int | None
+
+
 class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
     """GET /v1/why: a word for programs, a sentence for people, and the facts in it."""
 
@@ -117,6 +151,32 @@ async def _peek(call: Call) -> Answer:
     call.gateway.broker.access.require_topic(call.caller, Action.READ, topic)
     found = call.gateway.broker.queues.peek(topic, group, request.max_records)
     return json_answer(PeekedRecords([_peeked(record) for record in found]))
+
+
+async def _states(call: Call) -> Answer:
+    request = read(StatesRequest, call.query, b"")
+    if request.partition is None:
+        raise refuse("partition is required")
+    topic, group = _named(call)
+    found = call.gateway.broker.queues.known_states(topic, group, request.partition, request.offset)
+    return json_answer(_states_of(topic, group, found))
+
+
+def _states_of(topic: str, group: str, found: KnownStates) -> RecordStates:
+    records = [
+        RecordStateOut(
+            record.offset,
+            record.state,
+            record.attempts,
+            record.last_error or "",
+            owner=record.owner or UNSET,
+            until_ms=record.until_ms or UNSET,
+        )
+        for record in found.touched
+    ]
+    return RecordStates(
+        topic, group, found.partition, found.floor, found.end, records, found.finished, found.next_offset
+    )
 
 
 def _named(call: Call) -> tuple[str, str]:
@@ -176,7 +236,7 @@ async def _why(call: Call) -> Answer:
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /v1/queues, /v1/queues/{topic}/{group}, its /peek, and /v1/why."""
+    """GET /v1/queues, /v1/queues/{topic}/{group}, its /peek and /states, and /v1/why."""
     return [
         route(
             gateway,
@@ -198,6 +258,23 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404),
                 parameters=(
                     Parameter("max_records", Count, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
+                ),
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/queues/{topic}/{group:path}/states",
+            _states,
+            Operation(
+                TAG,
+                "Say what a queue knows of the records of a partition, without the records",
+                {200: RecordStates},
+                errors=(400, 404),
+                description="As much as fits one answer; ask again with the `next_offset` that it names.",
+                parameters=(
+                    Parameter("partition", Count, "the partition", required=True),
+                    Parameter("offset", Count, "tell only of records from this one on"),
                 ),
             ),
         ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.dead_letters import scan
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.dead_letters.letters import DeadLetterFilter
 from penstock.core.queues.moves import dead_letter_topic
@@ -81,6 +82,10 @@ def test_an_empty_plan_has_no_moments(world):
         (DeadLetterFilter(from_ms=20), [2, 3, 4]),
         (DeadLetterFilter(until_ms=20), [1]),
         (DeadLetterFilter(from_ms=20, until_ms=30), [2]),
+        (DeadLetterFilter(chosen={0: frozenset({0, 2}), 1: frozenset({0})}), [1, 3, 4]),
+        (DeadLetterFilter(chosen={0: frozenset({1, 99}), 7: frozenset({0})}), [2]),
+        (DeadLetterFilter(chosen={0: frozenset({0, 1}), 1: frozenset()}, reason="no stock"), [1]),
+        (DeadLetterFilter(chosen={}), []),
     ],
 )
 def test_a_filter_says_which_are_meant(world, wanted, meant):
@@ -92,6 +97,32 @@ def test_a_filter_says_which_are_meant(world, wanted, meant):
     assert world.plan(wanted).count == len(meant)
     assert world.redriven(wanted).finished == len(meant)
     assert world.open_count() == 4 - len(meant)
+
+
+def test_chosen_dead_letters_that_were_sent_back_are_passed_over_the_next_time(world):
+    for _ in range(4):
+        world.die()
+    chosen = DeadLetterFilter(chosen={0: frozenset({1, 3})})
+    assert world.redriven(chosen).finished == 2
+    world.restart()
+    again = world.redriven(chosen)
+    assert (again.total, again.finished, again.failed) == (0, 0, 0)
+    assert [record.value for record in world.back()] == [b"v2", b"v4"]
+
+
+def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatch):
+    for _ in range(6):
+        world.die()
+    read: list[int] = []
+
+    def spy(partition, offset, *bounds):
+        read.append(offset)
+        return real(partition, offset, *bounds)
+
+    real = scan.read_from
+    monkeypatch.setattr(scan, "read_from", spy)
+    assert world.plan(DeadLetterFilter(chosen={0: frozenset({3, 4})})).count == 2
+    assert read == [3]
 
 
 def test_a_redriven_record_is_back_in_its_partition_as_it_was(world):
