@@ -24,6 +24,7 @@ from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.tiering import Tiering
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
@@ -98,6 +99,7 @@ class Broker:
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
+        self.tiering: Final = Tiering(self.topics, self.groups)
         self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
         keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)

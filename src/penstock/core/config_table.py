@@ -1,7 +1,8 @@
 """What a config is: its name, its kind, its default, and the texts it accepts. Values are Kafka's: always text.
 
-:data:`TOPIC_CONFIGS` holds every topic config of Kafka 4, because tools list and compare them all. One that changes
-nothing here says so in its documentation; one that cannot be had here (tiered storage) takes its default only.
+:data:`TOPIC_CONFIGS` holds every topic config of Kafka 4, because tools list and compare them all, and our own, which begin with
+``penstock.``. One that changes nothing here says so in its documentation; one that cannot be had here (Kafka's remote
+storage) takes its default only.
 """
 
 import re
@@ -18,6 +19,8 @@ from penstock.types import TimestampType
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NO_LIMIT: Final = -1
+SAME_AS_RETENTION: Final = -2
+"""In ``local.retention.*``."""
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 _KEPT: Final = " Accepted and listed; without effect here"
@@ -229,16 +232,16 @@ TOPIC_CONFIGS: Final = _table(
         "local.retention.bytes",
         ConfigKind.LONG,
         "-2",
-        "What tiered storage keeps on the local disk. There is no tiered storage here; retention.bytes decides.",
-        fixed=True,
+        "How many bytes of archived records a partition with a tier (penstock.tier.location) keeps on the broker's disk; -2 is what retention.bytes says.",
+        low=SAME_AS_RETENTION,
         broker_names=("log.local.retention.bytes",),
     ),
     ConfigDefinition(
         "local.retention.ms",
         ConfigKind.LONG,
         "-2",
-        "How long tiered storage keeps records on the local disk. There is no tiered storage here; retention.ms decides.",
-        fixed=True,
+        "How long a topic with a tier (penstock.tier.location) keeps archived records on the broker's disk; -2 is what retention.ms says.",
+        low=SAME_AS_RETENTION,
         broker_names=("log.local.retention.ms",),
     ),
     ConfigDefinition(
@@ -307,6 +310,25 @@ TOPIC_CONFIGS: Final = _table(
         broker_names=("min.insync.replicas",),
     ),
     ConfigDefinition(
+        "penstock.tier.format",
+        ConfigKind.STRING,
+        "parquet",
+        "What the lake at penstock.tier.location is made of.",
+        choices=("parquet", "delta", "iceberg"),
+    ),
+    ConfigDefinition(
+        "penstock.tier.group",
+        ConfigKind.STRING,
+        "",
+        "The group whose committed offsets say up to where the lake has this topic: what lies behind them is never dropped by retention.",
+    ),
+    ConfigDefinition(
+        "penstock.tier.location",
+        ConfigKind.STRING,
+        "",
+        "The lake that holds this topic's older records, as a path or URI that Spark can reach; empty is no tier. Set by 'penstock pipeline archive --tier'.",
+    ),
+    ConfigDefinition(
         "preallocate",
         ConfigKind.BOOLEAN,
         "false",
@@ -317,21 +339,21 @@ TOPIC_CONFIGS: Final = _table(
         "remote.log.copy.disable",
         ConfigKind.BOOLEAN,
         "false",
-        "Stop copying to tiered storage. There is no tiered storage here.",
+        "Stop copying to Kafka's remote storage. There is none here; see penstock.tier.location.",
         fixed=True,
     ),
     ConfigDefinition(
         "remote.log.delete.on.disable",
         ConfigKind.BOOLEAN,
         "false",
-        "Drop what tiered storage holds when it is turned off. There is no tiered storage here.",
+        "Drop what Kafka's remote storage holds when it is turned off. There is none here.",
         fixed=True,
     ),
     ConfigDefinition(
         "remote.storage.enable",
         ConfigKind.BOOLEAN,
         "false",
-        "Keep old segments in tiered storage. There is no tiered storage here.",
+        "Keep old segments in Kafka's remote storage. There is none here: penstock.tier.location keeps old records in a lake.",
         fixed=True,
     ),
     ConfigDefinition(

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
-from penstock.core.config_table import TOPIC_CONFIGS, ConfigDefinition, ConfigKind, ConfigSource, split_list
+from penstock.core.config_table import (
+    SAME_AS_RETENTION,
+    TOPIC_CONFIGS,
+    ConfigDefinition,
+    ConfigKind,
+    ConfigSource,
+    split_list,
+)
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import CleanupPolicy, LogConfig
 from penstock.records.batch import Compression
-from penstock.types import TimestampType
+from penstock.types import GroupId, TimestampType
 
 _COMPRESSIONS: Final[Mapping[str, Compression | None]] = {
     "producer": None,
@@ -49,6 +56,10 @@ class TopicConfig:
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    tier_group: GroupId | None = None
+    """Its committed offsets say what is archived, and only that may be dropped; None: the topic has no tier."""
+    local_retention_ms: int = SAME_AS_RETENTION
+    local_retention_bytes: int = SAME_AS_RETENTION
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Self:
@@ -84,6 +95,9 @@ class TopicConfig:
             timestamp_type=TimestampType(text("message.timestamp.type")),
             timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+            tier_group=GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None,
+            local_retention_ms=number("local.retention.ms"),
+            local_retention_bytes=number("local.retention.bytes"),
         )
 
     @property
@@ -91,14 +105,18 @@ class TopicConfig:
         """Whether every record needs a key."""
         return CleanupPolicy.COMPACT in self.cleanup
 
+    def _kept(self, retention: int, local: int) -> int:
+        """What the broker's own disk keeps."""
+        return retention if self.tier_group is None or local == SAME_AS_RETENTION else local
+
     def log_config(self) -> LogConfig:
         """What the logs of the topic's partitions go by."""
         return LogConfig(
             segment_bytes=self.segment_bytes,
             segment_ms=self.segment_ms,
             index_interval_bytes=self.index_interval_bytes,
-            retention_ms=self.retention_ms,
-            retention_bytes=self.retention_bytes,
+            retention_ms=self._kept(self.retention_ms, self.local_retention_ms),
+            retention_bytes=self._kept(self.retention_bytes, self.local_retention_bytes),
             cleanup=self.cleanup,
             delete_retention_ms=self.delete_retention_ms,
             min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
@@ -121,7 +139,23 @@ def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dic
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be above max.compaction.lag.ms "
             f"({config.max_compaction_lag_ms}).",
         )
+    if config.tier_group is not None:
+        _check_tier(config, config.tier_group)
     return plain
+
+
+def _check_tier(config: TopicConfig, group: GroupId) -> None:
+    if not group:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            "penstock.tier.location needs penstock.tier.group beside it: without the offsets of that group nobody knows what is archived.",
+        )
+    if config.is_compacted:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            "a compacted topic cannot have a tier: compaction drops records before they are archived. "
+            "Set cleanup.policy to delete, or delete penstock.tier.location.",
+        )
 
 
 def _definition(name: str) -> ConfigDefinition:

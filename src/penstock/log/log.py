@@ -99,8 +99,12 @@ class Log(LogWriter):
 
     # Dropping what is old.
 
-    def retire(self, now_ms: int, upto_offset: int | None = None) -> list[RemovalTask]:
+    def retire(
+        self, now_ms: int, upto_offset: int | None = None, *, archived_offset: int | None = None
+    ) -> list[RemovalTask]:
         """Roll by age, forget idle producers, and drop old segments below ``upto_offset`` (default: all that is written).
+
+        ``archived_offset`` is up to where a tier has the records; None: there is no tier, and age and size decide alone.
 
         The files are renamed before this returns; the tasks remove them, off the loop.
         """
@@ -118,7 +122,12 @@ class Log(LogWriter):
             self._roll_by_age(now_ms)
         upto_offset = self.written_offset if upto_offset is None else min(upto_offset, self.written_offset)
         count = expired_count(
-            self._segments.items, self._config, now_ms, start_offset=self.start_offset, upto_offset=upto_offset
+            self._segments.items,
+            self._config,
+            now_ms,
+            start_offset=self.start_offset,
+            upto_offset=upto_offset,
+            archived_offset=archived_offset,
         )
         if count == 0:
             return []

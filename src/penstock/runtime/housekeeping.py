@@ -118,7 +118,8 @@ class Housekeeping:
         if partition.gone:
             return
         log, clock = partition.log, self._broker.clock
-        for removal in log.retire(clock.now_ms(), partition.high_watermark):
+        archived_offset = self._broker.tiering.archived_offset(partition)
+        for removal in log.retire(clock.now_ms(), partition.high_watermark, archived_offset=archived_offset):
             await self._off_loop(removal.run)
         task = log.compaction_task(clock.now_ms(), partition.high_watermark)
         if task is not None:

@@ -41,8 +41,9 @@ KAFKA_TOPIC_CONFIGS = [
 ]
 
 
-def test_every_topic_config_of_kafka_is_there_and_sorted() -> None:
-    assert list(TOPIC_CONFIGS) == KAFKA_TOPIC_CONFIGS
+def test_every_topic_config_of_kafka_is_there_and_sorted_with_our_own_among_them() -> None:
+    assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)
+    assert [name for name in TOPIC_CONFIGS if not name.startswith("penstock.")] == KAFKA_TOPIC_CONFIGS
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,8 @@ def test_good_values_are_taken_in_their_plain_form(name: str, text: str, plain: 
         ("compression.type", "none", "uncompressed"),
         ("message.timestamp.type", "createtime", "CreateTime"),
         ("remote.storage.enable", "true", "'false' only"),
-        ("local.retention.ms", "5", "'-2' only"),
+        ("local.retention.ms", "-3", "from -2"),
+        ("penstock.tier.format", "csv", "one of parquet, delta, iceberg"),
     ],
 )
 def test_bad_values_are_refused_with_what_is_accepted(name: str, text: str, says: str) -> None:

@@ -144,3 +144,32 @@ def test_a_description_lists_every_config_with_all_places_its_value_could_come_f
     )
     assert values["segment.ms"].source is ConfigSource.DEFAULT
     assert values["remote.storage.enable"].read_only
+
+
+TIER = {"penstock.tier.location": "/lake", "penstock.tier.group": "archive"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kept_ms", "kept_bytes"),
+    [
+        ({"retention.ms": "9", "retention.bytes": "8", "local.retention.ms": "7"}, 9, 8),
+        ({**TIER, "retention.ms": "9", "retention.bytes": "8"}, 9, 8),
+        ({**TIER, "retention.ms": "9", "local.retention.ms": "7", "local.retention.bytes": "6"}, 7, 6),
+        ({**TIER, "retention.ms": "9", "local.retention.ms": "-1"}, -1, -1),
+    ],
+)
+def test_local_retention_decides_what_the_disk_keeps_of_a_topic_with_a_tier(
+    values: dict[str, str], kept_ms: int, kept_bytes: int
+) -> None:
+    config = TopicConfig.resolve(check_configs(values, {}), {})
+    assert (config.log_config().retention_ms, config.log_config().retention_bytes) == (kept_ms, kept_bytes)
+    assert config.retention_ms == 9, "what the topic promises is not changed by its tier"
+
+
+def test_a_tier_needs_a_group_and_a_topic_that_is_not_compacted() -> None:
+    location = {"penstock.tier.location": "/lake"}
+    with pytest.raises(PenstockError, match=r"penstock\.tier\.group"):
+        check_configs(location, {})
+    with pytest.raises(PenstockError, match="compacted"):
+        check_configs({**TIER, "cleanup.policy": "compact,delete"}, {})
+    assert TopicConfig.resolve({"penstock.tier.group": "archive"}, {}).tier_group is None

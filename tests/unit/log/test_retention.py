@@ -19,9 +19,9 @@ def segments():
     return made
 
 
-def count(segments, now_ms=0, *, start=0, upto=50, cleanup=frozenset({CleanupPolicy.DELETE}), **limits):
+def count(segments, now_ms=0, *, start=0, upto=50, archived=None, cleanup=frozenset({CleanupPolicy.DELETE}), **limits):
     config = LogConfig(**{"retention_ms": -1, **limits, "cleanup": cleanup})
-    return expired_count(segments, config, now_ms, start_offset=start, upto_offset=upto)
+    return expired_count(segments, config, now_ms, start_offset=start, upto_offset=upto, archived_offset=archived)
 
 
 def test_without_limits_everything_stays(segments):
@@ -74,3 +74,17 @@ def test_the_task_removes_files_and_folders():
     disk.make_dirs("/folder/inner")
     RemovalTask(disk, ("/file", "/gone"), ("/folder",)).run()
     assert disk.listdir("/") == []
+
+
+@pytest.mark.parametrize(("archived", "gone"), [(0, 0), (9, 0), (10, 1), (35, 3), (50, 5)])
+def test_with_a_tier_a_segment_goes_only_when_all_of_it_is_archived(segments, archived, gone):
+    assert count(segments, 10**15, archived=archived, retention_ms=1) == gone
+    assert count(segments, archived=archived, retention_bytes=0) == min(gone, 4)
+
+
+def test_with_a_tier_what_is_archived_stays_until_its_time_has_come(segments):
+    assert count(segments, 121, archived=50, retention_ms=100) == 2
+
+
+def test_with_a_tier_deleted_records_go_though_they_were_never_archived(segments):
+    assert count(segments, start=20, archived=0) == 2

@@ -34,6 +34,8 @@ OnForgotten = Callable[[GroupId, PartitionKey], None]
 """Told that a group has no offset in a partition any more."""
 Needs = Callable[[GroupId], bool]
 """Asked whether a group without members and offsets is still needed."""
+Keeps = Callable[[GroupId, PartitionKey], bool]
+"""Asked whether an offset of a group must stay, however old its commit is."""
 
 
 class Commits:
@@ -48,6 +50,7 @@ class Commits:
         """Called when a commit is stored."""
         self.on_forgotten: Final[list[OnForgotten]] = []
         self.needed_by: Final[list[Needs]] = []
+        self.kept_by: Final[list[Keeps]] = []
         self._sweep: Iterator[Group] | None = None
         self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
 
@@ -257,7 +260,9 @@ class Commits:
             key
             for key, committed in group.offsets.items()
             # A commit on its way would be removed by a tombstone appended behind it.
-            if not group.offsets.is_in_flight(key) and _is_expired(group, key, committed, now_ms, retention_ms)
+            if not group.offsets.is_in_flight(key)
+            and _is_expired(group, key, committed, now_ms, retention_ms)
+            and not any(keeps(group.group_id, key) for keeps in self.kept_by)
         ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.commits import Commits, DeleteDone, Needs, OnCommitted, OnForgotten
+from penstock.core.groups.commits import Commits, DeleteDone, Keeps, Needs, OnCommitted, OnForgotten
 from penstock.core.groups.directory import Directory, Loaded
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
@@ -75,6 +75,11 @@ class GroupCoordinator:
     def needed_by(self) -> list[Needs]:
         """Asked before a group without members and offsets is removed because nobody uses it."""
         return self._commits.needed_by
+
+    @property
+    def kept_by(self) -> list[Keeps]:
+        """Asked before an offset expires."""
+        return self._commits.kept_by
 
     @property
     def on_deleted(self) -> list[Callable[[GroupId], None]]:
