@@ -65,6 +65,10 @@ class HttpConnection:
         """POST something that has no answer but yes or no."""
         self._exchange("POST", path, _encoded(body), self.timeout_ms)
 
+    def delete(self, path: str) -> None:
+        """DELETE, which has no answer but yes or no."""
+        self._exchange("DELETE", path, None, self.timeout_ms)
+
     def _ask(self, method: str, path: str, body: bytes | None, answer: type[T], timeout_ms: int) -> T:
         return self._decoded(self._exchange(method, path, body, timeout_ms), answer)
 

@@ -51,6 +51,7 @@ DELETE_HORIZON_BIT: Final = 0x40
 
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
+_PRODUCER_AT: Final = 43
 
 _OFFSET: Final = Struct(">q")
 _INT32: Final = Struct(">i")
@@ -58,6 +59,7 @@ _CRC: Final = Struct(">I")
 _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
+_PRODUCER: Final = Struct(">qhi")
 
 unpack_header = HEADER.unpack_from
 unpack_offset_and_length = _OFFSET_AND_LENGTH.unpack_from
@@ -150,6 +152,12 @@ def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
+    set_crc(batch)
+
+
+def set_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+    """Say who sends a batch and the number of its first record, and make its CRC right again."""
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     set_crc(batch)
 
 

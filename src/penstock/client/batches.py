@@ -1,0 +1,70 @@
+"""Sends batches that are ready-made: numbered, in order, a few requests under way, nothing opened and nothing gathered.
+
+For whoever encodes records by the thousand (the Spark sink) and needs to know where each batch went.
+
+Invariant: :meth:`BatchSender.flush` tells of every batch since the last one, in the order of :meth:`BatchSender.send`; a batch
+that was sent again for want of an answer is told, and stored, once.
+"""
+
+from struct import Struct
+from typing import Final, Self
+
+from penstock.client.cluster import Cluster
+from penstock.client.sending import IN_FLIGHT_MAX, Acks, Delivery, OutgoingBatch, Sender
+from penstock.records.batch import HEADER_BYTES, set_producer
+
+__all__ = ["Acks", "BatchSender", "Delivery"]
+
+_RECORD_COUNT: Final = Struct(">i")
+_RECORD_COUNT_AT: Final = 57
+
+
+class BatchSender(Sender):
+    """Batches in, deliveries out. ``send`` waits while ``in_flight_max`` requests are under way: that is what memory it takes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        acks: Acks = Acks.ALL,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        *,
+        auto_create: bool = False,
+    ) -> None:
+        super().__init__(cluster, acks=acks, idempotent=None, auto_create=auto_create, in_flight_max=in_flight_max)
+        self._deliveries: list[tuple[int, Delivery]] = []
+        self._given = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After an error flushing would raise another one over it.
+        if kind is None:
+            self._land_all()
+
+    def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
+        """Take one whole batch (base offset 0, no producer), which is the sender's own from now on.
+
+        Its producer, its sequence and its checksum are set. Errors of earlier batches may come up here.
+        """
+        if len(batch) < HEADER_BYTES or _RECORD_COUNT.unpack_from(batch, _RECORD_COUNT_AT)[0] != record_count:
+            raise ValueError(f"this is not a batch of {record_count} records")
+        place = topic, partition
+        # Asked for now, so that a wrong topic or partition is told before the batch has a number.
+        self._cluster.leader_address(topic, partition, auto_create=self._auto_create)
+        sequence = self._next_sequence(place, record_count)
+        if sequence >= 0:
+            set_producer(batch, self._producer_id, self._producer_epoch, sequence)
+        self._given += 1
+        self._dispatch_all([OutgoingBatch(place, batch, record_count, self._given)])
+
+    def flush(self) -> list[Delivery]:
+        """Return once everything given is acknowledged, with where it went; raises what could not be delivered."""
+        self._land_all()
+        # A batch that was sent again came in behind those that were sent after it.
+        delivered, self._deliveries = sorted(self._deliveries), []
+        return [delivery for _, delivery in delivered]
+
+    def _delivered(self, batch: OutgoingBatch, base_offset: int) -> None:
+        super()._delivered(batch, base_offset)
+        self._deliveries.append((batch.number, Delivery(*batch.place, base_offset, batch.record_count)))
