@@ -16,9 +16,10 @@ Works with any Kafka broker from version 2.1. A first minute::
             print(record.partition, record.offset, record.key, record.value)
 
 ``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py`` and ``group_admin.py``
-administer, ``producer.py`` writes, ``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a
-group, ``errors.py`` is all that can be raised. ``queue.py`` works on queues and ``queue_admin.py`` administers them, both
-over HTTP (``http.py``)::
+administer, ``producer.py`` writes records and ``batches.py`` batches that are ready-made, both by ``sending.py``;
+``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a group, ``errors.py`` is all that can be
+raised. Over HTTP (``http.py``) ``queue.py`` works on queues, ``queue_admin.py`` administers them and ``sinks.py`` commits to
+exactly-once sinks; ``discovery.py`` finds that address::
 
     from penstock.client import QueueClient
 
@@ -40,8 +41,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin, ConfigEntry
+    from penstock.client.batches import BatchSender
     from penstock.client.cluster import Cluster, ClusterInfo, Node, PartitionInfo, TopicInfo, TopicPartition
     from penstock.client.consumer import Consumer, ConsumerRecord, Fetched, OutOfRange, open_records
+    from penstock.client.discovery import NoHttpListener, http_address
     from penstock.client.errors import (
         BrokerRefused,
         CannotConnect,
@@ -55,14 +58,18 @@ if TYPE_CHECKING:
     from penstock.client.group_admin import CommittedOffset, GroupAdmin, GroupDescription, GroupListing, GroupMember
     from penstock.client.group_consumer import GroupConsumer
     from penstock.client.offsets import At, OffsetAndTimestamp, list_offsets, watermarks
-    from penstock.client.producer import Acks, Delivery, Producer
+    from penstock.client.producer import Producer
     from penstock.client.queue import LeasedRecord, Produced, QueueClient
     from penstock.client.queue_admin import QueueAdmin
+    from penstock.client.sending import Acks, Delivery
+    from penstock.client.sinks import Aborted, Committed, Opened, SinkClient, SinkStatus, StagedPart
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry"),
+    "batches": ("BatchSender",),
     "cluster": ("Cluster", "ClusterInfo", "Node", "PartitionInfo", "TopicInfo", "TopicPartition"),
     "consumer": ("Consumer", "ConsumerRecord", "Fetched", "OutOfRange", "open_records"),
+    "discovery": ("NoHttpListener", "http_address"),
     "errors": (
         "BrokerRefused",
         "CannotConnect",
@@ -76,21 +83,26 @@ _MODULES = {
     "group_admin": ("CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMember"),
     "group_consumer": ("GroupConsumer",),
     "offsets": ("At", "OffsetAndTimestamp", "list_offsets", "watermarks"),
-    "producer": ("Acks", "Delivery", "Producer"),
+    "producer": ("Producer",),
     "queue": ("LeasedRecord", "Produced", "QueueClient"),
     "queue_admin": ("QueueAdmin",),
+    "sending": ("Acks", "Delivery"),
+    "sinks": ("Aborted", "Committed", "Opened", "SinkClient", "SinkStatus", "StagedPart"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Aborted",
     "Acks",
     "Admin",
     "At",
+    "BatchSender",
     "BrokerRefused",
     "CannotConnect",
     "ClientError",
     "Cluster",
     "ClusterInfo",
+    "Committed",
     "CommittedOffset",
     "ConfigEntry",
     "ConnectionLost",
@@ -104,9 +116,11 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "LeasedRecord",
+    "NoHttpListener",
     "Node",
     "NotKafka",
     "OffsetAndTimestamp",
+    "Opened",
     "OutOfRange",
     "PartitionInfo",
     "Produced",
@@ -115,9 +129,13 @@ __all__ = [
     "QueueClient",
     "RequestRefused",
     "RequestTimeout",
+    "SinkClient",
+    "SinkStatus",
+    "StagedPart",
     "TopicInfo",
     "TopicPartition",
     "UnsupportedByBroker",
+    "http_address",
     "list_offsets",
     "open_records",
     "watermarks",

@@ -35,10 +35,9 @@ class Producer(Sender):
         auto_create: bool = True,
         on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
-        super().__init__(cluster, acks=acks, idempotent=idempotent, auto_create=auto_create)
+        super().__init__(cluster, acks=acks, idempotent=idempotent, auto_create=auto_create, on_delivery=on_delivery)
         self._compression = compression
         self._batch_bytes = batch_bytes
-        self._on_delivery = on_delivery
         self._builders: dict[TopicPartition, BatchBuilder] = {}
         self._buffered_bytes = 0
         self._round_robin: dict[str, RoundRobin] = {}
@@ -128,8 +127,3 @@ class Producer(Sender):
             base_sequence=sequence,
         )
         return OutgoingBatch(place, data, builder.count)
-
-    def _delivered(self, batch: OutgoingBatch, base_offset: int) -> None:
-        super()._delivered(batch, base_offset)
-        if self._on_delivery is not None:
-            self._on_delivery(Delivery(*batch.place, base_offset, batch.record_count))

@@ -7,7 +7,7 @@ without idempotence too, one request at a time is under way then; with it, up to
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -87,6 +87,7 @@ class Sender:
         idempotent: bool | None,
         auto_create: bool,
         in_flight_max: int = IN_FLIGHT_MAX,
+        on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._acks = acks
@@ -97,6 +98,7 @@ class Sender:
             raise ValueError(f"from 1 to {IN_FLIGHT_MAX} requests may be under way, not {in_flight_max}")
         self._in_flight_max = in_flight_max if self._idempotent else 1
         self._auto_create = auto_create
+        self._on_delivery = on_delivery
         self._in_flight: deque[_Flight] = deque()
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_EPOCH
@@ -107,6 +109,8 @@ class Sender:
     def _delivered(self, batch: OutgoingBatch, base_offset: int) -> None:
         """A batch is acknowledged."""
         self.records_sent += batch.record_count
+        if self._on_delivery is not None:
+            self._on_delivery(Delivery(*batch.place, base_offset, batch.record_count))
 
     def _next_sequence(self, place: TopicPartition, record_count: int) -> int:
         """The number of the next batch's first record, and who sends it is known."""
