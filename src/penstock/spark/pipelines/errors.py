@@ -22,7 +22,7 @@ class FileErrors(PipelineUsageError):
 
 
 class Problem:
-    """One thing wrong with a file: where, what, and what to write instead."""
+    """One thing wrong with a file: where, what, and what to write instead. Line 0 is ``--set`` on the command line."""
 
     __slots__ = ("file", "line", "text")
 
@@ -32,4 +32,4 @@ class Problem:
         self.text = text
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text}"
+        return f"{self.file}:{self.line}: {self.text}" if self.line else f"--set: {self.text}"

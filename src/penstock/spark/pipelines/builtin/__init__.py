@@ -2,7 +2,7 @@
 
 A built-in is a module here with a ``BUILTIN``, named in ``MODULES``::
 
-    class ArchiveArguments(Arguments):
+    class ArchiveArguments(Arguments, frozen=True):
         topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
         to: Annotated[str, option("Where the lake is.", metavar="PATH")]
         format: Annotated[LakeFormat, option("What the lake is made of.")] = LakeFormat.PARQUET

@@ -1,0 +1,423 @@
+"""A file becomes a ``Pipeline``, or all that is wrong with it at once. Needs no Spark.
+
+Four passes, each only when the one before found nothing that would confuse it: TOML; keys and types of each table; what single texts
+mean (durations, queries, functions); and what belongs together (names that are read must exist, sinks must say where to).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Final, TypeVar
+
+import msgspec
+
+from penstock.spark.pipelines import python_steps
+from penstock.spark.pipelines.builtin import MODULES, builtin_named
+from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
+from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
+from penstock.spark.pipelines.locate import Lines, Path, lines_of
+from penstock.spark.pipelines.model import (
+    NAME_LENGTH_MAX,
+    SINKS_MAX,
+    SOURCES_MAX,
+    STEPS,
+    STEPS_MAX,
+    Head,
+    Mode,
+    OnBad,
+    Pipeline,
+    Sink,
+    SinkKind,
+    Source,
+    Step,
+)
+from penstock.spark.pipelines.sqltext import slips_of, views_read
+from penstock.spark.pipelines.values import duration_ms, start_options, trigger_of
+
+FILE_BYTES_MAX: Final = 1 << 20
+LAKES: Final = (SinkKind.PARQUET, SinkKind.DELTA, SinkKind.ICEBERG)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_VIEW: Final = re.compile(r"[^`\n]+")
+_TABLES: Final = ("pipeline", "source", "sources", "steps", "sinks")
+_T = TypeVar("_T", bound=msgspec.Struct)
+_AT: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline:
+    """Read and check a file. ``overrides`` are ``--set``: values by path, as ``source.start`` or ``sinks.0.topic``."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise PipelineUsageError(f"{path} has more than {FILE_BYTES_MAX} bytes; is it a pipeline?")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineUsageError(_no_file(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineUsageError(f"{path} cannot be read: {error}") from error
+    return loads(text, path, overrides or {})
+
+
+def _no_file(path: FilePath) -> str:
+    beside = [each.name for each in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+    return f"there is no file {path}" + (
+        f"; {suggestion(path.name, beside)}" if beside else "; write the path of a .toml file"
+    )
+
+
+def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
+    """The same of a text; ``file`` names it in errors, and Python files are looked for beside it."""
+    try:
+        document: dict[str, object] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileErrors([_toml_problem(str(error), text, file)]) from None
+    reading = _Reading(file, lines_of(text))
+    for path_text, value in overrides.items():
+        reading.override(document, path_text, value)
+    pipeline = reading.pipeline(document)
+    if reading.problems or pipeline is None:
+        raise FileErrors(reading.problems)
+    return pipeline
+
+
+def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
+    found = _AT.search(message)
+    line = int(found[1]) if found and found[1] else text.count("\n") + 1
+    said = message[: found.start()] if found else message
+    at = text.splitlines()[line - 1].strip() if 0 < line <= text.count("\n") + 1 and text.strip() else ""
+    hints = {
+        "Invalid value": 'text stands in quotes: key = "value"',
+        "Expected '=' after a key": "a key is followed by = and its value",
+        "Illegal character": 'a text of several lines stands in """three quotes"""',
+        "Unterminated string": "close the quotes",
+        "Cannot overwrite a value": "the key is there twice; keep one",
+        "Cannot declare": "the table is there twice; keep one, or write [[steps]] and [[sinks]] for lists",
+    }
+    hint = next((hint for start, hint in hints.items() if said.startswith(start)), "")
+    return Problem(str(file), line, f"not TOML: {said}{f' in {shown(at)}' if at else ''}{f'; {hint}' if hint else ''}")
+
+
+@dataclass(slots=True)
+class _Reading:
+    file: FilePath
+    lines: Lines
+    problems: list[Problem] = field(default_factory=list)
+    overridden: set[Path] = field(default_factory=set)
+
+    def report(self, path: Path, text: str, line: int | None = None) -> None:
+        told = 0 if path in self.overridden else (line or self.lines.of(path))
+        self.problems.append(Problem(str(self.file), told, text))
+
+    def override(self, document: dict[str, object], path_text: str, value: str) -> None:
+        """Lay one ``--set`` over the file."""
+        path: Path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
+        self.overridden.add(path)
+        at: object = document
+        for part in path[:-1]:
+            if isinstance(at, dict):
+                at = at.setdefault(part, {})
+            elif isinstance(at, list) and isinstance(part, int) and part < len(at):
+                at = at[part]
+            else:
+                self.report(
+                    path, f"{path_text}: there is no {part} to set it in; write TABLE.KEY=VALUE, as source.start=latest"
+                )
+                return
+        if not isinstance(at, dict) or not isinstance(path[-1], str):
+            self.report(
+                path, f"{path_text}: names no key; write TABLE.KEY=VALUE, as source.start=latest or sinks.0.topic=out"
+            )
+            return
+        at[path[-1]] = _toml_value(value)
+
+    def pipeline(self, document: Mapping[str, object]) -> Pipeline | None:
+        head = self._head(document.get("pipeline", {}))
+        if head is None:
+            return None
+        if head.kind != STEPS:
+            return self._builtin(head, document)
+        for key in document:
+            if key not in _TABLES:
+                kinds = f'; a table of a built-in needs kind = "{key}" in [pipeline]' if key in MODULES else ""
+                self.report((key,), f"{named((key,))}: unknown; {suggestion(key, _TABLES) if not kinds else kinds[2:]}")
+        sources = self._sources(document)
+        steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
+        sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
+        if self.problems:
+            return None
+        names = self._check_names(sources, steps)
+        self._check_steps(steps, names)
+        self._check_sinks(sinks, names)
+        if len(sources) > 1 and not steps:
+            for number, sink in enumerate(sinks):
+                if not sink.from_:
+                    self.report(("sinks", number), f'[[sinks]]: there are several sources; write from = "{names[0]}"')
+        if self.problems:
+            return None
+        return Pipeline(
+            head=head,
+            file=str(self.file),
+            sources=sources,
+            steps=[_named_step(step, number) for number, step in enumerate(steps, start=1)],
+            sinks=_named_sinks(sinks, names[-1]),
+            lines=self._lines_for_spark(steps),
+        )
+
+    def _head(self, value: object) -> Head | None:
+        head = table_of(Head, value, ("pipeline",), self.report)
+        if head is None:
+            return None
+        path = ("pipeline",)
+        head = msgspec.structs.replace(head, name=head.name or self.file.name.removesuffix(".toml"))
+        if not _NAME.fullmatch(head.name) or len(head.name) > NAME_LENGTH_MAX:
+            self.report(
+                (*path, "name"),
+                f"[pipeline] name: got {shown(head.name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most",
+            )
+        if head.kind != STEPS and head.kind not in MODULES:
+            self.report(
+                (*path, "kind"),
+                f"[pipeline] kind: {shown(head.kind)} is unknown; {suggestion(head.kind, [STEPS, *MODULES])}",
+            )
+        if head.rate is not None and head.rate < 1:
+            self.report(
+                (*path, "rate"),
+                f"[pipeline] rate: got {head.rate}, wanted a whole number from 1 on; leave it out for no limit",
+            )
+        self._understood((*path, "trigger"), trigger_of, head.trigger)
+        return None if self.problems else head
+
+    def _builtin(self, head: Head, document: Mapping[str, object]) -> Pipeline | None:
+        for key in document:
+            if key not in ("pipeline", head.kind):
+                self.report(
+                    (key,),
+                    f'{named((key,))}: a pipeline of kind "{head.kind}" has the tables [pipeline] and [{head.kind}] only',
+                )
+        if head.kind not in document:
+            self.report(("pipeline", "kind"), f"[{head.kind}] is missing; write its options there")
+            return None
+        arguments = table_of(builtin_named(head.kind).arguments, document[head.kind], (head.kind,), self.report)
+        if self.problems:
+            return None
+        return Pipeline(head=head, file=str(self.file), arguments=arguments)
+
+    def _sources(self, document: Mapping[str, object]) -> dict[str, Source]:
+        if "source" in document and "sources" in document:
+            self.report(("sources",), "[sources]: there is a [source] too; name it [sources.NAME] like the others")
+            return {}
+        if "sources" not in document:
+            if "source" not in document:
+                self.report((), 'there is no source; write [source] and topics = ["..."]')
+                return {}
+            source = self._source(document["source"], ("source",))
+            return {} if source is None else {_view_of(source): source}
+        tables = document["sources"]
+        if not isinstance(tables, dict) or not tables:
+            self.report(("sources",), "[sources]: wanted a table for each source: write [sources.NAME]")
+            return {}
+        if len(tables) > SOURCES_MAX:
+            self.report(("sources",), f"[sources]: there are {len(tables)}, more than {SOURCES_MAX}")
+        found: dict[str, Source] = {}
+        for name, table in tables.items():
+            source = self._source(table, ("sources", name))
+            if source is not None:
+                if source.as_:
+                    self.report(
+                        ("sources", name, "as"), f"[sources.{name}] as: it is called {name} already; leave it out"
+                    )
+                found[name] = source
+        return found
+
+    def _source(self, value: object, path: Path) -> Source | None:
+        source = table_of(Source, value, path, self.report)
+        if source is None:
+            return None
+        self._check_source_place(source, path)
+        self._understood((*path, "start"), start_options, source.start)
+        if source.watermark:
+            self._understood((*path, "watermark"), duration_ms, source.watermark)
+        for key, given in (("on_bad", source.on_bad is not OnBad.NULL), ("dead_letters", bool(source.dead_letters))):
+            if given and not source.schema:
+                self.report((*path, key), f'{named(path)} {key}: it is about JSON; write schema = "id INT, ..." too')
+        if source.dead_letters and source.on_bad is not OnBad.DEAD_LETTER:
+            self.report((*path, "dead_letters"), f'{named(path)} dead_letters: write on_bad = "dead_letter" too')
+        if source.event_time and not source.watermark:
+            self.report((*path, "event_time"), f'{named(path)} event_time: write watermark = "10 minutes" too')
+        return source
+
+    def _check_source_place(self, source: Source, path: Path) -> None:
+        given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]
+        if len(given) > 1:
+            self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both given; keep one")
+        elif not given and source.table is None:
+            self.report(
+                path, f'{named(path)}: says not what to read; write topics = ["..."], pattern = "..." or lake = "..."'
+            )
+        if source.topics is not None and not list(filter(None, topics_of(source))):
+            self.report((*path, "topics"), f'{named(path)} topics: it is empty; write topics = ["orders"]')
+
+    def _list(self, key: str, kind: type[_T], value: object, count_max: int) -> list[_T]:
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            self.report((key,), f"[{key}]: wanted a list of tables; write [[{key}]] with two brackets")
+            return []
+        if len(value) > count_max:
+            self.report((key,), f"[[{key}]]: there are {len(value)}, more than {count_max}")
+        found = [table_of(kind, each, (key, number), self.report) for number, each in enumerate(value)]
+        return [each for each in found if each is not None]
+
+    def _understood(self, path: Path, read: object, value: object) -> None:
+        assert callable(read)
+        try:
+            read(value)
+        except ValueError as error:
+            self.report(path, f"{named(path[:-1])} {path[-1]}: {error}")
+
+    def _check_names(self, sources: Mapping[str, Source], steps: Iterable[Step]) -> list[str]:
+        """The names that can be read, in the order in which they come to be; the last is what sinks get unless told."""
+        names = list(sources)
+        for number, step in enumerate(steps):
+            name = step.as_ or f"step{number + 1}"
+            if name.lower() in (known.lower() for known in names):
+                self.report(("steps", number, "as"), f"[[steps]] as: {name} is there already; take another name")
+            if not _VIEW.fullmatch(name):
+                self.report(("steps", number, "as"), f"[[steps]] as: got {shown(name)}, wanted a name")
+            names.append(name)
+        return names
+
+    def _check_steps(self, steps: list[Step], names: list[str]) -> None:
+        source_count = len(names) - len(steps)
+        for number, step in enumerate(steps):
+            path: Path = ("steps", number)
+            known = names[: source_count + number]
+            given = [key for key in ("sql", "python", "deduplicate") if getattr(step, key) is not None]
+            if len(given) != 1:
+                also = (
+                    f"{' and '.join(given)} are both given; keep one"
+                    if given
+                    else 'it does nothing; write sql = "SELECT ..."'
+                )
+                self.report((*path, *given[1:2]), f"[[steps]]: {also}")
+                continue
+            if step.sql is not None:
+                self._check_sql(step.sql, path, known)
+                if step.from_:
+                    self.report((*path, "from"), "[[steps]] from: a query says itself what it reads; leave it out")
+            elif step.from_:
+                self._check_view(step.from_, (*path, "from"), known)
+            elif number == 0 and source_count > 1:
+                self.report(path, f'[[steps]]: there are several sources; write from = "{known[0]}"')
+            if step.python is not None:
+                wrong = python_steps.problem_with(step.python, self.file.parent)
+                if wrong:
+                    self.report((*path, "python"), f"[[steps]] python: {wrong}")
+            if step.watermark:
+                self._understood((*path, "watermark"), duration_ms, step.watermark)
+            if bool(step.watermark) != bool(step.event_time):
+                missing = 'event_time = "COLUMN"' if step.watermark else 'watermark = "10 minutes"'
+                self.report((*path, "watermark" if step.watermark else "event_time"), f"[[steps]]: write {missing} too")
+
+    def _check_sql(self, sql: str, path: Path, known: list[str]) -> None:
+        first = self.lines.of_value((*path, "sql"))
+        slips = slips_of(sql)
+        for slip in slips:
+            self.report((*path, "sql"), f"[[steps]] sql: {slip.text}", first + slip.line)
+        if slips:
+            return
+        folded = {name.lower(): name for name in known}
+        for view, line in views_read(sql):
+            if view.lower() in folded:
+                if not view.isidentifier() and f"`{view}`" not in sql:
+                    self.report((*path, "sql"), f"[[steps]] sql: write `{view}` in backquotes", first + line)
+            else:
+                text = f"[[steps]] sql: there is no {view} to read; {suggestion(view, known)}"
+                self.report((*path, "sql"), text, first + line)
+
+    def _check_view(self, name: str, path: Path, known: list[str]) -> None:
+        if name not in known:
+            self.report(path, f"{named(path[:-1])} {path[-1]}: there is no {name} to read; {suggestion(name, known)}")
+
+    def _check_sinks(self, sinks: list[Sink], names: list[str]) -> None:
+        if not sinks:
+            self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
+        seen: dict[str, int] = {}
+        for number, sink in enumerate(sinks):
+            path: Path = ("sinks", number)
+            self._check_sink(sink, path)
+            if sink.from_:
+                self._check_view(sink.from_, (*path, "from"), names)
+            name = sink_name(sink)
+            if name in seen:
+                self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
+            seen[name] = number
+
+    def _check_sink(self, sink: Sink, path: Path) -> None:
+        kind = sink.kind
+        for key, kinds in (
+            ("topic", (SinkKind.TOPIC,)),
+            ("key", (SinkKind.TOPIC,)),
+            ("value", (SinkKind.TOPIC,)),
+            ("headers", (SinkKind.TOPIC,)),
+            ("path", LAKES),
+            ("partition_by", LAKES),
+        ):
+            if getattr(sink, key) and kind not in kinds:
+                self.report((*path, key), f'[[sinks]] {key}: a sink of kind "{kind}" has none; leave it out')
+        if kind is SinkKind.TOPIC and not sink.topic:
+            self.report(path, '[[sinks]] topic is missing; write topic = "..."')
+        if kind in LAKES and not sink.path:
+            self.report(path, '[[sinks]] path is missing; write path = "./lake"')
+        if kind in LAKES and sink.mode is not Mode.APPEND:
+            text = f'[[sinks]] mode: a {kind} table takes "append" only: a row is written once it is final'
+            self.report((*path, "mode"), f"{text}; give windows a watermark, or write to a topic")
+        if sink.name and not _NAME.fullmatch(sink.name):
+            self.report((*path, "name"), f"[[sinks]] name: got {shown(sink.name)}, wanted letters, digits, ., _ and -")
+
+    def _lines_for_spark(self, steps: list[Step]) -> dict[str, int]:
+        found = {f"steps.{number}": self.lines.of(("steps", number)) for number in range(len(steps))}
+        for number, step in enumerate(steps):
+            for key in ("sql", "python", "deduplicate"):
+                if getattr(step, key) is not None:
+                    found[f"steps.{number}.{key}"] = self.lines.of_value(("steps", number, key))
+        for path, line in self.lines.keys.items():
+            if path[0] in ("source", "sources", "sinks", "pipeline"):
+                found[".".join(map(str, path))] = line
+        return found
+
+
+def topics_of(source: Source) -> list[str]:
+    """The topics that a source names, as a list."""
+    if source.topics is None:
+        return []
+    return [source.topics] if isinstance(source.topics, str) else list(source.topics)
+
+
+def sink_name(sink: Sink) -> str:
+    """What tells a sink's checkpoint from the others'."""
+    if sink.name:
+        return sink.name
+    place = sink.topic or sink.path.rstrip("/").rpartition("/")[2]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{sink.kind}-{place}" if place else str(sink.kind))
+
+
+def _view_of(source: Source) -> str:
+    topics = topics_of(source)
+    return source.as_ or (topics[0] if len(topics) == 1 else "source")
+
+
+def _named_step(step: Step, number: int) -> Step:
+    return step if step.as_ else msgspec.structs.replace(step, as_=f"step{number}")
+
+
+def _named_sinks(sinks: list[Sink], last: str) -> list[Sink]:
+    return [msgspec.structs.replace(sink, from_=sink.from_ or last, name=sink_name(sink)) for sink in sinks]
+
+
+def _toml_value(text: str) -> object:
+    """A value of ``--set``: what TOML makes of it, or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

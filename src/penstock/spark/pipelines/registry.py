@@ -1,0 +1,205 @@
+"""What runs and what ran: one JSON file per pipeline in the state folder.
+
+On disk, in ``$PENSTOCK_STATE_DIR`` or ``$XDG_DATA_HOME/penstock/pipelines`` (``~/.local/share``)::
+
+    NAME.json     the last run: its process, its state, its numbers; replaced as a whole, never written in place
+    NAME.lock     held by the process that runs it, for as long as it lives, however it ends
+    NAME.log      what a detached run says
+    checkpoints/NAME/SINK/    Spark's, unless the pipeline says another place
+
+A run that was killed cannot say so: whoever looks finds the process gone and says it then. A process is known by its number and the
+moment of its birth, so that a number used again is not taken for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from penstock.spark.pipelines.errors import PipelineError, PipelineNotFoundError
+from penstock.spark.pipelines.process import lives
+
+
+class State(StrEnum):
+    """How a pipeline stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+ALIVE = (State.STARTING, State.RUNNING, State.STOPPING)
+
+
+class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One query of a pipeline: the numbers of its last batch."""
+
+    name: str
+    query_id: str
+    batch_id: int | None = None
+    rows: int = 0
+    rows_per_second: float = 0.0
+    batch_rows: int = 0
+    batch_ms: int = 0
+    lag: int | None = None
+    batch_at_ms: int | None = None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """The last run of a pipeline."""
+
+    name: str
+    kind: str
+    pid: int
+    birth: str
+    state: State
+    file: str = ""
+    description: str = ""
+    master: str = ""
+    checkpoint: str = ""
+    log: str = ""
+    reason: str = ""
+    started_at_ms: int = 0
+    updated_at_ms: int = 0
+    ended_at_ms: int | None = None
+    done: int = 0
+    """Of a pipeline that ends by itself: records so far."""
+    queries: list[QueryStatus] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows that were read in this run: of several queries, the one that has read most."""
+        return max((query.rows for query in self.queries), default=self.done)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Of the last batches."""
+        return max((query.rows_per_second for query in self.queries), default=0.0)
+
+    @property
+    def lag(self) -> int | None:
+        """Records that the query furthest behind has not read."""
+        return max((query.lag for query in self.queries if query.lag is not None), default=None)
+
+    @property
+    def last_batch(self) -> int | None:
+        """The last batch that all have done."""
+        found = [query.batch_id for query in self.queries]
+        return None if not found or None in found else min(each for each in found if each is not None)
+
+
+def state_folder(given: str | None, environment: Mapping[str, str]) -> Path:
+    """Where runs are remembered."""
+    told = given or environment.get("PENSTOCK_STATE_DIR")
+    if told:
+        return Path(told).expanduser().absolute()
+    home = environment.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(home).expanduser().absolute() / "penstock" / "pipelines"
+
+
+class Registry:
+    """The state folder. Reading makes nothing; the first run makes the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, run: Run) -> None:
+        """Replace what is remembered of a pipeline."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{run.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n")
+            os.replace(temporary, self._file(run.name))
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def load(self, name: str) -> Run:
+        """The last run, as it stands now."""
+        try:
+            return self._as_it_stands(self._read(self._file(name)))
+        except FileNotFoundError:
+            known = [run.name for run in self.all()]
+            names = f"known are {', '.join(known)}" if known else "none has run yet"
+            raise PipelineNotFoundError(f"no pipeline {name} is remembered in {self.folder}; {names}") from None
+
+    def all(self) -> list[Run]:
+        """The last run of each pipeline, by name."""
+        runs = []
+        for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
+            try:
+                runs.append(self._as_it_stands(self._read(path)))
+            except FileNotFoundError:
+                continue  # forgotten meanwhile
+        return runs
+
+    def forget(self, name: str) -> None:
+        """Remove what is remembered; not its checkpoint."""
+        run = self.load(name)
+        if run.state in ALIVE:
+            raise PipelineError(f"pipeline {name} is running (pid {run.pid}); penstock pipeline stop {name} first")
+        for suffix in (".json", ".lock", ".log"):
+            (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def checkpoint(self, name: str) -> Path:
+        """Where its checkpoints are unless it says another place."""
+        return self.folder / "checkpoints" / name
+
+    def log(self, name: str) -> Path:
+        """What a detached run says."""
+        return self.folder / f"{name}.log"
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Hold a name while its pipeline runs; refuse when another process does."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # Not inherited by Spark's processes, and let go by the system when this one dies.
+        with (self.folder / f"{name}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(self._taken(name)) from None
+            yield
+
+    def _taken(self, name: str) -> str:
+        try:
+            who = f" (pid {self._read(self._file(name)).pid})"
+        except (FileNotFoundError, PipelineError):
+            who = ""
+        return (
+            f"pipeline {name} is running already{who}; penstock pipeline stop {name}, or run this one with --name OTHER"
+        )
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def _read(self, path: Path) -> Run:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Run)
+        except msgspec.DecodeError as error:
+            raise PipelineError(f"{path} does not hold a run ({error}); move it away") from error
+
+    def _as_it_stands(self, run: Run) -> Run:
+        if run.state not in ALIVE or lives(run.pid, run.birth):
+            return run
+        reason = f"its process (pid {run.pid}) is gone without a word, killed or crashed"
+        return msgspec.structs.replace(
+            run, state=State.FAILED, reason=f"{reason}; run it again to go on from its checkpoint"
+        )
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return int(time.time() * 1000)

@@ -1,0 +1,89 @@
+"""The small languages inside a file's texts: durations, triggers, and where a topic is read from. ValueError says what to write."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+_DURATION: Final = re.compile(
+    r"(\d+)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)", re.IGNORECASE
+)
+_UNIT_MS: Final = {"ms": 1, "mi": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_ONCE: Final = ("once", "available-now", "available now", "availablenow")
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When batches run: ``once`` reads what is there and ends; otherwise every so often, 0 one after the other."""
+
+    once: bool = False
+    every_ms: int = 0
+
+
+def duration_ms(text: str) -> int:
+    """``"10s"``, ``"5 minutes"``, ``"250ms"``."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f'got "{text}", wanted a time span as "10s", "5 minutes" or "2 hours"')
+    unit = found[2].lower()
+    scale = _UNIT_MS["ms" if unit.startswith("mill") or unit == "ms" else unit[0]]
+    return int(found[1]) * scale
+
+
+def interval_of(text: str) -> str:
+    """A duration as Spark reads it."""
+    return f"{duration_ms(text)} milliseconds"
+
+
+def trigger_of(text: str) -> Trigger:
+    """``"once"``, ``"available-now"``, a duration, or nothing."""
+    if text.strip().lower() in _ONCE:
+        return Trigger(once=True)
+    if not text.strip():
+        return Trigger()
+    try:
+        return Trigger(every_ms=duration_ms(text))
+    except ValueError:
+        raise ValueError(f'got "{text}", wanted a time span as "10s", or "once"') from None
+
+
+def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """The options of the source that say where its first run begins."""
+    if isinstance(start, Mapping):
+        return {"startingOffsets": json.dumps(start)}
+    text = start.strip()
+    if text in ("earliest", "latest"):
+        return {"startingOffsets": text}
+    if text.startswith("{"):
+        return {"startingOffsets": json.dumps(_offsets(text))}
+    return {"startingTimestamp": str(moment_ms(text)), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _offsets(text: str) -> dict[str, dict[str, int]]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f'the offsets are not JSON ({error.msg}); write {{"orders": {{"0": 42}}}}') from None
+    for partitions in found.values():
+        if not isinstance(partitions, dict) or not all(type(offset) is int for offset in partitions.values()):
+            raise ValueError('the offsets are not numbers by topic and partition; write {"orders": {"0": 42}}')
+    return {str(topic): dict(partitions) for topic, partitions in found.items()}
+
+
+def moment_ms(text: str) -> int:
+    """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f'got "{text}", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'
+        ) from None
+    if moment.tzinfo is None:
+        if "T" in text or ":" in text:
+            raise ValueError(f'the time "{text}" says no zone; write "{text}Z" for UTC, or "{text}+02:00"')
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
