@@ -1,22 +1,134 @@
-"""A SparkSession that is ready: Java found, this Python in the workers, the source known."""
+"""A SparkSession that is ready: Java found, this Python in the workers, the source known, executors sent what they need.
 
+Settings are Spark's own. What is set here unless the caller says otherwise, and why:
+
+- the driver's log says errors only, and a failed query is not logged beside being raised;
+- Python workers are spoken to through Unix sockets (a quarter more rows a second), and filters reach the source;
+- with a local master: Spark's ports are on loopback, there is no web page, and a shuffle has as many partitions as there
+  are cores, since each of the usual 200 costs a task in every batch of a stream.
+
+The time zone is left alone: it is the machine's, as in every session.
+"""
+
+import logging
 import os
 import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
+from penstock.spark import java, shipping
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER: Final = "local[*]"
+CONNECT_SCHEME: Final = "sc://"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_ON_A_SERVER: Final[dict[str, object]] = {"spark.sql.python.filterPushdown.enabled": True}
+"""The server's own settings are its owner's; these are a session's."""
+_EVERYWHERE: Final[dict[str, object]] = _ON_A_SERVER | {"spark.python.unix.domain.socket.enabled": True}
+_LOGGERS_OF_FAILURES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
-def session(app_name: str = "penstock", master: str = "local[*]", **conf: object) -> SparkSession:
-    """The one session of this process, made when there is none. ``conf`` are Spark settings, with ``_`` or ``.`` in their names."""
+class SparkMissing(ImportError):
+    """PySpark is not installed."""
+
+
+def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: object) -> "SparkSession":
+    """The one session of this process, made when there is none.
+
+    ``master`` is ``local[*]``, ``spark://host:port``, ``yarn``, ``k8s://...``, or ``sc://host:port`` for Spark Connect.
+    ``conf`` are Spark settings, with ``_`` for the dots of their names or as they are:
+    ``session("app", spark_sql_shuffle_partitions=4)``, ``session("app", **{"spark.executor.memory": "2g"})``.
+    None leaves a setting as Spark has it. In a session that exists already only what can be changed is.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissing("PySpark is not installed: pip install 'penstock[spark]'") from error
+    given = {spark_name(name): value for name, value in conf.items()}
+    existing = SparkSession.getActiveSession()
+    builder = SparkSession.builder.appName(app_name)
+    if existing is None and master.startswith(CONNECT_SCHEME):
+        builder = builder.remote(master)
+        settings = _ON_A_SERVER | given
+    elif existing is None:
+        _choose_python(given)
+        java.provide()
+        # A program started by spark-submit was told its master there; what stands in the program would win.
+        if not ("PYSPARK_GATEWAY_PORT" in os.environ and master == LOCAL_MASTER):
+            builder = builder.master(master)
+        settings = _with_quiet_driver(_EVERYWHERE | (_on_this_machine() if is_local(master) else {}) | given)
+    else:
+        settings = given
+    for name, value in settings.items():
+        if value is not None:
+            builder = builder.config(name, as_setting(value))
+    spark: SparkSession = builder.getOrCreate()
+    _be_quiet()
+    make_known(spark)
+    return spark
+
+
+def make_known(spark: "SparkSession") -> None:
+    """Make ``format("penstock")`` work in a session, whoever started it: send it to executors elsewhere, and register it."""
+    from penstock.spark.datasource import PenstockDataSource
+
+    if shipping.is_remote(spark) or not is_local(str(spark.sparkContext.master)):
+        shipping.ship(spark)
+    spark.dataSource.register(PenstockDataSource)
+
+
+def is_local(master: str) -> bool:
+    """Whether tasks run in the driver's own process."""
+    return master == "local" or master.startswith("local[")
+
+
+def spark_name(name: str) -> str:
+    """A setting's name from a keyword: dots for underscores, unless it has dots."""
+    return name if "." in name else name.replace("_", ".")
+
+
+def as_setting(value: object) -> str:
+    """A value as Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _choose_python(given: dict[str, object]) -> None:
+    # Spark takes "python3" otherwise, which may be another one, without this package: the source would be "not found".
+    chosen = given.get("spark.pyspark.python")
+    if chosen is not None:
+        os.environ["PYSPARK_PYTHON"] = str(chosen)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name).master(master)
-    defaults = {
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.python.filterPushdown.enabled": "true",
+
+
+def _with_quiet_driver(settings: dict[str, object]) -> dict[str, object]:
+    told = str(settings.get(_JAVA_OPTIONS) or "")
+    if "log4j" in told or "spark.log.level" in settings or _has_own_logging():
+        return settings
+    # By a file rather than by spark.log.level: what Spark says before it reads its settings is the most of it.
+    quiet = files("penstock.spark") / "log4j2.properties"
+    return settings | {_JAVA_OPTIONS: f'{told} "-Dlog4j2.configurationFile={quiet}"'.strip()}
+
+
+def _has_own_logging() -> bool:
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    return os.path.exists(os.path.join(folder, "log4j2.properties"))
+
+
+def _on_this_machine() -> dict[str, object]:
+    return {
+        "spark.ui.enabled": False,
+        "spark.driver.host": "localhost",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": max(2, os.cpu_count() or 2),
     }
-    for name, value in {**defaults, **conf}.items():
-        builder = builder.config(name, str(value))
-    return builder.getOrCreate()
+
+
+def _be_quiet() -> None:
+    from pyspark.logger import PySparkLogger
+
+    for name in _LOGGERS_OF_FAILURES:
+        # Made by its class: a plain logger of that name would break Spark's own calls.
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
