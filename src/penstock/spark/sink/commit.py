@@ -1,0 +1,81 @@
+"""The driver's part: one commit for all that the tasks of a batch staged.
+
+Spark may call ``abort`` after a ``commit`` that failed late, when the batch is in its topics: the broker is asked to abort, and
+refuses that by itself once a batch is committed or about to be. Nothing is undone that somebody may have read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.errors import ClientError, RequestRefused
+from penstock.client.sinks import SinkClient, StagedPart
+from penstock.spark.errors import LOG
+from penstock.spark.sink.staging import Staged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql.datasource import WriterCommitMessage
+
+    from penstock.address import Address
+    from penstock.client.cluster import TopicPartition
+
+CLEANING_TIMEOUT_MS: Final = 10_000
+"""A job that is over is not kept waiting for long: what is staged is seen by nobody."""
+
+
+def staged_by(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
+    """What the tasks told; a task that failed told nothing."""
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def merged(staged: Iterable[Staged]) -> list[StagedPart]:
+    """One part for each partition, with what the tasks staged for it, task by task."""
+    ranges: dict[TopicPartition, list[tuple[int, int, int]]] = {}
+    for message in staged:
+        for part in message.parts:
+            ranges.setdefault((part.topic, part.partition), []).extend(part.staged)
+    return [StagedPart(topic, partition, found) for (topic, partition), found in ranges.items()]
+
+
+def commit(address: Address, staged: Sequence[Staged]) -> None:
+    """Let everything be seen at once; a batch that is committed already stays as it is."""
+    parts = merged(staged)
+    if not parts:
+        return
+    sink, batch_id = staged[0].sink, staged[0].batch_id
+    assert all((message.sink, message.batch_id) == (sink, batch_id) for message in staged), "one batch at a time"
+    with SinkClient(address) as client:
+        done = client.commit(sink, batch_id, parts)
+    if done.dropped:
+        LOG.warning(
+            "%d records of batch %d went nowhere: their topic was deleted while they were committed",
+            done.dropped,
+            batch_id,
+        )
+
+
+def abort(address: Address, sink: str, batch_id: int) -> bool:
+    """Drop what is staged, unless the batch is committed. What stays because nobody answers goes by itself, later."""
+    try:
+        with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
+            return client.abort(sink, batch_id).aborted
+    except ClientError as error:
+        _log_kept(sink, error)
+        return False
+
+
+def forget(address: Address, sink: str) -> None:
+    """Delete the sink of a write that is over; there is nothing to do for the caller if that fails."""
+    try:
+        with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
+            client.delete(sink)
+    except ClientError as error:
+        _log_kept(sink, error)
+
+
+def _log_kept(sink: str, error: ClientError) -> None:
+    if isinstance(error, RequestRefused) and error.is_not_found:
+        return
+    LOG.warning("the sink %s stays with the broker until it was idle for long: %s", sink, error)

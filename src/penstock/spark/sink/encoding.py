@@ -1,0 +1,60 @@
+"""From shares of rows to record batches: gathers what is small, and cuts at what a topic takes.
+
+A batch is cut by its uncompressed size, so that it fits the topic's ``max.message.bytes`` whatever its codec makes of it; one record
+that is larger than that stands alone, and the broker decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.limits import BATCH_RECORDS_MAX, MIB
+from penstock.records.batch import read_header
+from penstock.records.columnar import encode
+from penstock.spark.sink.rows import HEADERS, KEY, TIMESTAMP, VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.records.batch import Compression
+
+GATHERED_BYTES: Final = 4 * MIB
+"""Arrow batches are put together up to this size before they are shared out: a share that is too small compresses badly."""
+
+
+def encoded(
+    records: pa.RecordBatch, *, now_ms: int, compression: Compression, batch_bytes_max: int
+) -> Iterator[tuple[bytearray, int]]:
+    """Record batches ready to be sent, each with the number of its records."""
+    names = records.schema.names
+    batches = encode(
+        value=records.column(VALUE),
+        key=records.column(KEY) if KEY in names else None,
+        headers=records.column(HEADERS) if HEADERS in names else None,
+        timestamps_ms=records.column(TIMESTAMP) if TIMESTAMP in names else now_ms,
+        compression=compression,
+        batch_bytes_max=batch_bytes_max,
+        batch_records_max=BATCH_RECORDS_MAX,
+    )
+    for batch in batches:
+        yield batch, read_header(batch).record_count
+
+
+def gathered(batches: Iterator[pa.RecordBatch], bytes_min: int = GATHERED_BYTES) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, in fewer and larger batches."""
+    held: list[pa.RecordBatch] = []
+    held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes >= bytes_min:
+            yield _joined(held)
+            held, held_bytes = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

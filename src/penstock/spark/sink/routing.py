@@ -1,0 +1,144 @@
+"""Which partition of which topic each row goes to.
+
+The column ``partition`` decides; where it is null or missing, the hash of the key as Kafka's clients compute it; rows without
+a key go to one partition after the other in pieces. Everything is computed by column: rows are sorted by where they go, stably, and cut
+into slices.
+
+Invariant: of two rows with the same destination, the one that Spark gave first comes first. What a router does depends on
+its seed and on the rows alone, so a batch that is computed again is shared out in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.limits import KIB
+from penstock.records.columnar import partition_for_keys
+from penstock.spark.sink.errors import RowError
+from penstock.spark.sink.rows import KEY, Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+PIECE_BYTES: Final = 64 * KIB
+"""Rows without a key are cut into no smaller pieces than this, so that small writes stay in one batch."""
+NOWHERE: Final = -1
+
+
+class Shard(NamedTuple):
+    """Rows of one destination, in order."""
+
+    topic: str
+    partition: int
+    records: pa.RecordBatch
+
+
+class Router:
+    """Shares the rows of one task out."""
+
+    def __init__(self, partition_count: Callable[[str], int], *, topic: str | None, seed: int) -> None:
+        self._partition_count = partition_count
+        self._topic = topic
+        self._seed = seed
+        self._turns: dict[str, int] = {}
+        """By topic, how many pieces without a key went out."""
+
+    def route(self, rows: Rows) -> Iterator[Shard]:
+        """The rows in slices, each of one destination."""
+        if not rows.records.num_rows:
+            return
+        if self._topic is not None:
+            yield from self._within(self._topic, rows.records, rows.partitions)
+            return
+        assert rows.topics is not None, "a layout has a column for the topic unless one was named"
+        if rows.topics.null_count:
+            raise RowError(
+                "a row has null in its column 'topic': fill it, or name one topic for all rows with the option 'topic'"
+            )
+        named = rows.topics.dictionary_encode()
+        if len(named.dictionary) == 1:
+            yield from self._within(named.dictionary[0].as_py(), rows.records, rows.partitions)
+            return
+        order, counts = _grouped(named.indices.to_numpy(), len(named.dictionary))
+        records = rows.records.take(order)
+        partitions = None if rows.partitions is None else rows.partitions.take(order)
+        start = 0
+        for topic, count in zip(named.dictionary.to_pylist(), counts, strict=True):
+            part = None if partitions is None else partitions.slice(start, count)
+            yield from self._within(topic, records.slice(start, count), part)
+            start += count
+
+    def _within(self, topic: str, records: pa.RecordBatch, asked: pa.Array | None) -> Iterator[Shard]:
+        count = self._partition_count(topic)
+        places = self._places(topic, records, asked, count)
+        if places is None:
+            yield from self._dealt(topic, records, count)
+            return
+        nowhere = places == NOWHERE
+        if nowhere.any():
+            places[nowhere] = self._turn(topic, count)
+        first = int(places[0])
+        if (places == first).all():
+            yield Shard(topic, first, records)
+            return
+        order, counts = _grouped(places, count)
+        records = records.take(order)
+        start = 0
+        for partition, length in enumerate(counts):
+            if length:
+                yield Shard(topic, partition, records.slice(start, length))
+                start += length
+
+    def _places(
+        self, topic: str, records: pa.RecordBatch, asked: pa.Array | None, count: int
+    ) -> npt.NDArray[np.int32] | None:
+        """The partition of each row, -1 where any will do; None when any will do for all of them."""
+        places: npt.NDArray[np.int32] | None = None
+        if asked is not None and asked.null_count < len(asked):
+            _check_partitions(topic, asked, count)
+            places = np.array(pc.fill_null(asked, NOWHERE).to_numpy(zero_copy_only=False), dtype=np.int32)
+            if not asked.null_count:
+                return places
+        if KEY not in records.schema.names or records.column(KEY).null_count == len(records.column(KEY)):
+            return places
+        by_key = partition_for_keys(records.column(KEY), count)
+        return by_key if places is None else np.where(places == NOWHERE, by_key, places)
+
+    def _dealt(self, topic: str, records: pa.RecordBatch, count: int) -> Iterator[Shard]:
+        pieces = max(1, min(count, records.nbytes // PIECE_BYTES, records.num_rows))
+        length, longer = divmod(records.num_rows, pieces)
+        start = 0
+        for piece in range(pieces):
+            size = length + (piece < longer)
+            yield Shard(topic, self._turn(topic, count), records.slice(start, size))
+            start += size
+
+    def _turn(self, topic: str, count: int) -> int:
+        turn = self._turns.get(topic, self._seed)
+        self._turns[topic] = turn + 1
+        return turn % count
+
+
+def _grouped(places: npt.NDArray[np.int32], count: int) -> tuple[pa.Array, list[int]]:
+    # Sixteen bits are sorted by radix, in a tenth of the time.
+    narrow = places.astype(np.uint16) if count <= np.iinfo(np.uint16).max else places
+    order = np.argsort(narrow, kind="stable")
+    return pa.array(order), np.bincount(places, minlength=count).tolist()
+
+
+def _check_partitions(topic: str, asked: pa.Array, count: int) -> None:
+    bounds = pc.min_max(asked)
+    lowest, highest = bounds["min"].as_py(), bounds["max"].as_py()
+    if lowest < 0:
+        raise RowError(f"a row asks for partition {lowest}: a partition is 0 or more, or null to let the key decide")
+    if highest >= count:
+        raise RowError(
+            f"a row asks for partition {highest} of topic {topic!r}, which has {count} (0 to {count - 1}): correct the column "
+            "'partition', or add partitions to the topic first"
+        )

@@ -1,0 +1,147 @@
+"""From the columns of a DataFrame to the columns of records.
+
+The columns that count are Kafka's: ``value``, and as far as they are there ``key``, ``headers``, ``topic`` and ``partition``. Others are
+left alone, as Spark's Kafka connector does; ``timestamp`` counts only when it is asked for. A :class:`Layout` is made on the
+driver, where a wrong column is told before anything runs, and is used by every task.
+
+Invariant: the columns of one :class:`Rows` are equally long, and rows keep the order in which Spark gave them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from penstock.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VALUE: Final = "value"
+KEY: Final = "key"
+HEADERS: Final = "headers"
+TOPIC: Final = "topic"
+PARTITION: Final = "partition"
+TIMESTAMP: Final = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where in a row each field of a record stands; None where there is no such column."""
+
+    value: int
+    key: int | None
+    headers: int | None
+    topic: int | None
+    partition: int | None
+    timestamp: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a DataFrame, ready to be shared out: ``records`` has the columns value, key, headers and timestamp that are there."""
+
+    records: pa.RecordBatch
+    topics: pa.Array | None
+    partitions: pa.Array | None
+
+
+def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) -> Layout:
+    """Where the fields stand; OptionError for a column that is missing or of another type."""
+    if not topic_given and TOPIC not in schema.fieldNames():
+        raise OptionError(
+            "nothing says which topic to write to: name one with the option 'topic', or add a column 'topic' of type string"
+        )
+    if VALUE not in schema.fieldNames():
+        raise OptionError(
+            f"the required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): make one, "
+            'for example with selectExpr("to_json(struct(*)) AS value")'
+        )
+    # As in Spark's Kafka connector the option wins, and then nobody looks at the column.
+    topic = None if topic_given else _place(schema, TOPIC, "string", lambda kind: isinstance(kind, StringType))
+    key = _place(schema, KEY, "string or binary", _is_bytes)
+    value = _place(schema, VALUE, "string or binary", _is_bytes)
+    assert value is not None
+    headers = _place(schema, HEADERS, "array<struct<key: string, value: binary>>", _is_headers)
+    partition = _place(schema, PARTITION, "int", lambda kind: isinstance(kind, IntegerType))
+    timestamp = None
+    if keep_timestamp:
+        timestamp = _place(schema, TIMESTAMP, "timestamp", _is_timestamp)
+        if timestamp is None:
+            raise OptionError(
+                "keepTimestamp is on, but there is no column 'timestamp': add it, or leave the option out"
+            )
+    return Layout(value=value, key=key, headers=headers, topic=topic, partition=partition, timestamp=timestamp)
+
+
+def rows_of(batch: pa.RecordBatch, layout: Layout, now_ms: int) -> Rows:
+    """The fields of records, from a batch as Spark hands it to a task; no row is copied."""
+    names, columns = [VALUE], [_as_binary(batch.column(layout.value))]
+    if layout.key is not None:
+        names.append(KEY)
+        columns.append(_as_binary(batch.column(layout.key)))
+    if layout.headers is not None:
+        names.append(HEADERS)
+        columns.append(batch.column(layout.headers))
+    if layout.timestamp is not None:
+        names.append(TIMESTAMP)
+        columns.append(_as_milliseconds(batch.column(layout.timestamp), now_ms))
+    return Rows(
+        pa.RecordBatch.from_arrays(columns, names=names),
+        None if layout.topic is None else batch.column(layout.topic),
+        None if layout.partition is None else batch.column(layout.partition),
+    )
+
+
+def _as_binary(column: pa.Array) -> pa.Array:
+    # From string it is the same bytes, and from the large types only the offsets change.
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+def _as_milliseconds(column: pa.Array, now_ms: int) -> pa.Array:
+    # Through int64: a cast between units refuses what it would have to round.
+    micros = column.cast(pa.timestamp("us", tz=column.type.tz)).view(pa.int64())
+    millis = pc.divide(micros, pa.scalar(1000, pa.int64()))
+    return pc.fill_null(millis, pa.scalar(now_ms, pa.int64()))
+
+
+def _place(schema: StructType, name: str, wanted: str, fits: Callable[[DataType], bool]) -> int | None:
+    if name not in schema.fieldNames():
+        return None
+    place = schema.fieldNames().index(name)
+    kind = schema[place].dataType
+    if not fits(kind):
+        raise OptionError(f"the column {name!r} is of type {kind.simpleString()}, and must be {wanted}: cast it")
+    return place
+
+
+def _is_bytes(kind: DataType) -> bool:
+    return isinstance(kind, (StringType, BinaryType))
+
+
+def _is_timestamp(kind: DataType) -> bool:
+    return isinstance(kind, (TimestampType, TimestampNTZType))
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name.lower() for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, BinaryType)
+    )

@@ -1,0 +1,94 @@
+"""The options of a sink, read once on the driver and carried to the tasks.
+
+As in Spark's Kafka connector every ``kafka.*`` option is taken that a producer has; those that would change what this sink does itself
+are refused with the reason, and those that have no meaning here (``kafka.linger.ms``: nothing waits) do nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.batches import Acks
+from penstock.records.batch import Compression
+from penstock.spark.errors import OptionError
+from penstock.spark.options import Options, options_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REFUSED: Final[Mapping[str, str]] = {
+    "kafka.key.serializer": "a key is written as the bytes of its column: cast the column 'key' instead",
+    "kafka.value.serializer": "a value is written as the bytes of its column: cast the column 'value' instead",
+    "kafka.interceptor.classes": "no Java class runs here: change the rows before they are written",
+    "kafka.partitioner.class": "no Java class runs here: choose partitions with a column 'partition'",
+    "kafka.transactional.id": "writes are exactly-once already: leave it out (and exactlyOnce at true)",
+}
+ACKS: Final[Mapping[str, Acks]] = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the options say."""
+
+    options: Mapping[str, str]
+    """As Spark gave them: tasks connect with them."""
+    topic: str | None
+    exactly_once: bool
+    keep_timestamp: bool
+    compression: Compression
+    acks: Acks
+    batch_bytes: int | None
+    sink_name: str | None
+    batch_id: int | None
+
+
+def settings_of(given: Mapping[str, str]) -> Settings:
+    """The options, checked; OptionError says what to write instead."""
+    options = options_of(given)
+    for name, why in REFUSED.items():
+        if name in options:
+            raise OptionError(f"the option {name!r} is not supported: {why}")
+    topic = options.get("topic")
+    if topic is not None and not topic.strip():
+        raise OptionError("the option 'topic' is empty: name the topic to write to")
+    exactly_once = options.flag("exactlyOnce", default=True)
+    sink_name, batch_id = _sink(options, exactly_once=exactly_once)
+    return Settings(
+        options=dict(given),
+        topic=None if topic is None else topic.strip(),
+        exactly_once=exactly_once,
+        keep_timestamp=options.flag("keepTimestamp", default=False),
+        compression=_compression(options.get("kafka.compression.type", "none")),
+        acks=_acks(options.get("kafka.acks", "all")),
+        batch_bytes=options.integer("kafka.batch.size", at_least=1),
+        sink_name=sink_name,
+        batch_id=batch_id,
+    )
+
+
+def _sink(options: Options, *, exactly_once: bool) -> tuple[str | None, int | None]:
+    name = options.get("sinkName")
+    batch_id = options.integer("batchId", at_least=0)
+    if name is not None and SINK_NAME.fullmatch(name) is None:
+        raise OptionError(f"the option 'sinkName' is {name!r}: write 1 to 200 letters, digits, '.', '_' or '-'")
+    if not exactly_once and (name is not None or batch_id is not None):
+        raise OptionError("the options 'sinkName' and 'batchId' mean something only with exactlyOnce=true")
+    return name, batch_id
+
+
+def _compression(text: str) -> Compression:
+    names = {codec.name.lower(): codec for codec in Compression}
+    codec = names.get(text.strip().lower())
+    if codec is None:
+        raise OptionError(f"the option 'kafka.compression.type' is {text!r}: write one of {', '.join(names)}")
+    return codec
+
+
+def _acks(text: str) -> Acks:
+    acks = ACKS.get(text.strip().lower())
+    if acks is None:
+        raise OptionError(f"the option 'kafka.acks' is {text!r}: write one of {', '.join(ACKS)}")
+    return acks

@@ -1,0 +1,96 @@
+"""Where a task's batches go: staged for the driver to commit, or straight to their topics.
+
+Staged batches lie in the sink's staging topic, which nobody else is shown. A :class:`Staged` says which of them belong to which partition,
+in order; what no commit names (of a task that failed, or ran twice) is never seen and goes with the next commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from penstock.client.batches import Acks, BatchSender
+from penstock.client.errors import ClientError
+from penstock.client.sinks import StagedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.client.cluster import Cluster, TopicPartition
+    from penstock.client.sending import Delivery
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task tells the driver. Without parts it wrote nothing, or the batch was committed before."""
+
+    sink: str
+    batch_id: int
+    parts: tuple[StagedPart, ...] = ()
+
+
+@dataclass(frozen=True)
+class Delivered(WriterCommitMessage):
+    """What a task tells that produced by itself."""
+
+    records: int
+
+
+class Outlet(Protocol):
+    """Takes the batches of one task."""
+
+    def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
+        """Take one batch; errors of earlier ones may come up here."""
+
+    def finish(self) -> WriterCommitMessage:
+        """Return once everything is with the broker."""
+
+
+class Staging:
+    """Batches into the staging topic."""
+
+    def __init__(self, cluster: Cluster, place: TopicPartition, *, sink: str, batch_id: int) -> None:
+        self._sender = BatchSender(cluster, Acks.ALL)
+        self._place = place
+        self._sink = sink
+        self._batch_id = batch_id
+        self._targets: list[TopicPartition] = []
+        """Of each batch, in the order in which they were sent."""
+
+    def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
+        self._sender.send(*self._place, batch, record_count)
+        self._targets.append((topic, partition))
+
+    def finish(self) -> Staged:
+        deliveries = self._sender.flush()
+        assert len(deliveries) == len(self._targets), "flush tells of every batch since the last one"
+        return Staged(self._sink, self._batch_id, tuple(_parts(self._targets, deliveries)))
+
+
+@dataclass(slots=True)
+class Producing:
+    """Batches straight into their topics: idempotent with acks=all, and seen at once."""
+
+    sender: BatchSender
+    records: int = field(default=0)
+
+    def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
+        self.sender.send(topic, partition, batch, record_count)
+        self.records += record_count
+
+    def finish(self) -> Delivered:
+        self.sender.flush()
+        return Delivered(self.records)
+
+
+def _parts(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[StagedPart]:
+    staged: dict[TopicPartition, list[tuple[int, int, int]]] = {}
+    for target, delivery in zip(targets, deliveries, strict=True):
+        if delivery.base_offset < 0:
+            raise ClientError(
+                "the broker took a staged batch twice and does not know where the first one lies: try again"
+            )
+        staged.setdefault(target, []).append((delivery.partition, delivery.base_offset, delivery.record_count))
+    return [StagedPart(topic, partition, ranges) for (topic, partition), ranges in staged.items()]

@@ -1,0 +1,77 @@
+"""The topics that are written to: how many partitions each has, and how large a batch it takes.
+
+A topic that is not there is made by the broker when it allows that, as Spark's Kafka connector relies on; a task asks before it
+sends the first row of the topic anywhere, so a wrong name leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.client.admin import Admin
+from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused, ClientError, check
+from penstock.client.producer import BATCH_BYTES
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster, TopicInfo
+
+CREATION_MS_MAX: Final = 5_000
+"""A topic that the broker is asked to make is there by then; a broker that makes none says the same as one that has not yet."""
+
+
+class Target(NamedTuple):
+    """What a writer has to know of a topic."""
+
+    partition_count: int
+    batch_bytes_max: int
+
+
+class Targets:
+    """The topics of one task."""
+
+    def __init__(self, cluster: Cluster, *, batch_bytes: int | None) -> None:
+        self._cluster = cluster
+        self._batch_bytes = BATCH_BYTES if batch_bytes is None else min(batch_bytes, BATCH_BYTES)
+        self._known: dict[str, Target] = {}
+
+    def __getitem__(self, topic: str) -> Target:
+        known = self._known.get(topic)
+        if known is None:
+            info = ensure_topic(self._cluster, topic)
+            known = self._known[topic] = Target(len(info.partitions), self._batch_bytes_max(topic))
+        return known
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        return self[topic].partition_count
+
+    def _batch_bytes_max(self, topic: str) -> int:
+        try:
+            configs = {entry.name: entry.value for entry in Admin(self._cluster).configs(topic)}
+            message_bytes_max = int(configs["max.message.bytes"] or 0)
+        except (ClientError, KeyError, ValueError):
+            # Not every broker tells everybody: then what is usual must do.
+            return self._batch_bytes
+        # A codec may make a little more of what it cannot make smaller.
+        return max(1, min(self._batch_bytes, message_bytes_max - message_bytes_max // 8))
+
+
+def ensure_topic(cluster: Cluster, name: str) -> TopicInfo:
+    """The topic, made when it is not there and the broker makes topics by itself."""
+
+    def ask() -> TopicInfo:
+        info = cluster.describe([name], auto_create=True)
+        check(info.errors.get(name, 0), f"topic {name!r}")
+        return info.topics[name]
+
+    try:
+        return cluster.retry(ask, unknown_topics=True, timeout_ms=CREATION_MS_MAX)
+    except BrokerRefused as error:
+        if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise BrokerRefused(
+            error.code,
+            f"topic {name!r}",
+            f"topic {name!r} does not exist, and the broker makes no topics by itself: make it first "
+            f'("penstock topic create {name}"), or correct the name',
+        ) from error

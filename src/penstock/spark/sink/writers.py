@@ -1,0 +1,230 @@
+"""The writers that Spark makes: one for a batch write, one for the batches of a stream.
+
+A writer is made on the driver and pickled to the tasks. What is exactly once has a sink with the broker, and a number:
+
+- of a stream the sink is the query's id, which lies in its checkpoint and so outlives restarts, and the number is the micro-batch's.
+  Spark tells both to the tasks alone, which pass them on in what they return;
+- a batch write makes a sink of its own and deletes it at the end, unless the options ``sinkName`` and ``batchId`` name one: so a
+  function of ``foreachBatch`` is exactly once too.
+
+Invariant: nothing of a batch is seen before all of it, and a batch that the broker has under its number is not written again.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+
+from penstock.client.batches import BatchSender
+from penstock.client.discovery import NoHttpListener, http_address
+from penstock.client.sinks import Opened, SinkClient
+from penstock.spark.connections import connected
+from penstock.spark.errors import OptionError
+from penstock.spark.sink.commit import abort, commit, forget, staged_by
+from penstock.spark.sink.encoding import encoded, gathered
+from penstock.spark.sink.errors import CheckpointError
+from penstock.spark.sink.routing import Router
+from penstock.spark.sink.rows import Layout, layout_of, rows_of
+from penstock.spark.sink.settings import Settings, settings_of
+from penstock.spark.sink.staging import Outlet, Producing, Staged, Staging
+from penstock.spark.sink.targets import Targets, ensure_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+    from penstock.address import Address
+    from penstock.client.cluster import Cluster
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
+    """The writer of ``df.write``."""
+    if overwrite:
+        raise OptionError(
+            'a topic cannot be written with mode("overwrite"), which would mean to delete its records: use mode("append")'
+        )
+    settings = settings_of(options)
+    layout = _layout(settings, schema)
+    if (settings.sink_name is None) != (settings.batch_id is None):
+        raise OptionError("the options 'sinkName' and 'batchId' belong together: give both, or neither")
+    with connected(settings.options) as cluster:
+        if settings.topic is not None:
+            ensure_topic(cluster, settings.topic)
+        address = sink_address(cluster) if settings.exactly_once else None
+    if address is None:
+        return BatchWriter(settings, layout, None, None)
+    with SinkClient(address) as client:
+        opened = client.open(settings.sink_name or f"batch-{uuid.uuid4().hex}")
+    return BatchWriter(settings, layout, address, opened)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
+    """The writer of ``df.writeStream``. In complete mode the whole result is appended, as Spark's Kafka connector does."""
+    del overwrite
+    settings = settings_of(options)
+    if settings.batch_id is not None:
+        raise OptionError("the option 'batchId' is for df.write: a stream numbers its batches by itself")
+    return StreamWriter(settings, _layout(settings, schema))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """All of a DataFrame, or nothing."""
+
+    def __init__(self, settings: Settings, layout: Layout, address: Address | None, opened: Opened | None) -> None:
+        self._settings = settings
+        self._layout = layout
+        self._address = address
+        self._opened = opened
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task."""
+        with connected(self._settings.options) as cluster:
+            if self._opened is None:
+                return produce_rows(iterator, self._settings, self._layout, cluster)
+            return stage_rows(iterator, self._settings, self._layout, cluster, self._opened, self._batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, when every task is done."""
+        if self._address is None or self._opened is None:
+            return
+        commit(self._address, staged_by(messages))
+        if self._settings.sink_name is None:
+            forget(self._address, self._opened.sink)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, when a task or the commit failed."""
+        del messages
+        if self._address is None or self._opened is None:
+            return
+        if abort(self._address, self._opened.sink, self._batch_id) and self._settings.sink_name is None:
+            forget(self._address, self._opened.sink)
+
+    @property
+    def _batch_id(self) -> int:
+        return self._settings.batch_id or 0
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The micro-batches of a query, each once. Spark makes another one of these for each call on the driver."""
+
+    def __init__(self, settings: Settings, layout: Layout) -> None:
+        self._settings = settings
+        self._layout = layout
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task."""
+        with connected(self._settings.options) as cluster:
+            if not self._settings.exactly_once:
+                return produce_rows(iterator, self._settings, self._layout, cluster)
+            query_id, batch_id = _batch_of_query()
+            with SinkClient(sink_address(cluster)) as client:
+                opened = client.open(self._settings.sink_name or query_id)
+            return stage_rows(iterator, self._settings, self._layout, cluster, opened, batch_id)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """On the driver, when every task of the batch is done."""
+        staged = staged_by(messages)
+        if any(message.parts for message in staged):
+            assert all(message.batch_id == batchId for message in staged), "tasks and driver speak of one batch"
+            commit(self._address(), staged)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """On the driver, when a task or the commit failed. If no task came to its end the query is not known here:
+        what its tasks staged is seen by nobody, and goes with the next commit.
+        """
+        for message in staged_by(messages)[:1]:
+            abort(self._address(), message.sink, batchId)
+
+    def _address(self) -> Address:
+        with connected(self._settings.options) as cluster:
+            return sink_address(cluster)
+
+
+def stage_rows(
+    iterator: Iterator[pa.RecordBatch],
+    settings: Settings,
+    layout: Layout,
+    cluster: Cluster,
+    opened: Opened,
+    batch_id: int,
+) -> WriterCommitMessage:
+    """Write a task's rows into the staging topic, unless the broker has the batch already."""
+    last = opened.last_batch_id
+    if last is not None and batch_id < last:
+        raise CheckpointError(
+            f"batch {batch_id} comes after batch {last} was committed by the sink {opened.sink!r}: the checkpoint is older than what "
+            "the topic has, and to go on would lose or repeat records. Use the newest checkpoint; or start a new one with "
+            "another sinkName, and choose where it starts"
+        )
+    if last == batch_id:
+        # Drained, and not left: what stands before the sink may keep state, and saves it when its last row is taken.
+        for _ in iterator:
+            pass
+        return Staged(opened.sink, batch_id)
+    task = TaskContext.get()
+    partition = (task.partitionId() if task is not None else 0) % opened.partitions
+    outlet = Staging(cluster, (opened.staging_topic, partition), sink=opened.sink, batch_id=batch_id)
+    return write_rows(iterator, settings, layout, cluster, outlet)
+
+
+def produce_rows(
+    iterator: Iterator[pa.RecordBatch], settings: Settings, layout: Layout, cluster: Cluster
+) -> WriterCommitMessage:
+    """Write a task's rows straight into their topics."""
+    return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
+
+
+def write_rows(
+    iterator: Iterator[pa.RecordBatch], settings: Settings, layout: Layout, cluster: Cluster, outlet: Outlet
+) -> WriterCommitMessage:
+    """Share a task's rows out, encode them, and hand them to the outlet."""
+    targets = Targets(cluster, batch_bytes=settings.batch_bytes)
+    task = TaskContext.get()
+    router = Router(targets.partition_count, topic=settings.topic, seed=0 if task is None else task.partitionId())
+    # Rows that go to one partition as they come need not be gathered.
+    shared = layout.key is not None or layout.partition is not None or layout.topic is not None
+    for batch in gathered(iterator) if shared else iterator:
+        now_ms = time.time_ns() // 1_000_000
+        for shard in router.route(rows_of(batch, layout, now_ms)):
+            batches = encoded(
+                shard.records,
+                now_ms=now_ms,
+                compression=settings.compression,
+                batch_bytes_max=targets[shard.topic].batch_bytes_max,
+            )
+            for data, record_count in batches:
+                outlet.send(shard.topic, shard.partition, data, record_count)
+    return outlet.finish()
+
+
+def sink_address(cluster: Cluster) -> Address:
+    """Where the broker takes commits; OptionError when it cannot, with the way out."""
+    try:
+        return http_address(cluster)
+    except NoHttpListener as error:
+        raise OptionError(
+            f"{error}. With the option exactlyOnce=false rows are produced directly, at least once, which every Kafka broker can"
+        ) from error
+
+
+def _layout(settings: Settings, schema: StructType) -> Layout:
+    return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
+
+
+def _batch_of_query() -> tuple[str, int]:
+    task = TaskContext.get()
+    query_id = None if task is None else task.getLocalProperty(QUERY_ID)
+    batch_id = None if task is None else task.getLocalProperty(BATCH_ID)
+    if query_id is None or batch_id is None:
+        raise RuntimeError("Spark did not say which query and batch this task is of: use the option exactlyOnce=false")
+    return query_id, int(batch_id)
