@@ -1,0 +1,125 @@
+"""Columns of a DataFrame to columns of records, and what is told of a column that cannot be used."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from penstock.spark.errors import OptionError
+from penstock.spark.sink.rows import Layout, layout_of, rows_of
+
+HEADERS = "array<struct<key: string, value: binary>>"
+
+
+def schema(ddl):
+    kinds = {
+        "string": "string",
+        "binary": "binary",
+        "int": "integer",
+        "long": "long",
+        "timestamp": "timestamp",
+        "timestamp_ntz": "timestamp_ntz",
+        HEADERS: {
+            "type": "array",
+            "containsNull": True,
+            "elementType": {
+                "type": "struct",
+                "fields": [
+                    {"name": "key", "type": "string", "nullable": True, "metadata": {}},
+                    {"name": "value", "type": "binary", "nullable": True, "metadata": {}},
+                ],
+            },
+        },
+    }
+    fields = [
+        {"name": name, "type": kinds.get(kind, kind), "nullable": True, "metadata": {}} for name, kind in ddl.items()
+    ]
+    return StructType.fromJson({"type": "struct", "fields": fields})
+
+
+def layout(ddl, *, topic_given=True, keep_timestamp=False):
+    return layout_of(schema(ddl), topic_given=topic_given, keep_timestamp=keep_timestamp)
+
+
+def test_every_column_is_found_by_its_name_wherever_it_stands():
+    found = layout(
+        {
+            "partition": "int",
+            "other": "long",
+            "key": "binary",
+            "headers": HEADERS,
+            "topic": "string",
+            "value": "string",
+        },
+        topic_given=False,
+    )
+    assert found == Layout(value=5, key=2, headers=3, topic=4, partition=0, timestamp=None)
+
+
+def test_value_alone_is_enough_when_the_topic_is_named():
+    assert layout({"value": "binary"}) == Layout(
+        value=0, key=None, headers=None, topic=None, partition=None, timestamp=None
+    )
+
+
+def test_the_option_wins_over_the_column_whatever_its_type():
+    assert layout({"value": "binary", "topic": "long"}).topic is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"key": "string"}, "required column 'value' is missing"),
+        ({"value": "long"}, "'value' is of type bigint, and must be string or binary"),
+        ({"value": "string", "key": "int"}, "'key' is of type int, and must be string or binary"),
+        ({"value": "string", "partition": "long"}, "'partition' is of type bigint, and must be int"),
+        ({"value": "string", "headers": "string"}, "'headers' is of type string, and must be array<struct<"),
+        ({"VALUE": "string"}, "there are: VALUE"),
+    ],
+)
+def test_a_column_that_cannot_be_used_is_told_with_its_type(columns, said):
+    with pytest.raises(OptionError, match=said.replace("(", r"\(")):
+        layout(columns)
+
+
+def test_without_a_topic_anywhere_it_is_said_how_to_name_one():
+    with pytest.raises(OptionError, match="option 'topic'"):
+        layout({"value": "string"}, topic_given=False)
+
+
+def test_a_topic_column_must_be_text():
+    with pytest.raises(OptionError, match="'topic' is of type bigint, and must be string"):
+        layout({"value": "string", "topic": "long"}, topic_given=False)
+
+
+def test_a_timestamp_counts_only_when_asked_for():
+    columns = {"value": "string", "timestamp": "timestamp"}
+    assert layout(columns).timestamp is None
+    assert layout({"value": "string", "timestamp": "long"}).timestamp is None
+    assert layout(columns, keep_timestamp=True).timestamp == 1
+    assert layout({"value": "string", "timestamp": "timestamp_ntz"}, keep_timestamp=True).timestamp == 1
+    with pytest.raises(OptionError, match="no column 'timestamp'"):
+        layout({"value": "string"}, keep_timestamp=True)
+    with pytest.raises(OptionError, match="'timestamp' is of type bigint"):
+        layout({"value": "string", "timestamp": "long"}, keep_timestamp=True)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_text_and_bytes_become_bytes(kind):
+    batch = pa.record_batch({"value": pa.array(["ä", None, ""]).cast(pa.binary()).cast(kind)})
+    rows = rows_of(batch, layout({"value": "string"}), 0)
+    assert rows.records.column("value").to_pylist() == ["ä".encode(), None, b""]
+    assert rows.records.schema.names == ["value"]
+
+
+def test_kept_timestamps_are_whole_milliseconds_and_now_where_there_is_none():
+    moment = dt.datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=dt.UTC)
+    kinds = [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.timestamp("us", tz="Europe/Berlin")]
+    for kind in kinds:
+        stamps = (
+            pa.array([moment, None], pa.timestamp("us", tz="UTC")).cast(pa.int64()).cast(pa.timestamp("us")).view(kind)
+        )
+        batch = pa.record_batch({"value": pa.array([b"a", b"b"]), "timestamp": stamps})
+        rows = rows_of(batch, layout({"value": "binary", "timestamp": "timestamp"}, keep_timestamp=True), 77)
+        assert rows.records.column("timestamp").to_pylist() == [int(moment.timestamp() * 1000), 77]
