@@ -29,8 +29,8 @@ def spark(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def broker(penstock_broker_factory):
-    """A broker with every listener, in this process."""
-    return penstock_broker_factory()
+    """A broker in this process, with the listeners that the source and the sink speak to."""
+    return penstock_broker_factory({"listeners.http": "127.0.0.1:0"})
 
 
 @pytest.fixture(scope="session")
