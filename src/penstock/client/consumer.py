@@ -8,7 +8,7 @@ Invariant: the position of a partition is the offset behind the last record give
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from time import monotonic
@@ -62,7 +62,11 @@ class ConsumerRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole batches of one partition, and what the broker said of it. The first batch may begin before ``from_offset``."""
+    """Whole batches of one partition, and what the broker said of it. The first batch may begin before ``from_offset``.
+
+    ``aborted`` are the transactions among them that came to nothing, as producer id and first offset: a reader of committed
+    records leaves out the transactional batches of that producer from there to its next marker.
+    """
 
     topic: str
     partition: int
@@ -70,6 +74,7 @@ class Fetched(NamedTuple):
     batches: list[tuple[BatchHeader, memoryview]]
     high_watermark: int
     start_offset: int
+    aborted: Sequence[tuple[int, int]] = ()
 
 
 class Consumer:
@@ -191,8 +196,14 @@ class Consumer:
             self._to_reset[place] = at
             return []
         check(part.error_code, f"{topic}/{part.partition_index} at offset {position}")
-        batches = list(_whole_batches(part.records or b"", position, f"{topic}/{part.partition_index}"))
-        return [Fetched(topic, part.partition_index, position, batches, part.high_watermark, part.log_start_offset)]
+        return [open_answer(topic, part, position)]
+
+
+def open_answer(topic: str, part: FetchResponsePartition, position: int) -> Fetched:
+    """What a broker answered for one partition, its error looked at already and its batches' checksums not yet trusted."""
+    batches = list(_whole_batches(part.records or b"", position, f"{topic}/{part.partition_index}"))
+    aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
+    return Fetched(topic, part.partition_index, position, batches, part.high_watermark, part.log_start_offset, aborted)
 
 
 def open_records(fetched: Fetched) -> Iterator[ConsumerRecord]:

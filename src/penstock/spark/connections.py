@@ -1,0 +1,119 @@
+"""Connections of a worker process, kept from task to task: Spark uses its Python workers again, and connecting costs more than
+a small task's reading.
+
+Invariant: a :class:`~penstock.client.Cluster` belongs to one thread of one process. A worker that was forked has none of its
+parent's, and one that ended in an error is closed and never given out again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import sleep
+from typing import Final, TypeVar
+
+from penstock.client.cluster import Cluster, parse_bootstrap
+from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS
+from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotKafka, RequestTimeout
+from penstock.spark.errors import LOG, OptionError
+from penstock.spark.options import Options, options_of
+
+T = TypeVar("T")
+CLIENT_ID: Final = "penstock-spark"
+RETRIES_DEFAULT: Final = 3
+RETRY_INTERVAL_MS_DEFAULT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What makes two queries able to share connections."""
+
+    process: int
+    bootstrap: str
+    client_id: str
+    timeout_ms: int
+    connect_timeout_ms: int
+
+
+class _Kept(threading.local):
+    def __init__(self) -> None:
+        self.clusters: dict[_Key, Cluster] = {}
+
+
+_KEPT: Final = _Kept()
+
+
+def cluster_for(options: Mapping[str, str]) -> Cluster:
+    """The cluster that the options name; the same one for the same options while nothing went wrong."""
+    key = _key(options_of(options))
+    kept = _KEPT.clusters.get(key)
+    if kept is None:
+        try:
+            addresses = parse_bootstrap(key.bootstrap)
+        except ValueError as error:
+            raise OptionError(f"the option kafka.bootstrap.servers: {error}") from None
+        kept = Cluster(
+            addresses,
+            client_id=key.client_id,
+            timeout_ms=key.timeout_ms,
+            connect_timeout_ms=key.connect_timeout_ms,
+        )
+        _KEPT.clusters[key] = kept
+    return kept
+
+
+def drop(options: Mapping[str, str]) -> None:
+    """Close the connections to the cluster that the options name: the next use makes them anew."""
+    kept = _KEPT.clusters.pop(_key(options_of(options)), None)
+    if kept is not None:
+        kept.close()
+
+
+@contextmanager
+def connected(options: Mapping[str, str]) -> Iterator[Cluster]:
+    """The cluster for a piece of work; whatever goes wrong in it, the next piece begins with new connections."""
+    try:
+        yield cluster_for(options)
+    except BaseException:
+        drop(options)
+        raise
+
+
+def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
+    """Try ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart, while the broker cannot be reached.
+
+    Each time has the client's own patience inside: a broker that restarts is waited for there, once it was reached.
+    """
+    options = options_of(options)
+    tries = options.integer("fetchOffset.numRetries", RETRIES_DEFAULT, at_least=1)
+    interval_ms = options.integer("fetchOffset.retryIntervalMs", RETRY_INTERVAL_MS_DEFAULT)
+    for left in range(tries - 1, -1, -1):
+        try:
+            with connected(options) as cluster:
+                return attempt(cluster)
+        except ClientError as error:
+            if not left or not _passing(error):
+                raise
+            LOG.warning("%s; trying again in %d ms, %d times more", error, interval_ms, left)
+            sleep(interval_ms / 1000)
+    raise AssertionError("the last try returns or raises")
+
+
+def _passing(error: ClientError) -> bool:
+    if isinstance(error, NotKafka):
+        return False
+    return error.retriable or isinstance(error, CannotConnect | ConnectionLost | RequestTimeout)
+
+
+def _key(options: Options) -> _Key:
+    prefix = options.get("groupIdPrefix", CLIENT_ID)
+    return _Key(
+        os.getpid(),
+        options.bootstrap,
+        options.get("kafka.client.id", prefix),
+        options.integer("kafka.request.timeout.ms", TIMEOUT_MS, at_least=1),
+        options.integer("kafka.socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS, at_least=1),
+    )

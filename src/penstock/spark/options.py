@@ -1,0 +1,95 @@
+"""The options of a query, whatever case they were written in, and each kind of value read in one place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, overload
+
+from penstock.spark.errors import OptionError
+
+_UNITS_MS: Final = {
+    "us": 0.001,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_DURATION: Final = re.compile(r"(\d+)\s*([a-z]+)?")
+_TRUE_AND_FALSE: Final = {"true": True, "false": False}
+
+
+class Options(Mapping[str, str]):
+    """A view of Spark's options in which case does not count. A name is shown as the caller spells it."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the brokers are: ``kafka.bootstrap.servers``, or ``bootstrap.servers``."""
+        found = self.get("kafka.bootstrap.servers") or self.get("bootstrap.servers") or ""
+        if not found.strip():
+            raise OptionError('set the option kafka.bootstrap.servers to the brokers, for example "127.0.0.1:9092"')
+        return found.strip()
+
+    @overload
+    def integer(self, name: str, default: int, *, at_least: int = 0) -> int: ...
+
+    @overload
+    def integer(self, name: str, default: None = None, *, at_least: int = 0) -> int | None: ...
+
+    def integer(self, name: str, default: int | None = None, *, at_least: int = 0) -> int | None:
+        """A whole number that is not below ``at_least``."""
+        text = self.get(name)
+        if text is None:
+            return default
+        try:
+            number = int(text.strip())
+        except ValueError:
+            raise OptionError(f"the option {name} is a whole number, not {text!r}") from None
+        if number < at_least:
+            raise OptionError(f"the option {name} must be {at_least} or more, not {number}")
+        return number
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false, in any case."""
+        text = self.get(name)
+        if text is None:
+            return default
+        found = _TRUE_AND_FALSE.get(text.strip().lower())
+        if found is None:
+            raise OptionError(f"the option {name} is true or false, not {text!r}")
+        return found
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        """A time as Spark writes it: ``15m``, ``30s``, ``500ms``; a bare number is milliseconds."""
+        text = self.get(name)
+        if text is None:
+            return default_ms
+        matched = _DURATION.fullmatch(text.strip().lower())
+        unit_ms = _UNITS_MS.get(matched[2] or "ms") if matched else None
+        if matched is None or unit_ms is None:
+            raise OptionError(f"the option {name} is a time such as 30s, 15m or 1h, not {text!r}")
+        return int(int(matched[1]) * unit_ms)
+
+
+def options_of(options: Mapping[str, str]) -> Options:
+    """The options as :class:`Options`, made once."""
+    return options if isinstance(options, Options) else Options(options)

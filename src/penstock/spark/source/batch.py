@@ -1,0 +1,112 @@
+"""A query that ends: its offsets are settled once, when it is planned, and read by tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from penstock.spark.connections import patiently
+from penstock.spark.errors import OptionError, SourceError, report_data_loss
+from penstock.spark.source.bounds import Bound
+from penstock.spark.source.offsets import latest, resolve
+from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
+from penstock.spark.source.pushdown import Constraints, push
+from penstock.spark.source.selection import find
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from penstock.client.cluster import Cluster
+    from penstock.spark.source.settings import Settings
+
+
+class RecordsReader(DataSourceReader):
+    """Reads topics once. Goes to the executors with its tasks, so it holds settings and no connection."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._constraints = Constraints()
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks."""
+        return patiently(self._settings.options, self._plan)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task, in an executor."""
+        return read_part(partition, self._settings, self._schema)
+
+    def _plan(self, cluster: Cluster) -> list[InputPartition]:
+        settings = self._settings
+        found = find(cluster, settings.selection)
+        if found.missing:
+            raise missing(found.missing)
+        start = resolve(cluster, settings.start, found.partitions, read_committed=settings.read_committed)
+        end = resolve(cluster, settings.end, found.partitions, read_committed=settings.read_committed)
+        ranges = [
+            Range(*place, start.offsets[place], end.offsets[place], from_earliest=place in start.at_earliest)
+            for place in sorted(found.partitions)
+        ]
+        for each in ranges:
+            if each.size < 0 and not each.from_earliest:
+                raise _ends_before_it_starts(each, settings.start, settings.end)
+        ranges = self._constraints.narrow(cluster, ranges)
+        return tasks(cluster, self._clip(cluster, ranges, end.at_latest), settings)
+
+    def _clip(self, cluster: Cluster, ranges: list[Range], at_latest: frozenset[tuple[str, int]]) -> list[Range]:
+        """An end that was given as an offset may be beyond what there is."""
+        given = [each.place for each in ranges if each.place not in at_latest]
+        ends = latest(cluster, given, read_committed=self._settings.read_committed)
+        clipped: list[Range] = []
+        for each in ranges:
+            end = ends.get(each.place, each.to_offset)
+            if each.to_offset > end:
+                report_data_loss(
+                    f"{each.topic}/{each.partition} ends at offset {end}: {self._settings.end.option} asks for "
+                    f"{each.to_offset}, and offsets {max(end, each.from_offset)} to {each.to_offset - 1} are not there.",
+                    fail=self._settings.fail_on_data_loss,
+                )
+                each = replace(each, to_offset=end)  # noqa: PLW2901  what is there of it
+            clipped.append(each)
+        return clipped
+
+
+class FilteringRecordsReader(RecordsReader):
+    """The same, where Spark pushes filters: see ``pushdown.py`` for why this is a class of its own."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        """Take what says where to read; give back what must still be applied to rows."""
+        self._constraints, rest = push(filters)
+        return rest
+
+
+def read_part(part: InputPartition, settings: Settings, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of one task. Spark makes up a task without a range when there is nothing to read."""
+    # In tasks alone: planning needs neither Arrow nor a decoder.
+    from penstock.spark.source.task import read_lake_part, read_range
+
+    if isinstance(part, BrokerPart):
+        return read_range(part.range, settings, schema)
+    if isinstance(part, LakePart):
+        return read_lake_part(part, schema)
+    return iter(())
+
+
+def missing(topics: Iterable[str]) -> SourceError:
+    """The refusal of a query on topics that are not there."""
+    names = ", ".join(sorted(topics))
+    return SourceError(
+        f"there is no topic {names}: create it first (penstock topic create), or use subscribePattern, "
+        "which takes topics as they appear"
+    )
+
+
+def _ends_before_it_starts(each: Range, start: Bound, end: Bound) -> OptionError:
+    return OptionError(
+        f"{each.topic}/{each.partition} would start at offset {each.from_offset} ({start.option}) behind its end, "
+        f"{each.to_offset} ({end.option}). Start earlier; or was the topic deleted and made anew?"
+    )

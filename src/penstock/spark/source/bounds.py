@@ -1,0 +1,139 @@
+"""Where reading starts and where it ends, as the options say it and before any broker was asked.
+
+A time for everything goes before a time for each partition, and that before offsets: ``startingTimestamp``,
+``startingOffsetsByTimestamp``, ``startingOffsets``, and the same of ``ending``. Offsets of -2 and -1 mean earliest and latest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.cluster import TopicPartition
+from penstock.client.offsets import At
+from penstock.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.spark.options import Options
+
+Offsets = dict[TopicPartition, int]
+EARLIEST: Final = int(At.EARLIEST)
+LATEST: Final = int(At.LATEST)
+STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+_OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-1},"payments":{"0":-2}}'
+_TIMES_EXAMPLE: Final = '{"orders":{"0":1735689600000,"1":1735689600000}}'
+
+
+class Kind(Enum):
+    """What a bound is given as."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSETS = "offsets"
+    TIMESTAMPS = "timestamps"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A start or an end. ``by_partition`` are offsets, or milliseconds; ``option`` is what it was written in."""
+
+    kind: Kind
+    option: str
+    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp_ms: int = 0
+    no_match_is_latest: bool = False
+
+    def mentions(self, offset: int) -> bool:
+        """Whether the bound is that place (earliest or latest) for any partition."""
+        whole = Kind.LATEST if offset == LATEST else Kind.EARLIEST
+        return self.kind is whole or (self.kind is Kind.OFFSETS and offset in self.by_partition.values())
+
+
+def starting(options: Options, default: Kind) -> Bound:
+    """Where to start."""
+    return _bound(options, "starting", default, no_match_is_latest=_strategy(options))
+
+
+def ending(options: Options) -> Bound:
+    """Where to end: for a query that ends. A time that nothing is as late as is the end of the partition."""
+    return _bound(options, "ending", Kind.LATEST, no_match_is_latest=True)
+
+
+def check_batch(start: Bound, end: Bound) -> None:
+    """What a query that ends cannot start or end with."""
+    if start.mentions(LATEST):
+        raise OptionError(f"{start.option} cannot be latest (-1) in a batch query: nothing would be read; use earliest")
+    if end.mentions(EARLIEST):
+        raise OptionError(f"{end.option} cannot be earliest (-2) in a batch query: nothing would be read; use latest")
+    if start.kind is not end.kind or start.kind not in (Kind.OFFSETS, Kind.TIMESTAMPS):
+        return
+    if start.by_partition.keys() != end.by_partition.keys():
+        raise OptionError(
+            f"{start.option} and {end.option} must name the same partitions: "
+            f"{show(start.by_partition)} and {show(end.by_partition)}"
+        )
+    for place, first in start.by_partition.items():
+        last = end.by_partition[place]
+        if 0 <= last < first:
+            raise OptionError(f"{start.option} of {place[0]}/{place[1]} is {first}, behind {end.option}, {last}")
+
+
+def parse_offsets(text: str, option: str, example: str = _OFFSETS_EXAMPLE) -> Offsets:
+    """Offsets, or times, by topic and partition."""
+    wrong = OptionError(f"the option {option} is JSON such as {example}, not {text!r}")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise wrong from None
+    if not isinstance(found, dict):
+        raise wrong
+    offsets: Offsets = {}
+    for topic, by_partition in found.items():
+        if not isinstance(by_partition, dict):
+            raise wrong
+        for index, offset in by_partition.items():
+            if not index.isdecimal() or type(offset) is not int:
+                raise wrong
+            offsets[topic, int(index)] = offset
+    return offsets
+
+
+def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -> str:
+    """Partitions for a sentence: ``orders/0, orders/1``."""
+    return ", ".join(f"{topic}/{index}" for topic, index in sorted(partitions)) or "none"
+
+
+def _strategy(options: Options) -> bool:
+    text = options.get(STRATEGY, "error").strip().lower()
+    if text not in ("error", "latest"):
+        raise OptionError(f"the option {STRATEGY} is error or latest, not {text!r}")
+    return text == "latest"
+
+
+def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: bool) -> Bound:
+    option = f"{which}Timestamp"
+    if option in options:
+        try:
+            timestamp_ms = int(options[option].strip())
+        except ValueError:
+            raise OptionError(f"the option {option} is milliseconds since 1970, not {options[option]!r}") from None
+        return Bound(Kind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
+    option = f"{which}OffsetsByTimestamp"
+    if option in options:
+        times = parse_offsets(options[option], option, _TIMES_EXAMPLE)
+        return Bound(Kind.TIMESTAMPS, option, times, no_match_is_latest=no_match_is_latest)
+    option = f"{which}Offsets"
+    text = options.get(option, default.value).strip()
+    if text.lower() in (Kind.EARLIEST.value, Kind.LATEST.value):
+        return Bound(Kind(text.lower()), option)
+    offsets = parse_offsets(text, option)
+    for (topic, index), offset in offsets.items():
+        if offset < EARLIEST:
+            raise OptionError(
+                f"{option} of {topic}/{index} is {offset}: use -1 for latest, -2 for earliest, or an offset"
+            )
+    return Bound(Kind.OFFSETS, option, offsets)

@@ -1,0 +1,135 @@
+"""Cuts what a query reads into tasks: one a partition, more when ``minPartitions`` or ``maxRecordsPerPartition`` ask for it.
+
+Invariant: the tasks of a plan cover its ranges exactly, without a gap and without an overlap; what the broker no longer has of them
+comes from the topic's lake, or is a data loss that was reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import InputPartition
+
+from penstock.client.cluster import TopicPartition
+from penstock.spark.errors import report_data_loss
+from penstock.spark.source.bounds import Offsets
+from penstock.spark.source.offsets import held_from
+from penstock.spark.source.tiers import lake_splits
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
+    from penstock.spark.source.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets ``[from_offset, to_offset)`` of one partition. ``from_earliest``: it begins wherever the partition does."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    from_earliest: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many offsets; there may be fewer records, for compaction and transactions leave holes."""
+        return self.to_offset - self.from_offset
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        return (self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} [{self.from_offset}, {self.to_offset})"
+
+
+class BrokerPart(InputPartition):
+    """A task that reads a range from the broker."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(str(wanted))
+        self.range = wanted
+
+
+class LakePart(InputPartition):
+    """A task that reads a part of a lake."""
+
+    def __init__(self, topic: str, partition: int, split: Any) -> None:
+        super().__init__(f"{topic}/{partition} from its lake")
+        self.topic = topic
+        self.partition = partition
+        self.split = split
+
+
+def divide(ranges: Iterable[Range], min_partitions: int | None, records_max: int | None) -> list[Range]:
+    """The ranges that are not empty, cut so that none is above ``records_max`` and there are about ``min_partitions``.
+
+    Small ranges stay whole and count as one; the others share what is left in proportion to their size.
+    """
+    whole = [each for each in ranges if each.size > 0]
+    if records_max is not None:
+        whole = [part for each in whole for part in _cut(each, -(-each.size // records_max))]
+    if min_partitions is None or len(whole) >= min_partitions:
+        return whole
+    total = sum(each.size for each in whole)
+    small = {each for each in whole if _parts(each.size, total, min_partitions) == 1}
+    large_total = total - sum(each.size for each in small)
+    for_large = max(min_partitions - len(small), 1)
+    return [
+        part
+        for each in whole
+        for part in ([each] if each in small else _cut(each, _parts(each.size, large_total, for_large)))
+    ]
+
+
+def tasks(cluster: Cluster, ranges: Sequence[Range], settings: Settings) -> list[InputPartition]:
+    """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
+    wanted = [each for each in ranges if each.size > 0]
+    held = held_from(cluster, [each.place for each in wanted])
+    parts: list[InputPartition] = []
+    from_broker: list[Range] = []
+    for each in wanted:
+        first = held.get(each.place, 0)
+        if each.from_offset >= first:
+            from_broker.append(each)
+            continue
+        below = replace(each, to_offset=min(first, each.to_offset))
+        archived = lake_splits(cluster, each.place, below.from_offset, below.to_offset)
+        if archived:
+            parts += [LakePart(each.topic, each.partition, split) for split in archived]
+        elif not each.from_earliest:
+            report_data_loss(
+                f"{each.topic}/{each.partition} begins at offset {first} now: offsets {below.from_offset} to "
+                f"{below.to_offset - 1}, which this query was to read, are gone.",
+                fail=settings.fail_on_data_loss,
+            )
+        from_broker.append(replace(each, from_offset=first))
+    cut = divide(from_broker, settings.min_partitions, settings.partition_records_max)
+    parts += [BrokerPart(each) for each in cut]
+    return parts
+
+
+def ranges_between(start: Mapping[TopicPartition, int], end: Offsets) -> list[Range]:
+    """A range for each partition of ``end``, in order."""
+    return [Range(topic, partition, start[topic, partition], end[topic, partition]) for topic, partition in sorted(end)]
+
+
+def _parts(size: int, total: int, count: int) -> int:
+    """The share of ``count`` that ``size`` has in ``total``, rounded half up, one at least."""
+    return max((2 * size * count + total) // (2 * total), 1)
+
+
+def _cut(whole: Range, parts: int) -> list[Range]:
+    """``parts`` pieces of nearly the same size, in order; an empty one is left out."""
+    cut: list[Range] = []
+    at = whole.from_offset
+    for left in range(parts, 0, -1):
+        until = at + (whole.to_offset - at) // left
+        if until > at:
+            cut.append(replace(whole, from_offset=at, to_offset=until, from_earliest=whole.from_earliest and not cut))
+        at = until
+    return cut

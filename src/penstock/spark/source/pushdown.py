@@ -1,0 +1,162 @@
+"""Filters that need not reach the rows: on topic, partition and offset exactly, on timestamp from below.
+
+Timestamps need not rise with offsets. The broker's answer to a time is the first offset whose record is not older, so everything before it is older and
+may be skipped; there is no such answer for an upper bound, and Spark filters the rest itself either way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from penstock.spark.source.offsets import first_at_or_after, held_from
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
+    from penstock.spark.source.plan import Range
+
+T = TypeVar("T")
+_PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def is_offered() -> bool:
+    """Whether Spark is about to push filters, in the worker that plans a read.
+
+    A reader that has ``pushFilters`` is refused while ``spark.sql.python.filterPushdown.enabled`` is off, and no setting of the session
+    reaches this process. But Spark plans with pushdown in a worker module of its own, which nothing else loads.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == _PUSHDOWN_WORKER
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What the filters leave. ``None`` is no constraint; offsets are ``[from_offset, to_offset)``."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    from_offset: int = 0
+    to_offset: int = _OFFSET_MAX
+    not_before_ms: int | None = None
+
+    def narrow(self, cluster: Cluster, ranges: Iterable[Range]) -> list[Range]:
+        """The ranges without what no row that is asked for can be in."""
+        kept = [
+            replace(
+                each,
+                from_offset=max(each.from_offset, self.from_offset),
+                to_offset=min(each.to_offset, self.to_offset),
+            )
+            for each in ranges
+            if (self.topics is None or each.topic in self.topics)
+            and (self.partitions is None or each.partition in self.partitions)
+        ]
+        kept = [each for each in kept if each.size > 0]
+        return kept if self.not_before_ms is None else _narrow_by_time(cluster, kept, self.not_before_ms)
+
+
+def push(filters: Iterable[Filter]) -> tuple[Constraints, list[Filter]]:
+    """What the filters say of where to read, and those that Spark must still apply."""
+    constraints = Constraints()
+    rest: list[Filter] = []
+    for each in filters:
+        narrowed, exact = _add(constraints, each)
+        constraints = narrowed
+        if not exact:
+            rest.append(each)
+    return constraints, rest
+
+
+def _add(to: Constraints, each: Filter) -> tuple[Constraints, bool]:
+    """The constraints with one filter more, and whether it is met exactly by them."""
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    column = attribute[0] if len(attribute) == 1 else ""
+    if isinstance(each, IsNotNull):
+        return to, column in NEVER_NULL
+    value = getattr(each, "value", None)
+    if value is None:
+        return to, False
+    if column == "topic":
+        names = _values(each, str)
+        return (to, False) if names is None else (replace(to, topics=_both(to.topics, names)), True)
+    if column == "partition":
+        indexes = _values(each, int)
+        return (to, False) if indexes is None else (replace(to, partitions=_both(to.partitions, indexes)), True)
+    if column == "offset" and type(value) is int:
+        return _add_offset(to, each, value)
+    if column == "timestamp" and isinstance(value, datetime):
+        return _add_time(to, each, value), False
+    return to, False
+
+
+def _values(each: Filter, kind: type[T]) -> frozenset[T] | None:
+    """The values of a column that a filter allows, when it names them."""
+    if isinstance(each, EqualTo | EqualNullSafe) and type(each.value) is kind:
+        return frozenset({each.value})
+    if isinstance(each, In) and all(value is None or type(value) is kind for value in each.value):
+        return frozenset(value for value in each.value if value is not None)
+    return None
+
+
+def _both(one: frozenset[T] | None, other: frozenset[T]) -> frozenset[T]:
+    return other if one is None else one & other
+
+
+def _add_offset(to: Constraints, each: Filter, value: int) -> tuple[Constraints, bool]:
+    low, high = to.from_offset, to.to_offset
+    if isinstance(each, EqualTo | EqualNullSafe):
+        low, high = max(low, value), min(high, value + 1)
+    elif isinstance(each, GreaterThan):
+        low = max(low, value + 1)
+    elif isinstance(each, GreaterThanOrEqual):
+        low = max(low, value)
+    elif isinstance(each, LessThan):
+        high = min(high, value)
+    elif isinstance(each, LessThanOrEqual):
+        high = min(high, value + 1)
+    else:
+        return to, False
+    return replace(to, from_offset=low, to_offset=high), True
+
+
+def _add_time(to: Constraints, each: Filter, value: datetime) -> Constraints:
+    if not isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
+        return to
+    moment = value if value.tzinfo else value.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    # Down to the millisecond: the broker knows no finer, and a lower bound may only be too low.
+    bound_ms = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+    return replace(to, not_before_ms=bound_ms if to.not_before_ms is None else max(to.not_before_ms, bound_ms))
+
+
+def _narrow_by_time(cluster: Cluster, ranges: list[Range], bound_ms: int) -> list[Range]:
+    # What lies in a lake is older than what the broker has, but the broker cannot say which of it is too old.
+    held = held_from(cluster, [each.place for each in ranges])
+    asked = {each.place: bound_ms for each in ranges if each.from_offset >= held[each.place]}
+    found = first_at_or_after(cluster, asked)
+    narrowed: list[Range] = []
+    for each in ranges:
+        if each.place not in found:
+            narrowed.append(each)
+            continue
+        first = found[each.place]
+        if first is not None and first < each.to_offset:
+            narrowed.append(replace(each, from_offset=max(each.from_offset, first)))
+    return narrowed

@@ -1,0 +1,113 @@
+"""Which partitions a query reads: ``subscribe``, ``subscribePattern`` or ``assign``, exactly one of them.
+
+A pattern that is found anywhere in a topic's name selects it, as in Spark's connector: write ``^orders$`` for one name.
+Topics that the broker keeps for itself are never selected by a pattern.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.cluster import TopicPartition
+from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused
+from penstock.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster, TopicInfo
+    from penstock.spark.options import Options
+
+SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
+_ASSIGN_EXAMPLE: Final = '{"orders":[0,1],"payments":[0]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was asked for. ``pattern`` selects by name; ``partitions`` are those of an ``assign``."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    partitions: frozenset[TopicPartition] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The partitions that there are, and the topics that were named but are not there."""
+
+    partitions: frozenset[TopicPartition]
+    missing: frozenset[str]
+
+
+def selection_of(options: Options) -> Selection:
+    """What the options select; :class:`OptionError` unless exactly one of the three is set, and set to something."""
+    given = [name for name in SELECTORS if name in options]
+    if len(given) != 1:
+        wrong = "none is set" if not given else f"{' and '.join(given)} are set"
+        raise OptionError(f"set exactly one of the options {', '.join(SELECTORS)} to say what is read: {wrong}")
+    name = given[0]
+    value = options[name].strip()
+    if name == "subscribe":
+        topics = frozenset(topic.strip() for topic in value.split(",") if topic.strip())
+        if not topics:
+            raise OptionError(f'the option subscribe names no topic: it is {options[name]!r}; write "orders,payments"')
+        return Selection(topics=topics)
+    if name == "subscribePattern":
+        return Selection(pattern=_pattern(value))
+    partitions = _assigned(value)
+    return Selection(topics=frozenset(topic for topic, _ in partitions), partitions=partitions)
+
+
+def find(cluster: Cluster, selection: Selection) -> Found:
+    """What there is of the selection now; asks the broker, never what was known before."""
+    if selection.pattern is not None:
+        info = cluster.describe(None)
+        wanted = re.compile(selection.pattern)
+        matched = [topic for name, topic in info.topics.items() if wanted.search(name) and not topic.internal]
+        return Found(frozenset(_partitions(matched)), frozenset())
+    info = cluster.describe(sorted(selection.topics))
+    internal = sorted(name for name, topic in info.topics.items() if topic.internal)
+    if internal:
+        raise OptionError(f"the topic {internal[0]} is the broker's own and is not read as a table")
+    for name, code in info.errors.items():
+        if code != UNKNOWN_TOPIC_OR_PARTITION:
+            raise BrokerRefused(code, f"topic {name!r}")
+    there = frozenset(_partitions(list(info.topics.values())))
+    if selection.partitions is not None:
+        there &= selection.partitions
+    return Found(there, frozenset(info.errors))
+
+
+def _partitions(topics: list[TopicInfo]) -> list[TopicPartition]:
+    return [(topic.name, partition.index) for topic in topics for partition in topic.partitions]
+
+
+def _pattern(text: str) -> str:
+    if not text:
+        raise OptionError('the option subscribePattern is empty; write a pattern such as "orders.*"')
+    # Named groups are the one thing of a name's pattern that Java spells in another way.
+    pattern = re.sub(r"\(\?<(?![=!])", "(?P<", text)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"the option subscribePattern is no pattern: {error}: {text!r}") from None
+    return pattern
+
+
+def _assigned(text: str) -> frozenset[TopicPartition]:
+    wrong = OptionError(f"the option assign names partitions as {_ASSIGN_EXAMPLE}, not as {text!r}")
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise wrong from None
+    if not isinstance(found, dict):
+        raise wrong
+    partitions: set[TopicPartition] = set()
+    for topic, indexes in found.items():
+        if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
+            raise wrong
+        partitions.update((topic, index) for index in indexes)
+    if not partitions:
+        raise OptionError(f"the option assign names no partition; write for example {_ASSIGN_EXAMPLE}")
+    return frozenset(partitions)

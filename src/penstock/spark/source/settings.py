@@ -1,0 +1,147 @@
+"""The options of a query that reads, read once and checked before any broker is asked.
+
+An option of Kafka's client (``kafka.*``) that has no meaning here is taken with a warning, as Kafka's client takes it; one that
+would change what is read is refused with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.limits import MIB
+from penstock.spark.errors import LOG, OptionError
+from penstock.spark.options import Options
+from penstock.spark.source.bounds import Bound, Kind, check_batch, ending, starting
+from penstock.spark.source.selection import Selection, selection_of
+
+FETCH_BYTES_DEFAULT: Final = 8 * MIB
+FETCH_WAIT_MS_DEFAULT: Final = 500
+POLL_TIMEOUT_MS_DEFAULT: Final = 120_000
+TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60_000
+
+REFUSED: Final = {
+    "kafka.auto.offset.reset": (
+        "set startingOffsets to earliest or latest instead: the query keeps its own offsets, "
+        "so that nothing is missed when topics or partitions appear"
+    ),
+    "kafka.key.deserializer": "keys are read as bytes; cast them in the query, for example CAST(key AS STRING)",
+    "kafka.value.deserializer": "values are read as bytes; cast them in the query, for example CAST(value AS STRING)",
+    "kafka.enable.auto.commit": "offsets are kept in the checkpoint; kafka.group.id shows them as a group's as well",
+    "kafka.interceptor.classes": "an interceptor could change what is read",
+}
+USED: Final = frozenset(
+    {
+        "kafka.bootstrap.servers",
+        "kafka.client.id",
+        "kafka.fetch.max.wait.ms",
+        "kafka.group.id",
+        "kafka.isolation.level",
+        "kafka.max.partition.fetch.bytes",
+        "kafka.request.timeout.ms",
+        "kafka.security.protocol",
+        "kafka.socket.connection.setup.timeout.ms",
+    }
+)
+_BATCH_IGNORES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_REFUSES: Final = ("endingOffsets", "endingOffsetsByTimestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a read needs to know of its options. Goes to tasks with the reader."""
+
+    options: Options
+    selection: Selection
+    start: Bound
+    end: Bound
+    fail_on_data_loss: bool
+    read_committed: bool
+    group: str | None
+    min_partitions: int | None
+    partition_records_max: int | None
+    trigger_offsets_max: int | None
+    trigger_offsets_min: int | None
+    trigger_delay_ms: int
+    fetch_bytes_max: int
+    fetch_wait_ms: int
+    poll_timeout_ms: int
+
+
+def include_headers(options: Options) -> bool:
+    """Whether the column ``headers`` is wanted when the query names no schema."""
+    return options.flag("includeHeaders", default=False)
+
+
+def batch_settings(options: Options) -> Settings:
+    """The settings of a query that ends."""
+    settings = _settings(options, Kind.EARLIEST)
+    check_batch(settings.start, settings.end)
+    for name in _BATCH_IGNORES:
+        if name in options:
+            LOG.warning("the option %s is for streams and does nothing in a batch query", name)
+    return settings
+
+
+def stream_settings(options: Options) -> Settings:
+    """The settings of a query that goes on."""
+    for name in _STREAM_REFUSES:
+        if name in options:
+            raise OptionError(
+                f"the option {name} is for batch queries: a stream has no end; use the trigger availableNow"
+            )
+    return _settings(options, Kind.LATEST)
+
+
+def check_general(options: Options) -> None:
+    """What can be said of the options before it is known whether the query ends: said when the table is loaded."""
+    selection_of(options)
+    _ = options.bootstrap
+    include_headers(options)
+    _check_kafka_options(options)
+
+
+def _settings(options: Options, default_start: Kind) -> Settings:
+    check_general(options)
+    offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
+    offsets_min = options.integer("minOffsetsPerTrigger", at_least=0)
+    if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
+        raise OptionError(f"minOffsetsPerTrigger ({offsets_min}) is above maxOffsetsPerTrigger ({offsets_max})")
+    return Settings(
+        options=options,
+        selection=selection_of(options),
+        start=starting(options, default_start),
+        end=ending(options),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        read_committed=_read_committed(options),
+        group=options.get("kafka.group.id"),
+        min_partitions=options.integer("minPartitions", at_least=1),
+        partition_records_max=options.integer("maxRecordsPerPartition", at_least=1),
+        trigger_offsets_max=offsets_max,
+        trigger_offsets_min=offsets_min,
+        trigger_delay_ms=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_DEFAULT),
+        fetch_bytes_max=options.integer("kafka.max.partition.fetch.bytes", FETCH_BYTES_DEFAULT, at_least=1),
+        fetch_wait_ms=options.integer("kafka.fetch.max.wait.ms", FETCH_WAIT_MS_DEFAULT),
+        poll_timeout_ms=options.integer("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS_DEFAULT, at_least=1),
+    )
+
+
+def _read_committed(options: Options) -> bool:
+    level = options.get("kafka.isolation.level", "read_uncommitted").strip().lower()
+    if level not in ("read_committed", "read_uncommitted"):
+        raise OptionError(f"the option kafka.isolation.level is read_committed or read_uncommitted, not {level!r}")
+    return level == "read_committed"
+
+
+def _check_kafka_options(options: Options) -> None:
+    for name, instead in REFUSED.items():
+        if name in options:
+            raise OptionError(f"the option {name} is not supported: {instead}")
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise OptionError(f"kafka.security.protocol is {protocol}: this source speaks PLAINTEXT alone")
+    unused = sorted(name for name in options if name.startswith("kafka.") and name not in USED)
+    if unused:
+        LOG.warning("these options are known to Kafka's client and do nothing here: %s", ", ".join(unused))
+    if "kafka.group.id" in options and "groupIdPrefix" in options:
+        LOG.warning("groupIdPrefix does nothing beside kafka.group.id")

@@ -1,0 +1,180 @@
+"""What runs in an executor: one range of one partition, as Arrow batches with exactly the columns that were asked for.
+
+Memory is bounded: one answer of the broker that is being opened, one on its way, and a batch of rows that Spark takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.client.cluster import Cluster
+from penstock.client.consumer import OPENED_BYTES_MAX, Fetched
+from penstock.client.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused, RequestTimeout
+from penstock.client.read_ahead import ReadAhead
+from penstock.errors import PenstockError
+from penstock.limits import MIB
+from penstock.records.columnar import decode
+from penstock.spark.connections import connected, patiently
+from penstock.spark.errors import LOG, SourceError, report_data_loss
+from penstock.spark.schema import arrow_schema
+from penstock.spark.source.offsets import held_from, latest
+from penstock.spark.source.plan import LakePart, Range
+from penstock.spark.source.tiers import read_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from penstock.records.batch import BatchHeader
+    from penstock.spark.source.settings import Settings
+
+ROWS_MAX: Final = 65_536
+"""Rows of a batch: what Spark's own Arrow readers take, and enough that the price of a batch does not show."""
+GROUP_BYTES_MAX: Final = 8 * MIB
+"""Stored bytes that are opened together; compressed, they may open to some ten times as much."""
+CONSTANT: Final = ("topic", "partition")
+
+
+class Rows:
+    """Makes batches of one partition: decoded columns, and the two that are the same in every row."""
+
+    def __init__(self, schema: StructType, topic: str, partition: int) -> None:
+        self._schema: Final = arrow_schema(schema)
+        wanted = frozenset(self._schema.names) - set(CONSTANT)
+        # Rows must be counted even when nothing of them is asked for: offsets are the cheapest to decode.
+        self.columns: Final = wanted or frozenset({"offset"})
+        self._constant: Final[dict[str, pa.Array]] = {}
+        if "topic" in self._schema.names:
+            self._constant["topic"] = pa.repeat(pa.scalar(topic, pa.string()), ROWS_MAX)
+        if "partition" in self._schema.names:
+            self._constant["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), ROWS_MAX)
+
+    def batches(self, decoded: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The decoded columns with the constant ones beside them, in the order of the schema, at most ROWS_MAX rows each."""
+        for start in range(0, decoded.num_rows, ROWS_MAX):
+            some = decoded.slice(start, ROWS_MAX)
+            columns = [
+                self._constant[name].slice(0, some.num_rows) if name in self._constant else some.column(name)
+                for name in self._schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
+    rows = Rows(schema, wanted.topic, wanted.partition)
+    while True:
+        at = wanted.from_offset
+        try:
+            # A process that never reached the broker gives up at once; this one may have been started while it is away.
+            patiently(settings.options, partial(Cluster.leader_address, topic=wanted.topic, partition=wanted.partition))
+            with connected(settings.options) as cluster:
+                reader = _reader(cluster, wanted, settings)
+                for fetched in reader:
+                    for group in _groups(fetched):
+                        decoded = _decode(fetched, group, rows.columns, wanted)
+                        if decoded is not None:
+                            yield from rows.batches(decoded)
+                    at = reader.position
+            return
+        except BrokerRefused as error:
+            if error.code not in (OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION):
+                raise
+            # Once something of it was read, what comes next must be there too.
+            rest = replace(wanted, from_offset=at, from_earliest=wanted.from_earliest and at == wanted.from_offset)
+            left = _what_is_left(rest, settings, error)
+        except RequestTimeout as error:
+            raise SourceError(f"{wanted}: {error}. Run the query again; is the broker busy, or away?") from error
+        if left is None:
+            return
+        wanted = left
+
+
+def read_lake_part(part: LakePart, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The records of a part of a lake."""
+    rows = Rows(schema, part.topic, part.partition)
+    for found in read_lake(part.split, sorted(rows.columns)):
+        yield from rows.batches(found)
+
+
+def _reader(cluster: Cluster, wanted: Range, settings: Settings) -> ReadAhead:
+    return ReadAhead(
+        cluster,
+        wanted.topic,
+        wanted.partition,
+        wanted.from_offset,
+        wanted.to_offset,
+        bytes_max=settings.fetch_bytes_max,
+        wait_ms_max=settings.fetch_wait_ms,
+        timeout_ms=settings.poll_timeout_ms,
+        read_committed=settings.read_committed,
+    )
+
+
+def _groups(fetched: Fetched) -> Iterator[Sequence[tuple[BatchHeader, memoryview]]]:
+    """The batches of an answer in runs that open to about ROWS_MAX rows."""
+    run: list[tuple[BatchHeader, memoryview]] = []
+    rows = size = 0
+    for batch in fetched.batches:
+        count = batch[0].record_count
+        if run and (rows + count > ROWS_MAX or size + len(batch[1]) > GROUP_BYTES_MAX):
+            yield run
+            run, rows, size = [], 0, 0
+        run.append(batch)
+        rows += count
+        size += len(batch[1])
+    if run:
+        yield run
+
+
+def _decode(
+    fetched: Fetched, batches: Sequence[tuple[BatchHeader, memoryview]], columns: frozenset[str], wanted: Range
+) -> pa.RecordBatch | None:
+    try:
+        return decode(
+            batches,
+            columns=columns,
+            from_offset=max(wanted.from_offset, fetched.from_offset),
+            to_offset=wanted.to_offset,
+            aborted=fetched.aborted,
+            bytes_max=OPENED_BYTES_MAX,
+        )
+    except PenstockError as error:
+        raise SourceError(
+            f"{wanted.topic}/{wanted.partition} near offset {batches[0][0].base_offset}: {error.text}"
+        ) from error
+
+
+def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> Range | None:
+    """What can still be read of a range that the broker does not have whole; reported unless it began at the earliest."""
+
+    def edges(cluster: Cluster) -> tuple[int, int]:
+        cluster.forget(wanted.topic)
+        return (
+            held_from(cluster, [wanted.place])[wanted.place],
+            latest(cluster, [wanted.place], read_committed=settings.read_committed)[wanted.place],
+        )
+
+    fail = settings.fail_on_data_loss
+    try:
+        first, last = patiently(settings.options, edges)
+    except BrokerRefused as gone:
+        report_data_loss(f"{wanted} cannot be read: {gone}.", fail=fail)
+        return None
+    if wanted.from_offset < first:
+        if not wanted.from_earliest:
+            report_data_loss(f"{wanted} cannot be read whole: the partition begins at offset {first} now.", fail=fail)
+        left = replace(wanted, from_offset=first, to_offset=min(wanted.to_offset, last))
+    else:
+        report_data_loss(f"{wanted} cannot be read whole: the partition ends at offset {last} now.", fail=fail)
+        left = replace(wanted, to_offset=min(wanted.to_offset, last))
+    if left.size <= 0:
+        return None
+    if left == wanted:
+        raise error
+    LOG.warning("reading %s instead of %s", left, wanted)
+    return left
