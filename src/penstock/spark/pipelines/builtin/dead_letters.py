@@ -1,0 +1,77 @@
+"""What ``dlq-report`` and ``redrive`` share: the dead letters that topics, a state and an SQL condition choose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.spark.pipelines.errors import PipelineUsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.spark.pipelines.builtin import Context
+
+
+def letters(
+    context: Context,
+    *,
+    topics: Sequence[str],
+    where: str,
+    columns: Collection[str],
+    state: str | None = None,
+    http: str = "",
+) -> DataFrame:
+    """These columns of the dead letters that are meant, and those columns that the condition speaks of.
+
+    Values are read only when somebody asks for them: Spark does not leave out columns of a source by itself.
+    """
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.tables.dead_letters import DeadLettersTable
+
+    every = DeadLettersTable.columns
+    wanted = {*columns, *mentioned(where, every.names)} | ({"state"} if state is not None else set())
+    schema = StructType([field for field in every.fields if field.name in wanted])
+    reader = context.spark().read.format("penstock").schema(schema)
+    reader = reader.option("table", DeadLettersTable.name).option("kafka.bootstrap.servers", context.bootstrap)
+    if topics:
+        reader = reader.option("topic", ",".join(topics))
+    if http:
+        reader = reader.option("http", http)
+    found = reader.load()
+    if state is not None:
+        found = found.where(found.state == state)
+    if not where.strip():
+        return found
+    try:
+        found = found.where(where)
+        # With Spark Connect nothing is looked at before somebody asks.
+        assert found.columns
+    except (AnalysisException, ParseException) as error:
+        raise PipelineUsageError(
+            f"--where {where!r} is no condition on dead letters: {_first_line(str(error))}. "
+            f"Their columns are {', '.join(every.names)}"
+        ) from error
+    return found
+
+
+def mentioned(where: str, columns: Collection[str]) -> set[str]:
+    """The columns whose names stand anywhere in a condition, in whatever case: perhaps more than it needs, never less."""
+    words = {word.lower() for word in re.findall(r"\w+", where)}
+    return {column for column in columns if column.lower() in words}
+
+
+def moment(unix_ms: int | None) -> str | None:
+    """A time for people and programs."""
+    if unix_ms is None:
+        return None
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), text)
+    return re.sub(r"\s*SQLSTATE:.*$", "", line).rstrip(".")

@@ -1,0 +1,130 @@
+"""``penstock pipeline dlq-report``: dead letters grouped by topic, group and reason, with how many, from when to when, and one of them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+from penstock.spark.pipelines.builtin import Arguments, Builtin, argument, option
+from penstock.spark.pipelines.builtin.dead_letters import letters, moment
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.text import text_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from penstock.spark.pipelines.builtin import Context
+
+SAMPLE_BYTES_MAX: Final = 1_024
+"""Of a sample's value; the rest is cut."""
+ROWS_MAX: Final = 10_000
+_TABLE: Final = ("topic", "group", "reason", "count", "first_seen", "last_seen", "sample")
+
+
+class Which(StrEnum):
+    """Which dead letters are counted."""
+
+    OPEN = "open"
+    FINISHED = "finished"
+    ALL = "all"
+
+
+class DlqReportArguments(Arguments, frozen=True, kw_only=True):
+    """What a report is told."""
+
+    topics: Annotated[
+        tuple[str, ...], argument("[TOPIC]...", "Topics that dead letters came from; all when none is given.")
+    ] = ()
+    where: Annotated[
+        str,
+        option(
+            "Only those for which this holds, in SQL over the columns of table dead_letters.", metavar="SQL", short="-w"
+        ),
+    ] = ""
+    state: Annotated[Which, option("Those that are open, those that were redriven or purged, or all.")] = Which.OPEN
+    limit: Annotated[int, option("So many rows at the most, the most frequent first.", metavar="N", short="-n")] = 100
+
+
+def run(arguments: DlqReportArguments, context: Context) -> None:
+    """Show dead letters, grouped by topic, group and reason.
+
+    The most frequent first, with when the first and the last of them died, and the value of the last one. Give a condition to
+    look closer: --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
+    """
+    if not 1 <= arguments.limit <= ROWS_MAX:
+        raise PipelineUsageError(f"--limit is from 1 to {ROWS_MAX}, not {arguments.limit}")
+    from pyspark.sql import functions as f
+
+    found = letters(
+        context,
+        topics=arguments.topics,
+        where=arguments.where,
+        columns=(
+            "topic",
+            "group",
+            "reason",
+            "attempts",
+            "died_at",
+            "value",
+            "dlq_topic",
+            "dlq_partition",
+            "dlq_offset",
+        ),
+        state=None if arguments.state is Which.ALL else arguments.state.value,
+    )
+    sample = f.struct(
+        f.substring("value", 1, SAMPLE_BYTES_MAX).alias("value"),
+        (f.octet_length("value") > SAMPLE_BYTES_MAX).alias("cut"),
+        "dlq_topic",
+        "dlq_partition",
+        "dlq_offset",
+    )
+    groups = (
+        found.groupBy("topic", "group", "reason")
+        .agg(
+            f.count("*").alias("count"),
+            f.unix_millis(f.min("died_at")).alias("first_ms"),
+            f.unix_millis(f.max("died_at")).alias("last_ms"),
+            f.max("attempts").alias("attempts_max"),
+            f.max_by(sample, f.struct("died_at", "dlq_partition", "dlq_offset")).alias("sample"),
+        )
+        .orderBy(f.desc("count"), "topic", "group", "reason")
+        .limit(arguments.limit)
+    )
+    rows = [_row(row) for row in groups.collect()]
+    state = "" if arguments.state is Which.ALL else f"{arguments.state.value} "
+    context.emit(rows, _TABLE, nothing=f"no {state}dead letters are like that")
+
+
+def _row(row: Row) -> dict[str, object]:
+    sample = row["sample"]
+    value = None if sample["value"] is None else bytes(sample["value"])
+    if value is not None and sample["cut"]:
+        value = _whole_characters(value)
+    text, encoding = text_of(value)
+    return {
+        "topic": row["topic"],
+        "group": row["group"],
+        "reason": row["reason"],
+        "count": row["count"],
+        "first_seen": moment(row["first_ms"]),
+        "last_seen": moment(row["last_ms"]),
+        "attempts_max": row["attempts_max"],
+        "sample": text,
+        **({"sample_encoding": encoding} if encoding else {}),
+        "sample_record": f"{sample['dlq_topic']}/{sample['dlq_partition']}@{sample['dlq_offset']}",
+    }
+
+
+def _whole_characters(value: bytes) -> bytes:
+    """Text that was cut inside a character, without the piece of it; what is no text stays as it is."""
+    for end in range(len(value), max(0, len(value) - 4), -1):
+        try:
+            value[:end].decode()
+        except UnicodeDecodeError:
+            continue
+        return value[:end]
+    return value
+
+
+BUILTIN: Final = Builtin("dlq-report", DlqReportArguments, run, streams=False)

@@ -1,0 +1,254 @@
+"""``penstock pipeline redrive``: dead letters that SQL chooses, shown as a plan, then sent back by the broker.
+
+Spark only chooses. The places of the chosen dead letters go to the broker in bounded pieces, and each move back is the broker's own:
+appended to its topic and finished among the dead letters, both or neither. One that is not open any more is passed over. So whatever dies in
+the middle, the same command goes on with those that are left, and nothing is sent back twice.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Annotated, Final
+
+from penstock.spark.pipelines.builtin import Arguments, Builtin, option
+from penstock.spark.pipelines.builtin.dead_letters import letters, moment
+from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from penstock.client import QueueAdmin
+    from penstock.client.queue_admin import Chosen
+    from penstock.spark.pipelines.builtin import Context, Progress
+
+CHUNK: Final = 10_000
+"""Dead letters in one request: the most that the broker takes."""
+REASONS_MAX: Final = 1_000
+_REASONS_SHOWN: Final = 20
+_TABLE: Final = ("topic", "planned", "redriven", "skipped", "failed")
+_NOT_FOUND: Final = 404
+
+Place = tuple[str, int, int]
+"""Of a dead letter: its dead-letter topic, partition, offset."""
+
+
+class RedriveArguments(Arguments, frozen=True, kw_only=True):
+    """What a redrive is told."""
+
+    topic: Annotated[
+        tuple[str, ...],
+        option(
+            "A topic whose dead letters are sent back to it; may be given several times.", metavar="TOPIC", short="-t"
+        ),
+    ]
+    where: Annotated[
+        str,
+        option(
+            "Only those for which this holds, in SQL over the columns of table dead_letters.", metavar="SQL", short="-w"
+        ),
+    ] = ""
+    dry_run: Annotated[bool, option("Show the plan only.")] = False
+    rate: Annotated[float, option("So many a second; 0 is as fast as it goes.", metavar="N")] = 0.0
+    max: Annotated[int | None, option("So many at the most, those that died first.", metavar="N", short="-n")] = None
+    http: Annotated[
+        str, option("The broker's HTTP API; the broker says where it is unless told.", metavar="HOST:PORT")
+    ] = ""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is planned for the dead letters of one topic, and what came of it."""
+
+    topic: str
+    dead_letter_topic: str
+    reasons: list[dict[str, object]] = field(default_factory=list)
+    planned: int = 0
+    redriven: int = 0
+    skipped: int = 0
+    failed: int = 0
+    last_failure: str | None = None
+
+    def row(self) -> dict[str, object]:
+        """For people and programs."""
+        return {
+            "topic": self.topic,
+            "dead_letter_topic": self.dead_letter_topic,
+            "planned": self.planned,
+            "reasons": self.reasons,
+            "redriven": self.redriven,
+            "skipped": self.skipped,
+            "failed": self.failed,
+        }
+
+
+def run(arguments: RedriveArguments, context: Context) -> None:
+    """Send dead letters that SQL chooses back to the topic that they came from.
+
+    Shows what it would do, by reason, and asks. Their attempts begin anew. Interrupted, it can be run again: it goes on with those that
+    are left, and none is sent back twice. For example: --topic orders --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
+    """
+    if not 0 <= arguments.rate < float("inf"):
+        raise PipelineUsageError(f"--rate is 0, for as fast as it goes, or so many a second, not {arguments.rate}")
+    if arguments.max is not None and arguments.max < 1:
+        raise PipelineUsageError(f"--max is at least 1, not {arguments.max}")
+    if not arguments.topic:
+        raise PipelineUsageError("say whose dead letters to send back: --topic TOPIC")
+    from penstock.client import QueueAdmin
+
+    with QueueAdmin(_http(arguments, context)) as admin:
+        outcomes = _with_dead_letters(admin, arguments.topic, context)
+        if not outcomes:
+            context.emit([], _TABLE, nothing="nothing was redriven")
+            return
+        chosen = _chosen(arguments, context, [outcome.topic for outcome in outcomes.values()]).persist()
+        try:
+            planned = _plan(chosen, outcomes, context)
+            if planned and not arguments.dry_run and context.confirm(_question(outcomes)):
+                _carry_out(admin, chosen, outcomes, context, arguments.rate)
+        finally:
+            chosen.unpersist()
+    context.emit([outcome.row() for outcome in outcomes.values()], _TABLE)
+    failed = sum(outcome.failed for outcome in outcomes.values())
+    if failed:
+        last = next(outcome.last_failure for outcome in outcomes.values() if outcome.failed)
+        raise PipelineError(f"{failed} could not be redriven and are still open: {last}")
+
+
+def _http(arguments: RedriveArguments, context: Context) -> str:
+    if arguments.http:
+        return arguments.http
+    from penstock.client import Cluster
+    from penstock.client.discovery import NoHttpListener, http_address
+
+    with Cluster(context.bootstrap) as cluster:
+        try:
+            return str(http_address(cluster))
+        except NoHttpListener as error:
+            raise PipelineUsageError(
+                f"{context.bootstrap} has no HTTP API, which sends dead letters back: start the broker with --http HOST:PORT"
+            ) from error
+
+
+def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: Context) -> dict[str, Outcome]:
+    """The topics that have any, by their dead-letter topics; asked before Spark is started."""
+    from penstock.client import RequestRefused
+    from penstock.client.queue_admin import Wanted
+
+    found: dict[str, Outcome] = {}
+    for topic in dict.fromkeys(topics):
+        try:
+            plan = admin.plan(topic, Wanted(max_records=1))
+        except RequestRefused as refused:
+            if refused.status != _NOT_FOUND:
+                raise
+            context.note(refused.sentence)
+            continue
+        if plan.count:
+            found.setdefault(plan.dead_letter_topic, Outcome(topic, plan.dead_letter_topic))
+        else:
+            context.note(f"topic {topic} has no open dead letters")
+    return found
+
+
+def _chosen(arguments: RedriveArguments, context: Context, topics: list[str]) -> DataFrame:
+    places = ("dlq_topic", "dlq_partition", "dlq_offset")
+    found = letters(
+        context,
+        topics=topics,
+        where=arguments.where,
+        columns=(*places, "reason", "died_at"),
+        state="open",
+        http=arguments.http,
+    ).select(*places, "reason", "died_at")
+    return found if arguments.max is None else found.orderBy("died_at", *places).limit(arguments.max)
+
+
+def _plan(chosen: DataFrame, outcomes: dict[str, Outcome], context: Context) -> int:
+    """Count what is chosen by topic and reason, and show it."""
+    from pyspark.sql import functions as f
+
+    for row in chosen.groupBy("dlq_topic").count().collect():
+        outcomes[row["dlq_topic"]].planned = row["count"]
+    by_reason = (
+        chosen.groupBy("dlq_topic", "reason")
+        .agg(
+            f.count("*").alias("count"),
+            f.unix_millis(f.min("died_at")).alias("oldest"),
+            f.unix_millis(f.max("died_at")).alias("newest"),
+        )
+        .orderBy(f.desc("count"), "dlq_topic", "reason")
+        .limit(REASONS_MAX)
+    )
+    for row in by_reason.collect():
+        counted = {"reason": row["reason"], "count": row["count"]}
+        moments = {"oldest": moment(row["oldest"]), "newest": moment(row["newest"])}
+        outcomes[row["dlq_topic"]].reasons.append({**counted, **moments})
+    for outcome in outcomes.values():
+        if not outcome.planned:
+            context.note(f"no open dead letters of {outcome.topic} are like that")
+            continue
+        context.note(f"{outcome.planned} dead letters of {outcome.topic}:")
+        for reason in outcome.reasons[:_REASONS_SHOWN]:
+            context.note(f"  {reason['count']:>8}  {reason['reason']}  ({reason['oldest']} to {reason['newest']})")
+        if len(outcome.reasons) > _REASONS_SHOWN:
+            context.note(f"  and {len(outcome.reasons) - _REASONS_SHOWN} more reasons")
+    return sum(outcome.planned for outcome in outcomes.values())
+
+
+def _question(outcomes: dict[str, Outcome]) -> str:
+    planned = [outcome for outcome in outcomes.values() if outcome.planned]
+    topics = ", ".join(outcome.topic for outcome in planned)
+    return f"Send {sum(outcome.planned for outcome in planned)} dead letters of {topics} back?"
+
+
+def _carry_out(
+    admin: QueueAdmin, chosen: DataFrame, outcomes: dict[str, Outcome], context: Context, rate_per_second: float
+) -> None:
+    """Send them back, a bounded piece at a time, in the order in which they lie."""
+    progress = context.progress("redriven", sum(outcome.planned for outcome in outcomes.values()))
+    places = chosen.select("dlq_topic", "dlq_partition", "dlq_offset").orderBy(
+        "dlq_topic", "dlq_partition", "dlq_offset"
+    )
+    found: Iterator[Place] = ((row[0], row[1], row[2]) for row in places.toLocalIterator(prefetchPartitions=True))
+    for dead_letter_topic, of_topic in groupby(found, key=lambda place: place[0]):
+        while chunk := tuple(islice(of_topic, CHUNK)):
+            _send_back(admin, outcomes[dead_letter_topic], chunk, progress, rate_per_second)
+
+
+def _send_back(
+    admin: QueueAdmin, outcome: Outcome, chunk: tuple[Place, ...], progress: Progress, rate_per_second: float
+) -> None:
+    from penstock.client.queue_admin import Wanted
+
+    done = 0
+    last = None
+    with closing(
+        admin.redrive(outcome.topic, Wanted(chosen=by_partition(chunk)), rate_per_second=rate_per_second)
+    ) as lines:
+        for last in lines:
+            now = last.finished + last.skipped + last.failed
+            progress.advance(now - done, f"of {outcome.topic}")
+            done = now
+    assert last is not None, "a job that ends without a line is a lost connection"
+    outcome.redriven += last.finished
+    outcome.failed += last.failed
+    outcome.last_failure = last.last_failure or outcome.last_failure
+    # Those that the broker did not count any more were finished since they were chosen.
+    outcome.skipped += last.skipped + len(chunk) - last.total
+
+
+def by_partition(chunk: Iterable[Place]) -> list[Chosen]:
+    """Places of one dead-letter topic as a request names them."""
+    from penstock.client.queue_admin import Chosen
+
+    offsets: dict[int, list[int]] = {}
+    for _, partition, offset in chunk:
+        offsets.setdefault(partition, []).append(offset)
+    return [Chosen(partition, found) for partition, found in offsets.items()]
+
+
+BUILTIN: Final = Builtin("redrive", RedriveArguments, run, streams=False)
