@@ -7,7 +7,7 @@ in order; what no commit names (of a task that failed, or ran twice) is never se
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from penstock.client.cluster import Cluster, TopicPartition
     from penstock.client.sending import Delivery
+
+NO_PARTITION: Final = -1
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Staging:
     def finish(self) -> Staged:
         deliveries = self._sender.flush()
         assert len(deliveries) == len(self._targets), "flush tells of every batch since the last one"
-        return Staged(self._sink, self._batch_id, tuple(_parts(self._targets, deliveries)))
+        return Staged(self._sink, self._batch_id, tuple(parts_of(self._targets, deliveries)))
 
 
 @dataclass(slots=True)
@@ -85,12 +87,19 @@ class Producing:
         return Delivered(self.records)
 
 
-def _parts(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[StagedPart]:
+def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[StagedPart]:
+    """What goes to each partition, from where each batch was to go and where it lies."""
     staged: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for target, delivery in zip(targets, deliveries, strict=True):
         if delivery.base_offset < 0:
             raise ClientError(
                 "the broker took a staged batch twice and does not know where the first one lies: try again"
             )
-        staged.setdefault(target, []).append((delivery.partition, delivery.base_offset, delivery.record_count))
+        ranges = staged.setdefault(target, [])
+        partition, start, count = ranges[-1] if ranges else (NO_PARTITION, 0, 0)
+        if (partition, start + count) == (delivery.partition, delivery.base_offset):
+            # Batches that touch are one range: a commit names fewer of them.
+            ranges[-1] = (partition, start, count + delivery.record_count)
+        else:
+            ranges.append((delivery.partition, delivery.base_offset, delivery.record_count))
     return [StagedPart(topic, partition, ranges) for (topic, partition), ranges in staged.items()]
