@@ -249,7 +249,7 @@ class _States:
         """The state of each record; a batch is of one partition."""
         topic, partition = batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py()
         offsets: NDArray[np.int64] = np.asarray(batch.column("offset"), dtype=np.int64)
-        window = self._window(topic, partition, int(offsets[0]), int(offsets[-1]))
+        window = self._window(topic, partition, int(offsets.min()), int(offsets.max()))
         if window is not None:
             moving = pa.array([each.state == MOVING for each in window.touched], pa.bool_())
             finished = pc.or_(

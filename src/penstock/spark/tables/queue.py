@@ -158,7 +158,7 @@ class QueueReader(DataSourceReader):
 
     def _with_states(self, batch: pa.RecordBatch, states: QueueStates) -> pa.RecordBatch:
         offsets: NDArray[np.int64] = np.asarray(batch.column("offset"), dtype=np.int64)
-        window = states.window(batch.column("partition")[0].as_py(), int(offsets[0]), int(offsets[-1]))
+        window = states.window(batch.column("partition")[0].as_py(), int(offsets.min()), int(offsets.max()))
         unfinished = ~window.finished(offsets)
         batch, offsets = batch.filter(pa.array(unfinished)), offsets[unfinished]
         columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
