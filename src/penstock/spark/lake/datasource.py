@@ -1,0 +1,178 @@
+"""``format("penstock-lake")``: writes rows to a lake, each batch of a query once, and reads them back. No JAR.
+
+Options: ``path`` (a folder or URI), ``lake`` (parquet, delta, iceberg), ``partitionBy`` (columns, with commas between them; records of topics go by
+topic and day without it), ``catalog.*`` (of an Iceberg catalog). Reading: ``topic`` takes the records of one topic alone.
+
+An archive also says ``archive.group`` and ``kafka.bootstrap.servers``: then that group commits what is in the lake, after it is there, and
+nothing else. Invariant: the group's offset of a partition is never above what the lake has of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from penstock.spark.errors import OptionError
+from penstock.spark.lake.formats import LakeError, format_named
+from penstock.spark.lake.lake import Lake, open_lake
+from penstock.spark.lake.layout import LakeFile, Layout, layout_for
+from penstock.spark.options import options_of
+from penstock.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.options import Options
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+_CATALOG: Final = "catalog."
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What one task wrote."""
+
+    query: str
+    files: tuple[LakeFile, ...]
+
+
+class LakeDataSource(DataSource):
+    """The format's entry."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format(...)``."""
+        return "penstock-lake"
+
+    def schema(self) -> StructType:
+        from penstock.spark.lake.source import schema_of
+
+        return schema_of(options_of(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from penstock.spark.lake.source import LakeReader
+
+        return LakeReader(options_of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        from penstock.spark.lake.source import LakeStreamReader
+
+        return LakeStreamReader(options_of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
+        return LakeBatchWriter(_target(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802  Spark's
+        return LakeStreamWriter(_target(self.options, schema, overwrite=overwrite))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
+
+    options: Options
+    layout: Layout
+
+    def open(self) -> Lake:
+        """The lake."""
+        return lake_of(self.options)
+
+    def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
+        """One task's rows."""
+        return Written(query, tuple(self.open().task_files(self.layout, query, batch).write(rows)))
+
+    def commit(self, query: str, batch: int, files: Sequence[LakeFile]) -> None:
+        """All tasks' files, on the driver; then the group's offsets."""
+        done = self.open().commit(self.layout, query, batch, files, int(datetime.now(UTC).timestamp() * 1000))
+        group = self.options.get("archive.group")
+        if group and self.layout.is_records:
+            from penstock.spark.lake.progress import commit_archived
+
+            commit_archived(self.options, group, done.ends)
+
+
+class LakeStreamWriter(DataSourceStreamArrowWriter):
+    """Of a streaming query: exactly once, for Spark gives a batch that comes again the same number."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task."""
+        context = TaskContext.get()
+        query, batch = (
+            (context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)) if context else (None, None)
+        )
+        if query is None or batch is None:
+            raise LakeError("Spark does not say which query and batch this is; writing to a lake needs Spark 4.3")
+        return self._target.write(query, int(batch), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """On the driver, once all tasks are done."""
+        query, files = _collected(messages)
+        if query is not None:
+            self._target.commit(query, batchId, files)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        """On the driver, when a task or the commit failed."""
+        query, files = _collected(messages)
+        if query is not None:
+            self._target.open().abort(query, batchId, files)
+
+
+class LakeBatchWriter(DataSourceArrowWriter):
+    """Of one write: all of it or nothing."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._query = f"write-{uuid4().hex}"
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task."""
+        return self._target.write(self._query, 0, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, once all tasks are done."""
+        self._target.commit(self._query, 0, _collected(messages)[1])
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, when a task or the commit failed."""
+        self._target.open().abort(self._query, 0, _collected(messages)[1])
+
+
+def lake_of(options: Options) -> Lake:
+    """The lake that the options name."""
+    path = options.get("path", "")
+    if not path:
+        raise OptionError('set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
+    catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
+    return open_lake(path, format_named(options.get("lake", "parquet")), catalog)
+
+
+def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
+    if overwrite:
+        raise OptionError('a lake is only added to: write with mode("append")')
+    options = options_of(given)
+    folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
+    target = Target(options, layout_for(arrow_schema(schema), folders))
+    target.open().prepare(target.layout)
+    return target
+
+
+def _collected(messages: Sequence[WriterCommitMessage | None]) -> tuple[str | None, list[LakeFile]]:
+    written = [each for each in messages if isinstance(each, Written)]
+    return (written[0].query if written else None), [file for each in written for file in each.files]

@@ -1,0 +1,124 @@
+"""A Delta table, through ``deltalake``: no JAR, no delta-spark.
+
+A batch is one Delta commit that carries the query and the batch as an application transaction; the table remembers the last of each query for good.
+"""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction
+
+from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, LakeFile, Layout, StoredFile
+from penstock.spark.lake.manifests import Manifest, Manifests
+from penstock.spark.lake.parquet import ranges_in
+from penstock.spark.lake.store import Store
+
+_RETRIES_MAX: Final = 15
+
+
+class DeltaLakeTable:
+    """The lake's folder is the table."""
+
+    with_folders: Final = False
+    data_folder: Final = ""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._manifests = Manifests(store)
+
+    def exists(self) -> bool:
+        return self._table() is not None
+
+    def last_batch(self, query: str) -> int | None:
+        try:
+            return DeltaTable(self._store.uri, without_files=True).transaction_version(query)
+        except TableNotFoundError:
+            return None
+
+    def recover(self, manifest: Manifest) -> None:
+        drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
+
+    def append(self, layout: Layout, manifest: Manifest) -> None:
+        table = self._table()
+        if table is None:
+            table = DeltaTable.create(
+                self._store.uri,
+                layout.schema,
+                mode="ignore",
+                partition_by=list(layout.folders) or None,
+                name="penstock",
+            )
+        self._manifests.write(manifest)
+        self._store.move((file.staged, file.path) for file in manifest.files)
+        table.create_write_transaction(
+            [_action(layout, file) for file in manifest.files],
+            "append",
+            layout.schema,
+            list(layout.folders) or None,
+            commit_properties=CommitProperties(
+                max_commit_retries=_RETRIES_MAX,
+                app_transactions=[Transaction(manifest.query, manifest.batch)],
+                custom_metadata={"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)},
+            ),
+        )
+        # The library leaves the log with the operating system.
+        self._store.sync(path for path, _, _ in self._store.files("_delta_log")[-2:])
+
+    def files(self, topic: str) -> list[StoredFile]:
+        table = self._table()
+        if table is None:
+            return []
+        found: list[StoredFile] = []
+        for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+            if row.get(f"partition.{TOPIC}") != topic:
+                continue
+            uri = self._store.uri_of(row["path"])
+            low, high = row.get(f"min.{PARTITION}"), row.get(f"max.{PARTITION}")
+            first, last = row.get(f"min.{OFFSET}"), row.get(f"max.{OFFSET}")
+            if low is None or low != high or first is None or last is None:
+                found += ranges_in(uri, topic)
+            else:
+                found.append(StoredFile(uri, topic, low, first, last, row["num_records"]))
+        return found
+
+    def uris(self) -> list[str]:
+        table = self._table()
+        if table is None:
+            return []
+        return [self._store.uri_of(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()]
+
+    def schema(self) -> pa.Schema | None:
+        table = self._table()
+        return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def _table(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self._store.uri)
+        except TableNotFoundError:
+            return None
+
+
+def drop_uncommitted(store: Store, manifest: Manifest, last_batch: int | None) -> None:
+    """Files that got their names for a commit that never was belong to nobody: the batch comes again with files of its own."""
+    if last_batch is None or last_batch < manifest.batch:
+        store.remove(file.path for file in manifest.files)
+
+
+def _action(layout: Layout, file: LakeFile) -> AddAction:
+    stats: dict[str, object] = {"numRecords": file.rows}
+    if layout.is_records:
+        stats["minValues"] = {PARTITION: file.partition, OFFSET: file.first_offset}
+        stats["maxValues"] = {PARTITION: file.partition, OFFSET: file.last_offset}
+        stats["nullCount"] = {PARTITION: 0, OFFSET: 0}
+    return AddAction(
+        path=file.path,
+        size=file.size_bytes,
+        partition_values=dict(zip(layout.folders, file.values, strict=True)),
+        modification_time=int(datetime.now(UTC).timestamp() * 1000),
+        data_change=True,
+        stats=msgspec.json.encode(stats).decode(),
+    )

@@ -1,0 +1,24 @@
+"""What a lake is made of, and the error that a person sees. Imported by the command line: nothing heavy here."""
+
+from enum import StrEnum
+
+
+class LakeFormat(StrEnum):
+    """How a lake says which files belong to it."""
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class LakeError(Exception):
+    """The lake cannot be used as asked; the text says what to do."""
+
+
+def format_named(text: str) -> LakeFormat:
+    """The format of this name; :class:`LakeError` lists those there are."""
+    try:
+        return LakeFormat(text.strip().lower())
+    except ValueError:
+        names = ", ".join(LakeFormat)
+        raise LakeError(f"there is no lake format {text!r}: write one of {names}") from None

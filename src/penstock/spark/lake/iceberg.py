@@ -1,0 +1,168 @@
+"""An Iceberg table, through ``pyiceberg``: files are added as they lie, in one snapshot for each batch.
+
+The snapshot carries the query and the batch (``penstock.query``, ``penstock.batch``). The last batch of each query is a property of the table too, set by
+the same commit: it outlives snapshots that are expired. The catalog is what the options say, else what pyiceberg is configured
+with under the name ``penstock``, else an SQLite file in the lake (which wants a local folder). The table is ``penstock.<the lake's last name>``.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.types import IntegerType, LongType
+from pyiceberg.utils.config import Config
+
+from penstock.spark.lake.delta import drop_uncommitted
+from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, Layout, StoredFile
+from penstock.spark.lake.manifests import Manifest, Manifests
+from penstock.spark.lake.parquet import ranges_in
+from penstock.spark.lake.store import Store, local_path_of
+
+CATALOG: Final = "penstock"
+NAMESPACE: Final = "penstock"
+SQLITE: Final = "catalog.sqlite"
+_BATCH: Final = "penstock.batch."
+_COMMITS_MAX: Final = 10
+"""Tries, when others commit to the same table."""
+
+
+class IcebergTable:
+    """The table whose data lies in the lake's folder."""
+
+    with_folders: Final = True
+    """Partition values are taken from the files."""
+    data_folder: Final = "data/"
+
+    def __init__(self, store: Store, options: Mapping[str, str]) -> None:
+        self._store = store
+        self._options = dict(options)
+        self._name = (NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", store.uri.rsplit("/", 1)[-1]) or "records")
+        self._manifests = Manifests(store)
+        self._found_catalog: Catalog | None = None
+
+    def exists(self) -> bool:
+        return self._table() is not None
+
+    def last_batch(self, query: str) -> int | None:
+        table = self._table()
+        found = None if table is None else table.properties.get(_BATCH + query)
+        return None if found is None else int(found)
+
+    def recover(self, manifest: Manifest) -> None:
+        drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
+
+    def append(self, layout: Layout, manifest: Manifest) -> None:
+        self._manifests.write(manifest)
+        self._store.move((file.staged, file.path) for file in manifest.files)
+        table = self._table() or self._create(layout)
+        uris = [self._store.uri_of(file.path) for file in manifest.files]
+        marks = {"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)}
+        for attempt in range(_COMMITS_MAX):
+            try:
+                with table.transaction() as transaction:
+                    transaction.add_files(uris, snapshot_properties=marks, check_duplicate_files=False)
+                    transaction.set_properties({_BATCH + manifest.query: str(manifest.batch)})
+                break
+            except CommitFailedException:
+                if attempt == _COMMITS_MAX - 1:
+                    raise
+                table.refresh()
+        self._sync(table)
+
+    def files(self, topic: str) -> list[StoredFile]:
+        table = self._table()
+        if table is None:
+            return []
+        partition_id = table.schema().find_field(PARTITION).field_id
+        offset_id = table.schema().find_field(OFFSET).field_id
+        found: list[StoredFile] = []
+        for task in table.scan(row_filter=EqualTo(Reference(TOPIC), value=topic)).plan_files():
+            file = task.file
+            low, high = _bounds(file, partition_id, IntegerType())
+            first, last = _bounds(file, offset_id, LongType())
+            if low is None or low != high or first is None or last is None:
+                found += ranges_in(file.file_path, topic)
+            else:
+                found.append(StoredFile(file.file_path, topic, low, first, last, file.record_count))
+        return found
+
+    def uris(self) -> list[str]:
+        table = self._table()
+        return [] if table is None else [task.file.file_path for task in table.scan().plan_files()]
+
+    def schema(self) -> pa.Schema | None:
+        table = self._table()
+        if table is None:
+            return None
+        # Without the field ids that it carries along: they are the table's own business.
+        return pa.schema([pa.field(each.name, each.type) for each in table.schema().as_arrow()])
+
+    def _catalog(self) -> Catalog:
+        if self._found_catalog is None:
+            properties: dict[str, Any] = dict(self._options)
+            if not properties and Config().get_catalog_config(CATALOG) is None:
+                folder = self._store.local_path
+                if folder is None:
+                    raise LakeError(
+                        f"an Iceberg lake at {self._store.uri} needs a catalog: give catalog.type and catalog.uri, or configure "
+                        "pyiceberg's catalog 'penstock' (PYICEBERG_CATALOG__PENSTOCK__URI)"
+                    )
+                folder.mkdir(parents=True, exist_ok=True)
+                properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._store.uri}
+            self._found_catalog = load_catalog(CATALOG, **properties)
+        return self._found_catalog
+
+    def _table(self) -> PyIcebergTable | None:
+        folder = self._store.local_path
+        if not self._options and folder is not None and not self._store.exists("metadata"):
+            # Asking an SQLite catalog makes its file: looking at a lake that is not there must not make one.
+            return None
+        try:
+            return self._catalog().load_table(self._name)
+        except NoSuchTableError:
+            return None
+
+    def _create(self, layout: Layout) -> PyIcebergTable:
+        catalog = self._catalog()
+        catalog.create_namespace_if_not_exists(NAMESPACE)
+        with (
+            catalog.create_table_transaction(self._name, schema=layout.schema, location=self._store.uri) as transaction,
+            transaction.update_spec() as spec,
+        ):
+            for name in layout.folders:
+                spec.add_identity(name)
+        return catalog.load_table(self._name)
+
+    def _sync(self, table: PyIcebergTable) -> None:
+        """The catalog syncs itself; what it points to must be there too."""
+        root = self._store.local_path
+        snapshot = table.current_snapshot()
+        if root is None or snapshot is None:
+            return
+        written = [table.metadata_location, snapshot.manifest_list]
+        written += [
+            each.manifest_path
+            for each in snapshot.manifests(table.io)
+            if each.added_snapshot_id == snapshot.snapshot_id
+        ]
+        paths = [local_path_of(each) for each in written]
+        self._store.sync(
+            str(path.relative_to(root)) for path in paths if path is not None and path.is_relative_to(root)
+        )
+
+
+def _bounds(file: DataFile, field_id: int, kind: IntegerType | LongType) -> tuple[int | None, int | None]:
+    low, high = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
+    return _integer(kind, low), _integer(kind, high)
+
+
+def _integer(kind: IntegerType | LongType, raw: bytes | None) -> int | None:
+    return None if raw is None else int(from_bytes(kind, raw))

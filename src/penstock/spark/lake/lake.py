@@ -1,0 +1,243 @@
+"""A lake as queries and readers know it: files go in batch by batch, each batch once, and offsets are found again.
+
+Invariant: a batch of a query is in the lake as a whole or not at all, and once. The order of a commit: the tasks' files are on the disk; the
+manifest is written; the files get their names; the table's commit, where there is one; the staging folder goes. A crash anywhere is
+finished or cleaned up by the query's next commit, or by an archive of the same topics when it starts.
+
+One query at a time may archive a partition into a lake. A second one is refused when its offsets are there already.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.spark.lake.formats import LakeError, LakeFormat
+from penstock.spark.lake.layout import LakeFile, Layout, StoredFile
+from penstock.spark.lake.manifests import VERSION, Ends, Manifest, Manifests, Mark, ends_of
+from penstock.spark.lake.store import HIDDEN, Store
+from penstock.spark.lake.task_files import TaskFiles, WriteBounds, staging_folder
+
+ORPHAN_MS: Final = 24 * 60 * 60 * 1000
+"""Staged files of other queries are given up when they are so old: no batch takes that long."""
+
+
+class Table(Protocol):
+    """How one format says which files belong to the lake."""
+
+    @property
+    def with_folders(self) -> bool:
+        """Whether files hold the columns that are folders as well."""
+        ...
+
+    @property
+    def data_folder(self) -> str:
+        """Where files lie, below the lake."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether anything was ever committed."""
+        ...
+
+    def last_batch(self, query: str) -> int | None:
+        """The last batch of this query that is in the table."""
+        ...
+
+    def recover(self, manifest: Manifest) -> None:
+        """Finish what a crash interrupted, or take it back."""
+        ...
+
+    def append(self, layout: Layout, manifest: Manifest) -> None:
+        """Make the files of the manifest, which is not written yet, part of the table."""
+        ...
+
+    def files(self, topic: str) -> list[StoredFile]:
+        """All files that hold records of the topic."""
+        ...
+
+    def uris(self) -> list[str]:
+        """All files."""
+        ...
+
+    def schema(self) -> pa.Schema | None:
+        """The table's columns with those that are folders; None when the lake is empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did: ``already`` when the batch was there before. ``ends`` is how far the query has archived."""
+
+    already: bool
+    rows: int
+    ends: Ends
+
+
+class Lake:
+    """One lake. Made by :func:`open_lake`, in the driver and in tasks."""
+
+    def __init__(self, store: Store, table: Table, lake_format: LakeFormat) -> None:
+        self.format: Final = lake_format
+        self._store = store
+        self._table = table
+        self._manifests = Manifests(store)
+
+    @property
+    def location(self) -> str:
+        """Its URI."""
+        return self._store.uri
+
+    # Writing.
+
+    def prepare(self, layout: Layout) -> None:
+        """Before anything is written: the lake is of this format and layout, or new and becomes so."""
+        mark = Mark(VERSION, self.format, layout.is_records, layout.folders)
+        found = self._manifests.mark()
+        if found is None:
+            self._manifests.set_mark(mark)
+        elif found.format is not self.format:
+            raise LakeError(
+                f"{self.location} is a lake of format {found.format}, not {self.format}: write --format {found.format}, or another place"
+            )
+        elif found != mark:
+            what = "records of topics" if found.is_records else f"rows by {', '.join(found.folders) or 'no folder'}"
+            raise LakeError(f"{self.location} holds {what}: write the same there, or choose another place")
+
+    def recover(self, topics: Collection[str]) -> None:
+        """Finish or clean up what queries that are gone left half done of these topics. Nobody else may be writing them."""
+        for manifest in self._manifests.all():
+            if any(file.topic in topics for file in manifest.files):
+                self._table.recover(manifest)
+
+    def task_files(self, layout: Layout, query: str, batch: int, bounds: WriteBounds | None = None) -> TaskFiles:
+        """What one attempt of a task writes through."""
+        return TaskFiles(
+            self._store,
+            layout,
+            staging_folder(query, batch),
+            uuid4().hex,
+            with_folders=self._table.with_folders,
+            data_folder=self._table.data_folder,
+            bounds=bounds,
+        )
+
+    def last_batch(self, query: str) -> int | None:
+        """The last batch of this query that is in the lake."""
+        return self._table.last_batch(query)
+
+    def commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
+        """Make a batch part of the lake, unless it is there already. What tasks left behind goes."""
+        last = self._manifests.last(query)
+        if last is not None:
+            self._table.recover(last)
+        done = self._table.last_batch(query)
+        if done is not None and batch <= done:
+            self._clean(query, now_ms)
+            return Committed(already=True, rows=0, ends=self._ends().get(query, {}))
+        before = self._ends()
+        own = before.get(query, {})
+        ends = ends_of(files, own)
+        if files:
+            self._check_new(files, before, query)
+            self._table.append(layout, Manifest(query, batch, list(files), ends, own))
+        self._clean(query, now_ms)
+        return Committed(already=False, rows=sum(file.rows for file in files), ends=ends)
+
+    def abort(self, query: str, batch: int, files: Iterable[LakeFile]) -> None:
+        """Drop what was staged, unless the batch was committed: Spark aborts also when a commit failed after it was done."""
+        done = self._table.last_batch(query)
+        if done is None or done < batch:
+            self._store.remove(file.staged for file in files)
+
+    def _ends(self) -> dict[str, Ends]:
+        """Up to where each query has archived."""
+        found: dict[str, Ends] = {}
+        for each in self._manifests.all():
+            done = self._table.last_batch(each.query)
+            found[each.query] = each.ends if done is not None and done >= each.batch else each.ends_before
+        return found
+
+    def _check_new(self, files: Iterable[LakeFile], ends: Mapping[str, Ends], query: str) -> None:
+        for file in files:
+            for whose, of_query in ends.items():
+                end = of_query.get(file.topic or "", {}).get(file.partition, 0)
+                if file.topic is not None and file.first_offset < end:
+                    who = "this query" if whose == query else "another query"
+                    raise LakeError(
+                        f"{self.location} has {file.topic}/{file.partition} up to offset {end} already, from {who}, and this batch begins at "
+                        f"{file.first_offset}. One archive at a time may write a topic; if the topic was deleted and made anew, archive it to another place"
+                    )
+
+    def _clean(self, query: str, now_ms: int) -> None:
+        """Nothing that is staged for this query is needed any more; of others, nothing that is very old."""
+        self._store.remove_folder(staging_folder(query))
+        staging = f"{HIDDEN}/staging"
+        for other in self._store.folders(staging):
+            files = self._store.files(f"{staging}/{other}")
+            if all(changed_ms < now_ms - ORPHAN_MS for _, _, changed_ms in files) and files:
+                self._store.remove_folder(f"{staging}/{other}")
+
+    # Reading.
+
+    def exists(self) -> bool:
+        """Whether anything was committed here."""
+        return self._table.exists()
+
+    def is_records(self) -> bool:
+        """Whether it holds records of topics."""
+        mark = self._manifests.mark()
+        return mark is not None and mark.is_records
+
+    def schema(self) -> pa.Schema | None:
+        """Its columns; None when it is empty."""
+        return self._table.schema()
+
+    def uris(self) -> list[str]:
+        """All its files."""
+        return self._table.uris()
+
+    def files(self, topic: str) -> list[StoredFile]:
+        """The files with records of a topic, by partition and offset."""
+        return sorted(self._table.files(topic), key=lambda file: (file.partition, file.first_offset, file.last_offset))
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Of each partition that the lake has records of: the offset behind the last."""
+        found: dict[int, int] = {}
+        for file in self._table.files(topic):
+            found[file.partition] = max(found.get(file.partition, 0), file.last_offset + 1)
+        return found
+
+    def ranges(self, topic: str, partition: int) -> list[tuple[int, int]]:
+        """The first offset and the one behind the last, of each stretch of files that touch or overlap."""
+        found: list[tuple[int, int]] = []
+        for file in self.files(topic):
+            if file.partition != partition:
+                continue
+            start, end = file.first_offset, file.last_offset + 1
+            if found and start <= found[-1][1]:
+                found[-1] = (found[-1][0], max(found[-1][1], end))
+            else:
+                found.append((start, end))
+        return found
+
+
+def open_lake(location: str, lake_format: LakeFormat, options: Mapping[str, str] | None = None) -> Lake:
+    """The lake at a path or URI. ``options`` are those of the format: of Iceberg, the properties of its catalog."""
+    store = Store(location)
+    table: Table
+    match lake_format:
+        case LakeFormat.PARQUET:
+            from penstock.spark.lake.parquet import ParquetTable
+
+            table = ParquetTable(store)
+        case LakeFormat.DELTA:
+            from penstock.spark.lake.delta import DeltaLakeTable
+
+            table = DeltaLakeTable(store)
+        case LakeFormat.ICEBERG:
+            from penstock.spark.lake.iceberg import IcebergTable
+
+            table = IcebergTable(store, options or {})
+    return Lake(store, table, lake_format)

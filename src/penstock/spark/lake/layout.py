@@ -1,0 +1,184 @@
+"""Which columns a lake has, and in which folder a row lies: ``topic=orders/day=2026-01-31/`` for records.
+
+A lake of records has the columns of the source, the topic and the UTC day of the record's timestamp as folders, and files that hold one
+partition each, so that a file's offsets are a range. A lake of other rows has the columns of the query, and the folders that it asks for.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.lake.formats import LakeError
+
+TOPIC: Final = "topic"
+DAY: Final = "day"
+PARTITION: Final = "partition"
+OFFSET: Final = "offset"
+TIMESTAMP: Final = "timestamp"
+NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive, Spark and everybody since calls the folder of a null."""
+_DAY_US: Final = 24 * 60 * 60 * 1_000_000
+_EPOCH: Final = date(1970, 1, 1)
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+RECORDS: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(PARTITION, pa.int32()),
+        pa.field(OFFSET, pa.int64()),
+        pa.field(TIMESTAMP, pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field(TOPIC, pa.string()),
+        pa.field(DAY, pa.date32()),
+    ]
+)
+_NEEDED: Final = frozenset({"value", TOPIC, PARTITION, OFFSET, TIMESTAMP})
+
+
+class LakeFile(msgspec.Struct, frozen=True):
+    """A file that a task wrote: where it is staged, where it will lie (both below the lake), and what it holds."""
+
+    staged: str
+    path: str
+    values: tuple[str | None, ...]
+    """Of the partition columns, as text."""
+    rows: int
+    size_bytes: int
+    topic: str | None = None
+    partition: int = -1
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file of records that is part of a lake."""
+
+    uri: str
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a lake and those of them that are folders."""
+
+    schema: pa.Schema
+    folders: tuple[str, ...]
+    is_records: bool
+
+    def file_schema(self, *, with_folders: bool) -> pa.Schema:
+        """The columns that lie in the files."""
+        return pa.schema([field for field in self.schema if with_folders or field.name not in self.folders])
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str | None, ...], int, pa.RecordBatch]]:
+        """The batch in the lake's own columns, by folder and (of records) partition; rows keep their order."""
+        whole = self._in_own_columns(batch)
+        names = [*self.folders, PARTITION] if self.is_records else list(self.folders)
+        for values, part in _groups(whole, names):
+            folders = tuple(_text(value) for value in values[: len(self.folders)])
+            partition = values[-1] if self.is_records else -1
+            assert isinstance(partition, int)
+            yield folders, partition, part
+
+    def _in_own_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns: list[pa.Array] = []
+        for field in self.schema:
+            if self.is_records and field.name == DAY:
+                columns.append(_days(batch.column(TIMESTAMP)))
+                continue
+            at = batch.schema.get_field_index(field.name)
+            column = pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at)
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def records_layout() -> Layout:
+    """Of the records of topics."""
+    return Layout(RECORDS, (TOPIC, DAY), is_records=True)
+
+
+def layout_for(schema: pa.Schema, folders: Sequence[str]) -> Layout:
+    """The layout for a query's columns. Columns like those of ``format("penstock")`` are records, unless ``folders`` are asked for."""
+    names = set(schema.names)
+    if not folders and names >= _NEEDED and names <= set(RECORDS.names):
+        return records_layout()
+    for name in folders:
+        if name not in names:
+            raise LakeError(
+                f"partitionBy names {name!r}, which is no column of the query: it has {', '.join(schema.names)}"
+            )
+    if folders and len(set(folders)) == len(names):
+        raise LakeError("partitionBy names every column, and nothing is left for the files: leave one out")
+    return Layout(schema, tuple(folders), is_records=False)
+
+
+def folder_path(folders: Sequence[str], values: Sequence[str | None]) -> str:
+    """``topic=orders/day=2026-01-31/``; empty without folders."""
+    return "".join(
+        f"{name}={NULL_FOLDER if value is None else quote(value, safe=' ')}/"
+        for name, value in zip(folders, values, strict=True)
+    )
+
+
+def folder_values(path: str) -> Mapping[str, str | None]:
+    """The other way round, of any path with such folders in it."""
+    found: dict[str, str | None] = {}
+    for part in path.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals:
+            found[name] = None if value == NULL_FOLDER else unquote(value)
+    return found
+
+
+def day_of(timestamp_ms: int) -> date:
+    """The UTC day of a timestamp."""
+    return _EPOCH + timedelta(days=timestamp_ms * 1000 // _DAY_US)
+
+
+def _days(timestamps: pa.Array) -> pa.Array:
+    micros = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    days = np.floor_divide(micros.fill_null(0).to_numpy(), _DAY_US).astype(np.int32)
+    return pa.array(days).cast(pa.date32())
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _groups(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[object, ...], pa.RecordBatch]]:
+    if not names:
+        yield (), batch
+        return
+    codes = np.zeros(batch.num_rows, dtype=np.int64)
+    dictionaries: list[pa.Array] = []
+    for name in names:
+        encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+        dictionaries.append(encoded.dictionary)
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+    found = np.unique(codes)
+    for code in found:
+        values: list[object] = []
+        rest = int(code)
+        for dictionary in reversed(dictionaries):
+            rest, at = divmod(rest, len(dictionary))
+            values.append(dictionary[at].as_py())
+        part = batch if len(found) == 1 else batch.filter(pc.equal(pa.array(codes), pa.scalar(code)))
+        yield tuple(reversed(values)), part

@@ -1,0 +1,163 @@
+"""Reading a lake's records back: splits of an offset range, each read in the order of its offsets.
+
+Files of one partition may overlap when days do (a record that is late lies in an earlier folder), so what overlaps is merged as it is
+read, a few row groups in memory at a time. Every offset comes once: a split takes its own range of each file and no more.
+Files that something else has rewritten (Delta's OPTIMIZE) may be out of order inside; then each batch is put in order, and no more.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.spark.lake.layout import OFFSET, PARTITION, RECORDS, TIMESTAMP, TOPIC, StoredFile
+from penstock.spark.lake.store import open_uri
+
+SPLIT_ROWS: Final = 2_000_000
+"""About what one task of a plan reads."""
+BATCH_ROWS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSplit:
+    """The records of a partition with ``from_offset <= offset < to_offset``, and the files that may have them."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    files: tuple[StoredFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """About how many it has; offsets may be missing, so at most the range."""
+        return min(self.to_offset - self.from_offset, sum(file.rows for file in self.files))
+
+
+def plan_splits(
+    files: Iterable[StoredFile], from_offset: int, to_offset: int, split_rows: int = SPLIT_ROWS
+) -> list[LakeSplit]:
+    """The range of one partition in splits of about ``split_rows``, cut where no file is cut if that can be."""
+    wanted = sorted(
+        (file for file in files if file.first_offset < to_offset and file.last_offset >= from_offset),
+        key=lambda file: (file.first_offset, file.last_offset),
+    )
+    splits: list[LakeSplit] = []
+    group: list[StoredFile] = []
+    start = from_offset
+    for file in wanted:
+        ends_before = not group or max(each.last_offset for each in group) < file.first_offset
+        if group and ends_before and sum(each.rows for each in group) >= split_rows:
+            splits.append(LakeSplit(file.topic, file.partition, start, file.first_offset, tuple(group)))
+            start, group = file.first_offset, []
+        group.append(file)
+    if group:
+        splits.append(LakeSplit(group[0].topic, group[0].partition, start, to_offset, tuple(group)))
+    return splits
+
+
+def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The records of a split, in the order of their offsets, with exactly these columns of the source."""
+    pending = list(split.files)
+    while pending:
+        together = [pending.pop(0)]
+        while pending and pending[0].first_offset <= max(file.last_offset for file in together):
+            together.append(pending.pop(0))
+        streams = [_read_file(file, split, columns, batch_rows) for file in together]
+        for batch in streams[0] if len(streams) == 1 else _merge(streams):
+            yield batch.select(list(columns))
+
+
+def find_time(files: Iterable[StoredFile], timestamp_ms: int) -> int | None:
+    """The first offset of a partition whose record is not before this time; None when all are."""
+    for file in sorted(files, key=lambda each: each.first_offset):
+        with open_uri(file.uri) as source:
+            parquet = pq.ParquetFile(source)
+            for group in _groups_with(parquet, TIMESTAMP, timestamp_ms * 1000, None):
+                table = parquet.read_row_group(group, columns=[PARTITION, OFFSET, TIMESTAMP])
+                late = pc.and_(
+                    pc.greater_equal(table.column(TIMESTAMP).cast(pa.int64()), timestamp_ms * 1000),
+                    pc.equal(table.column(PARTITION), file.partition),
+                )
+                found = pc.min(table.column(OFFSET).filter(late)).as_py()
+                if found is not None:
+                    return int(found)
+    return None
+
+
+def _read_file(file: StoredFile, split: LakeSplit, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    with open_uri(file.uri) as source:
+        parquet = pq.ParquetFile(source)
+        there = [name for name in dict.fromkeys([*columns, OFFSET, PARTITION]) if name in parquet.schema_arrow.names]
+        groups = list(_groups_with(parquet, OFFSET, split.from_offset, split.to_offset - 1))
+        for batch in parquet.iter_batches(batch_size=batch_rows, row_groups=groups, columns=there):
+            wanted = _wanted(batch, split)
+            if wanted.num_rows:
+                yield _as_source(wanted, split, columns)
+
+
+def _groups_with(parquet: pq.ParquetFile, column: str, low: int, high: int | None) -> Iterator[int]:
+    """The row groups that may have a value from ``low`` to ``high``."""
+    at = parquet.schema_arrow.names.index(column)
+    # Columns before it may have several leaves; names of leaves are paths.
+    at = next(n for n in range(len(parquet.schema)) if parquet.schema.column(n).path == column) if at >= 0 else at
+    for group in range(parquet.num_row_groups):
+        statistics = parquet.metadata.row_group(group).column(at).statistics
+        if statistics is not None and statistics.has_min_max:
+            least, most = statistics.min_raw, statistics.max_raw
+            if most < low or (high is not None and least > high):
+                continue
+        yield group
+
+
+def _wanted(batch: pa.RecordBatch, split: LakeSplit) -> pa.RecordBatch:
+    offsets = batch.column(OFFSET).to_numpy()
+    partitions = batch.column(PARTITION).to_numpy()
+    keep = (offsets >= split.from_offset) & (offsets < split.to_offset) & (partitions == split.partition)
+    if not keep.all():
+        batch = batch.filter(pa.array(keep))
+        offsets = offsets[keep]
+    if len(offsets) > 1 and (np.diff(offsets) < 0).any():
+        batch = batch.take(pa.array(np.argsort(offsets, kind="stable")))
+    return batch
+
+
+def _as_source(batch: pa.RecordBatch, split: LakeSplit, columns: Sequence[str]) -> pa.RecordBatch:
+    names = list(dict.fromkeys([*columns, OFFSET]))
+    made = []
+    for name in names:
+        kind = RECORDS.field(name).type
+        if name == TOPIC:
+            made.append(pa.repeat(pa.scalar(split.topic), batch.num_rows))
+        elif name in batch.schema.names:
+            column = batch.column(name)
+            made.append(column if column.type.equals(kind) else column.cast(kind))
+        else:
+            made.append(pa.nulls(batch.num_rows, kind))
+    return pa.RecordBatch.from_arrays(made, schema=pa.schema([RECORDS.field(name) for name in names]))
+
+
+def _merge(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """Several streams, each in order, as one in order. Holds a batch of each."""
+    heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
+    while heads:
+        # Up to the least of the last offsets nothing can come any more from any stream.
+        safe = min(batch.column(OFFSET)[-1].as_py() for batch, _ in heads)
+        ready: list[pa.RecordBatch] = []
+        left: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []
+        for batch, stream in heads:
+            count = int(np.searchsorted(batch.column(OFFSET).to_numpy(), safe, side="right"))
+            if count:
+                ready.append(batch.slice(0, count))
+            rest = batch.slice(count) if count < batch.num_rows else next(stream, None)
+            if rest is not None:
+                left.append((rest, stream))
+        heads = left
+        table = pa.Table.from_batches(ready)
+        if len(ready) > 1:
+            table = table.take(pa.array(np.argsort(table.column(OFFSET).to_numpy(), kind="stable")))
+        yield from table.combine_chunks().to_batches()

@@ -1,0 +1,217 @@
+"""Reading a lake as a table: all its rows, or the records of topics by their offsets, as a table or as a stream that ends.
+
+Rows of any lake: a task a file. Records of one topic (option ``topic``) come by partition and offset, in order, and as a stream too: from
+``startingOffsets`` to ``endingOffsets`` (JSON by partition; without them all that the lake has now), ``maxOffsetsPerTrigger`` at a time. A stream has the end it had
+when it was first asked: it is for replaying, not for following.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.spark.errors import OptionError
+from penstock.spark.lake.datasource import lake_of
+from penstock.spark.lake.layout import folder_values
+from penstock.spark.lake.reading import LakeSplit, plan_splits, read_split
+from penstock.spark.lake.store import open_uri
+from penstock.spark.schema import RECORDS_WITH_HEADERS, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from penstock.spark.options import Options
+
+BATCH_ROWS: Final = 65_536
+JsonOffsets = dict[str, int]
+"""By partition, as text: what lies in a checkpoint."""
+
+
+class SplitPart(InputPartition):
+    """A task that reads records by their offsets."""
+
+    def __init__(self, split: LakeSplit) -> None:
+        super().__init__(f"{split.topic}/{split.partition} [{split.from_offset}, {split.to_offset})")
+        self.split = split
+
+
+class FilePart(InputPartition):
+    """A task that reads a file."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.uri = uri
+
+
+def schema_of(options: Options) -> StructType:
+    """The columns: those of ``format("penstock")`` when a topic is named, else those of the lake."""
+    if options.get("topic"):
+        return RECORDS_WITH_HEADERS
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found = lake_of(options).schema()
+    if found is None:
+        raise OptionError(f"{options.get('path')} is empty, so its columns are not known: name them with .schema(...)")
+    return from_arrow_schema(found)
+
+
+class LakeReader(DataSourceReader):
+    """A lake as a table."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks."""
+        topic = self._options.get("topic")
+        if not topic:
+            return [FilePart(uri) for uri in lake_of(self._options).uris()]
+        wanted = _Range.of(self._options)
+        return _parts(self._options, wanted.first(), wanted.end())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task."""
+        return _read(partition, self._schema)
+
+
+class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The records of a topic in a lake, as a stream that ends where it was told, or where the lake ended at first."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        if not options.get("topic"):
+            raise OptionError("a lake is a stream of records only: set the option topic, or read it as a table")
+        self._options = options
+        self._schema = schema
+        self._end: JsonOffsets | None = None
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
+        """Where a new query starts."""
+        return _dump(_Range.of(self._options).first())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """What a micro-batch takes."""
+        most = self._options.integer("maxOffsetsPerTrigger", at_least=1)
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Where it ends."""
+        self._ends()
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802  Spark's name
+        """Where the next micro-batch ends: the partitions share the limit in their order."""
+        ends = self._ends()
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        reached: JsonOffsets = {}
+        for partition in sorted(ends, key=int):
+            at = start.get(partition, ends[partition])
+            step = max(ends[partition] - at, 0)
+            if left is not None:
+                step = min(step, left)
+                left -= step
+            reached[partition] = at + step
+        return reached
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name
+        """For the progress report."""
+        return self._ends()
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        """The tasks of one micro-batch."""
+        return _parts(self._options, {int(p): at for p, at in start.items()}, {int(p): at for p, at in end.items()})
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task."""
+        return _read(partition, self._schema)
+
+    def commit(self, end: JsonOffsets) -> None:
+        """Nothing is kept for the reader."""
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+    def _ends(self) -> JsonOffsets:
+        if self._end is None:
+            self._end = _dump(_Range.of(self._options).end())
+        return self._end
+
+
+class _Range:
+    """The offsets that the options ask for, laid over what the lake has."""
+
+    def __init__(self, has: Mapping[int, tuple[int, int]], start: Mapping[int, int], end: Mapping[int, int]) -> None:
+        self._has, self._start, self._end = has, start, end
+
+    @classmethod
+    def of(cls, options: Options) -> _Range:
+        has: dict[int, tuple[int, int]] = {}
+        for file in lake_of(options).files(options["topic"]):
+            first, end = has.get(file.partition, (file.first_offset, 0))
+            has[file.partition] = (min(first, file.first_offset), max(end, file.last_offset + 1))
+        return cls(has, _offsets(options, "startingOffsets"), _offsets(options, "endingOffsets"))
+
+    def first(self) -> dict[int, int]:
+        return {p: max(first, self._start.get(p, first)) for p, (first, _) in self._wanted()}
+
+    def end(self) -> dict[int, int]:
+        return {
+            p: max(min(end, self._end.get(p, end)), self._start.get(p, 0), first) for p, (first, end) in self._wanted()
+        }
+
+    def _wanted(self) -> list[tuple[int, tuple[int, int]]]:
+        named = set(self._start) | set(self._end)
+        return [(p, bounds) for p, bounds in sorted(self._has.items()) if not named or p in named]
+
+
+def _offsets(options: Options, name: str) -> dict[int, int]:
+    text = options.get(name)
+    if not text or text in ("earliest", "latest"):
+        return {}
+    try:
+        return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
+    except (ValueError, AttributeError):
+        raise OptionError(
+            f'the option {name} of a lake is JSON by partition, such as {{"0": 100}}, not {text!r}'
+        ) from None
+
+
+def _dump(offsets: Mapping[int, int]) -> JsonOffsets:
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _parts(options: Options, start: Mapping[int, int], end: Mapping[int, int]) -> list[InputPartition]:
+    files = lake_of(options).files(options["topic"])
+    parts: list[InputPartition] = []
+    for partition, to_offset in sorted(end.items()):
+        of_partition = [file for file in files if file.partition == partition]
+        parts += [SplitPart(split) for split in plan_splits(of_partition, start.get(partition, 0), to_offset)]
+    return parts
+
+
+def _read(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
+    wanted = arrow_schema(schema)
+    if isinstance(partition, SplitPart):
+        for batch in read_split(partition.split, wanted.names, BATCH_ROWS):
+            yield batch.cast(wanted)
+        return
+    assert isinstance(partition, FilePart)
+    folders = folder_values(partition.uri)
+    with open_uri(partition.uri) as source:
+        parquet = pq.ParquetFile(source)
+        there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=there):
+            yield pa.RecordBatch.from_arrays([_column(batch, field, folders) for field in wanted], schema=wanted)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field, folders: Mapping[str, str | None]) -> pa.Array:
+    if field.name in batch.schema.names:
+        found = batch.column(field.name)
+        return found if found.type.equals(field.type) else found.cast(field.type)
+    value = folders.get(field.name)
+    return pa.repeat(pa.scalar(value, pa.string()).cast(field.type), batch.num_rows)

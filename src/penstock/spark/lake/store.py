@@ -1,0 +1,174 @@
+"""The files of one lake, through Arrow's file systems: a local folder, or whatever URI Arrow knows (s3://, gs://, abfs://, hdfs://).
+
+Paths are relative to the lake and have forward slashes. On a local disk what was written is on the disk, not only with the operating
+system, when :meth:`Store.sync` or :meth:`Store.write_atomic` return: a broker drops records because they are here. An object store keeps what it
+acknowledged, and a put is atomic there.
+"""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from penstock.spark.lake.formats import LakeError
+
+HIDDEN: Final = "_penstock"
+"""Readers of Parquet folders leave out what begins with an underscore."""
+
+
+class Store:
+    """One lake's files."""
+
+    __slots__ = ("_fs", "_is_local", "_root", "uri")
+
+    def __init__(self, location: str) -> None:
+        self.uri: Final = absolute(location)
+        try:
+            self._fs, self._root = pafs.FileSystem.from_uri(self.uri)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise LakeError(f"{location} cannot be used as a lake: {error}") from error
+        self._root = self._root.rstrip("/")
+        self._is_local = isinstance(self._fs, pafs.LocalFileSystem)
+
+    @property
+    def local_path(self) -> Path | None:
+        """The folder, when it is one of this machine's."""
+        return Path(self._root) if self._is_local else None
+
+    def uri_of(self, path: str) -> str:
+        """Where others find the file."""
+        return f"{self.uri}/{path}"
+
+    def full(self, path: str) -> str:
+        """As Arrow's file system wants it."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder."""
+        return bool(self._fs.get_file_info(self.full(path)).type != pafs.FileType.NotFound)
+
+    def files(self, folder: str) -> list[tuple[str, int, int]]:
+        """Every file below, as (path, bytes, time of its last change in ms); empty when there is no such folder."""
+        selector = pafs.FileSelector(self.full(folder), recursive=True, allow_not_found=True)
+        skip = len(self._root) + 1
+        return sorted(
+            (info.path[skip:], int(info.size), (info.mtime_ns or 0) // 1_000_000)
+            for info in self._fs.get_file_info(selector)
+            if info.type == pafs.FileType.File
+        )
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in it."""
+        selector = pafs.FileSelector(self.full(folder), allow_not_found=True)
+        return sorted(
+            info.base_name for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.Directory
+        )
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        """A new file to write."""
+        self._make_folder(path)
+        return self._fs.open_output_stream(self.full(path))
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A file to read at any place."""
+        return self._fs.open_input_file(self.full(path))
+
+    def size(self, path: str) -> int:
+        """In bytes."""
+        return int(self._fs.get_file_info(self.full(path)).size)
+
+    def read(self, path: str) -> bytes | None:
+        """A small file whole; None when it is not there."""
+        try:
+            with self._fs.open_input_stream(self.full(path)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """The whole file or, when this fails, what was there before."""
+        beside = f"{path}.new"
+        target = beside if self._is_local else path
+        with self.open_output(target) as file:
+            file.write(data)
+        if self._is_local:
+            self.sync([beside])
+            self._fs.move(self.full(beside), self.full(path))
+            self._sync_folders([path])
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        """Give files their new names."""
+        moved = []
+        for source, target in moves:
+            self._make_folder(target)
+            self._fs.move(self.full(source), self.full(target))
+            moved.append(target)
+        self._sync_folders(moved)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Fine when one is gone already."""
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._fs.delete_file(self.full(path))
+
+    def remove_folder(self, folder: str) -> None:
+        """With all that is in it."""
+        with suppress(FileNotFoundError):
+            self._fs.delete_dir(self.full(folder))
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """What was written to these files is on the disk when this returns."""
+        for path in paths if self._is_local else ():
+            _fsync(self.full(path), os.O_RDWR)
+
+    def _sync_folders(self, paths: Iterable[str]) -> None:
+        if not self._is_local:
+            return
+        # The folders of a file that are new are names in theirs.
+        found = {parent for path in paths for parent in Path(self.full(path)).parents}
+        root = Path(self._root)
+        for folder in sorted(each for each in found if each == root or root in each.parents):
+            _fsync(str(folder), os.O_RDONLY)
+
+    def _make_folder(self, path: str) -> None:
+        if self._is_local:
+            Path(self.full(path)).parent.mkdir(parents=True, exist_ok=True)
+
+
+def absolute(location: str) -> str:
+    """A location as a URI without a slash at its end; a plain path is one of this machine's."""
+    if not location.strip():
+        raise LakeError("a lake needs a place: write a folder or a URI")
+    if "://" not in location:
+        return Path(location).expanduser().absolute().as_uri().rstrip("/")
+    return location.rstrip("/")
+
+
+def local_path_of(uri: str) -> Path | None:
+    """The path behind a file:// URI or a plain path; None for anything else."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return Path(uri) if "://" not in uri else None
+
+
+def open_uri(uri: str) -> pa.NativeFile:
+    """Any file, by its URI, to read at any place."""
+    path = local_path_of(uri)
+    if path is not None:
+        return pa.OSFile(str(path), "rb")
+    fs, inner = pafs.FileSystem.from_uri(uri)
+    return fs.open_input_file(inner)
+
+
+def _fsync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

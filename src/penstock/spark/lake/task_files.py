@@ -1,0 +1,198 @@
+"""What one task writes: Parquet files in the staging folder of its query and batch, in bounded memory.
+
+A file holds rows of one folder and, of records, one partition. Rows wait until they fill a row group; all that wait are bounded, and so
+are the files that are open. Nothing here is visible to a reader: names do not end in ``.parquet`` and lie below ``_penstock/``.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.limits import MIB
+from penstock.spark.lake.layout import DAY, OFFSET, PARTITION, TIMESTAMP, TOPIC, LakeFile, Layout, folder_path
+from penstock.spark.lake.store import HIDDEN, Store
+
+STAGED: Final = ".staged"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteBounds:
+    """What a task may hold, and how large its files become."""
+
+    group_bytes: int = 16 * MIB
+    """A row group is written when so much waits for one file: small enough for a reader's memory, large enough to compress."""
+    group_rows_max: int = 262_144
+    waiting_bytes_max: int = 64 * MIB
+    """Of all files together."""
+    file_bytes_max: int = 512 * MIB
+    open_max: int = 16
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written."""
+
+    values: tuple[str | None, ...]
+    partition: int
+    staged: str
+    sink: pa.NativeFile
+    writer: pq.ParquetWriter
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_bytes: int = 0
+    waiting_rows: int = 0
+    rows: int = 0
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class TaskFiles:
+    """The files of one attempt of one task; ``attempt`` tells its names from those of all others."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: Layout,
+        staging: str,
+        attempt: str,
+        *,
+        with_folders: bool,
+        data_folder: str = "",
+        bounds: WriteBounds | None = None,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._staging = staging
+        self._attempt = attempt
+        self._data_folder = data_folder
+        self._bounds = bounds or WriteBounds()
+        self._with_folders = with_folders
+        self._schema = layout.file_schema(with_folders=with_folders)
+        self._open: OrderedDict[tuple[tuple[str | None, ...], int], _Open] = OrderedDict()
+        self._done: list[LakeFile] = []
+        self._count = 0
+        self._waiting_bytes = 0
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[LakeFile]:
+        """All of it; what is there on the disk when this returns. After a failure nothing is left behind."""
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._add(batch)
+            while self._open:
+                self._close(next(iter(self._open)))
+        except BaseException:
+            self._discard()
+            raise
+        self._store.sync(file.staged for file in self._done)
+        return self._done
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        for values, partition, part in self._layout.split(batch):
+            key = (values, partition)
+            file = self._open.get(key)
+            if file is None:
+                file = self._begin(values, partition)
+            self._open.move_to_end(key)
+            self._wait(file, part)
+            if file.waiting_bytes >= self._bounds.group_bytes or file.waiting_rows >= self._bounds.group_rows_max:
+                self._write_group(file)
+            if self._waiting_bytes > self._bounds.waiting_bytes_max:
+                self._write_group(max(self._open.values(), key=lambda each: each.waiting_bytes))
+            if file.sink.tell() >= self._bounds.file_bytes_max:
+                self._close(key)
+
+    def _begin(self, values: tuple[str | None, ...], partition: int) -> _Open:
+        if len(self._open) >= self._bounds.open_max:
+            self._close(next(iter(self._open)))
+        staged = f"{self._staging}/{self._attempt}-{self._count}{STAGED}"
+        self._count += 1
+        sink = self._store.open_output(staged)
+        file = _Open(values, partition, staged, sink, self._new_writer(sink))
+        self._open[values, partition] = file
+        return file
+
+    def _new_writer(self, sink: pa.NativeFile) -> pq.ParquetWriter:
+        if not self._layout.is_records:
+            return pq.ParquetWriter(sink, self._schema, compression="zstd")
+        rising = [OFFSET, TIMESTAMP]
+        repeated = [name for name in (PARTITION, "timestampType", TOPIC, DAY) if name in self._schema.names]
+        return pq.ParquetWriter(
+            sink,
+            self._schema,
+            compression="zstd",
+            # Keys and values are seldom the same, and a dictionary of them costs more than it saves.
+            use_dictionary=[*repeated, "headers.list.element.key"],
+            column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
+            # The values of records say nothing as a range; Iceberg complains about each column that has none.
+            write_statistics=True if self._with_folders else [*rising, *repeated],
+        )
+
+    def _wait(self, file: _Open, part: pa.RecordBatch) -> None:
+        if self._layout.is_records:
+            bounds = pc.min_max(part.column(OFFSET)).as_py()
+            file.first_offset = bounds["min"] if file.first_offset < 0 else min(file.first_offset, bounds["min"])
+            file.last_offset = max(file.last_offset, bounds["max"])
+        part = part.select(self._schema.names)
+        file.waiting.append(part)
+        file.waiting_bytes += part.nbytes
+        file.waiting_rows += part.num_rows
+        file.rows += part.num_rows
+        self._waiting_bytes += part.nbytes
+
+    def _write_group(self, file: _Open) -> None:
+        table = pa.Table.from_batches(file.waiting, schema=self._schema)
+        # Of huge batches a group would be more than its bound: Arrow cuts it by rows.
+        file.writer.write_table(table, row_group_size=self._bounds.group_rows_max)
+        self._waiting_bytes -= file.waiting_bytes
+        file.waiting, file.waiting_bytes, file.waiting_rows = [], 0, 0
+
+    def _close(self, key: tuple[tuple[str | None, ...], int]) -> None:
+        file = self._open[key]
+        if file.waiting:
+            self._write_group(file)
+        file.writer.close()
+        size_bytes = file.sink.tell()
+        file.sink.close()
+        del self._open[key]
+        self._done.append(
+            LakeFile(
+                staged=file.staged,
+                path=self._final_path(file),
+                values=file.values,
+                rows=file.rows,
+                size_bytes=size_bytes,
+                topic=file.values[self._layout.folders.index(TOPIC)] if self._layout.is_records else None,
+                partition=file.partition,
+                first_offset=file.first_offset,
+                last_offset=file.last_offset,
+            )
+        )
+
+    def _final_path(self, file: _Open) -> str:
+        number = len(self._done)
+        if self._layout.is_records:
+            name = f"{file.partition}-{file.first_offset:020d}-{file.last_offset:020d}-{self._attempt}-{number}"
+        else:
+            name = f"part-{self._attempt}-{number}"
+        return f"{self._data_folder}{folder_path(self._layout.folders, file.values)}{name}.parquet"
+
+    def _discard(self) -> None:
+        for file in self._open.values():
+            with suppress(OSError, ValueError, pa.ArrowException):
+                file.writer.close()
+            with suppress(OSError, ValueError):
+                file.sink.close()
+        self._store.remove([*(file.staged for file in self._open.values()), *(file.staged for file in self._done)])
+        self._open.clear()
+
+
+def staging_folder(query: str, batch: int | None = None) -> str:
+    """Where the tasks of a query write, or of one batch of it."""
+    whole = f"{HIDDEN}/staging/{query}"
+    return whole if batch is None else f"{whole}/{batch}"

@@ -1,0 +1,135 @@
+"""The lake behind a topic: old offsets come from it, new ones from the broker, and a reader sees one table.
+
+The topic's configs say which lake it is (``penstock.tier.location``, ``penstock.tier.format``). What is asked for here lies below the broker's first
+offset: the broker dropped it because the lake has it. So a lake that cannot be read, or lacks some of it, is a loss of data and not an
+empty answer; :class:`~penstock.spark.errors.DataLossError` says which lake and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from penstock.client.admin import Admin
+from penstock.spark.errors import DataLossError
+from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
+from penstock.spark.lake.lake import Lake, open_lake
+from penstock.spark.lake.layout import StoredFile
+from penstock.spark.lake.reading import LakeSplit, find_time, plan_splits
+from penstock.spark.lake.reading import read_split as _read_split
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster
+
+LOCATION: Final = "penstock.tier.location"
+FORMAT: Final = "penstock.tier.format"
+GROUP: Final = "penstock.tier.group"
+AGE_S_MAX: Final = 30.0
+"""How long a process believes what it knows of a topic's tier, and of the lake's files."""
+
+T = TypeVar("T")
+_UNREADABLE: Final = (LakeError, OSError, pa.ArrowException)
+
+
+@dataclass(slots=True)
+class Tier:
+    """What a lake has of one topic. Listings are kept for a moment: a plan asks for every partition."""
+
+    topic: str
+    location: str
+    format: LakeFormat
+    group: str
+    _files: list[StoredFile] | None = None
+    _listed_s: float = field(default=0.0)
+
+    def earliest(self, partition: int) -> int | None:
+        """The first offset that the lake has of a partition; None when it has none."""
+        return min((file.first_offset for file in self._of(partition)), default=None)
+
+    def end(self, partition: int) -> int | None:
+        """The offset behind the last that it has."""
+        return max((file.last_offset + 1 for file in self._of(partition)), default=None)
+
+    def splits(self, partition: int, from_offset: int, to_offset: int, *, whole: bool = True) -> list[LakeSplit]:
+        """What the lake has of a range, in order. Unless it is there ``whole``, up to both its ends, it is a loss of data."""
+        files = self._of(partition)
+        if whole and (not files or max(file.last_offset for file in files) + 1 < to_offset):
+            # It may have been archived since the files were listed.
+            self._files = None
+            files = self._of(partition)
+        if whole:
+            self._check_whole(files, partition, from_offset, to_offset)
+        return plan_splits(files, from_offset, to_offset)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
+        """The first offset in the lake whose record is not before this time; None when all are."""
+        return self._reading(lambda: find_time(self._of(partition), timestamp_ms))
+
+    def _check_whole(self, files: Sequence[StoredFile], partition: int, from_offset: int, to_offset: int) -> None:
+        first = min((file.first_offset for file in files), default=to_offset)
+        end = max((file.last_offset + 1 for file in files), default=from_offset)
+        if first > from_offset or end < to_offset:
+            has = f"only offsets {first} to {end - 1}" if files else "none"
+            raise DataLossError(
+                f"{self.topic}/{partition}: offsets {from_offset} to {to_offset - 1} are not at the broker any more, and of them the lake "
+                f"{self.location} has {has}. Restore the lake, read from another offset, or set failOnDataLoss to false."
+            )
+
+    def _of(self, partition: int) -> list[StoredFile]:
+        if self._files is None or monotonic() - self._listed_s > AGE_S_MAX:
+            self._files = self._reading(self._list)
+            self._listed_s = monotonic()
+        return [file for file in self._files if file.partition == partition]
+
+    def _list(self) -> list[StoredFile]:
+        lake: Lake = open_lake(self.location, self.format)
+        if not lake.is_records():
+            raise LakeError("there is no lake of records")
+        return lake.files(self.topic)
+
+    def _reading(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except _UNREADABLE as error:
+            raise _lost(self.topic, self.location, error) from error
+
+
+_KNOWN: Final[WeakKeyDictionary[Cluster, dict[str, tuple[float, Tier | None]]]] = WeakKeyDictionary()
+
+
+def tier_of(cluster: Cluster, topic: str) -> Tier | None:
+    """The topic's tier, from a recent answer if there is one; None when it has none."""
+    known = _KNOWN.setdefault(cluster, {})
+    found = known.get(topic)
+    if found is None or monotonic() - found[0] > AGE_S_MAX:
+        found = known[topic] = (monotonic(), read_tier(cluster, topic))
+    return found[1]
+
+
+def read_tier(cluster: Cluster, topic: str) -> Tier | None:
+    """The same, asked of the broker now."""
+    configs = {entry.name: entry.value or "" for entry in Admin(cluster).configs(topic)}
+    location = configs.get(LOCATION, "")
+    if not location:
+        return None
+    return Tier(topic, location, format_named(configs.get(FORMAT, LakeFormat.PARQUET)), configs.get(GROUP, ""))
+
+
+def read_split(split: LakeSplit, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The records of a split in the order of their offsets, with exactly these columns."""
+    try:
+        yield from _read_split(split, columns)
+    except _UNREADABLE as error:
+        raise _lost(split.topic, split.files[0].uri, error) from error
+
+
+def _lost(topic: str, where: str, error: Exception) -> DataLossError:
+    return DataLossError(
+        f"old records of {topic} are in a lake that cannot be read ({where}): {error}. Make it reachable from here, or set "
+        "failOnDataLoss to false to read what the broker has."
+    )
