@@ -34,6 +34,7 @@ from penstock.spark.pipelines.model import (
     SinkKind,
     Source,
     Step,
+    topics_of,
 )
 from penstock.spark.pipelines.sqltext import slips_of, views_read
 from penstock.spark.pipelines.values import duration_ms, start_options, trigger_of
@@ -385,13 +386,6 @@ class _Reading:
             if path[0] in ("source", "sources", "sinks", "pipeline"):
                 found[".".join(map(str, path))] = line
         return found
-
-
-def topics_of(source: Source) -> list[str]:
-    """The topics that a source names, as a list."""
-    if source.topics is None:
-        return []
-    return [source.topics] if isinstance(source.topics, str) else list(source.topics)
 
 
 def sink_name(sink: Sink) -> str:

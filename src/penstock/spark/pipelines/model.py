@@ -10,6 +10,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from penstock.spark.lake.formats import LakeFormat
+
 STEPS: Final = "steps"
 """The kind of a pipeline that is written out in its file, as opposed to a built-in."""
 NAME_LENGTH_MAX: Final = 100
@@ -42,14 +44,6 @@ class Mode(StrEnum):
     APPEND = "append"
     UPDATE = "update"
     COMPLETE = "complete"
-
-
-class LakeFormat(StrEnum):
-    """What a lake is made of."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
-    ICEBERG = "iceberg"
 
 
 def _says(text: str) -> msgspec.Meta:
@@ -195,3 +189,10 @@ class Pipeline(Table, frozen=True):
     arguments: msgspec.Struct | None = None
     lines: dict[str, int] = {}
     """The line of each step's SQL and of each table, by path: what errors of Spark are told with."""
+
+
+def topics_of(source: Source) -> list[str]:
+    """The topics that a source names, as a list."""
+    if source.topics is None:
+        return []
+    return [source.topics] if isinstance(source.topics, str) else list(source.topics)

@@ -1,0 +1,139 @@
+"""A pipeline becomes Spark's queries: sources and steps are views, and each sink is a streaming query of its own.
+
+One query a sink, each with its own checkpoint, so that each is exactly-once by itself: a batch that one sink could not write is
+repeated for that sink alone. The price: sinks read the source each for themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.spark.pipelines import python_steps
+from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
+from penstock.spark.pipelines.model import OnBad, Pipeline, Step
+from penstock.spark.pipelines.sinks import topic_writer, writer_of
+from penstock.spark.pipelines.typed import bad_records, bad_topic, read, typed
+from penstock.spark.pipelines.values import interval_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Connect|Lost|Timeout): (.+)$", re.MULTILINE)
+_CODES: Final = re.compile(r"\[[A-Z0-9_.]{5,}\] |\s*SQLSTATE: .*$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One query, ready to start: the name of its checkpoint, its writer, and the path of its table in the file."""
+
+    name: str
+    writer: DataStreamWriter
+    path: str
+
+
+class Plan:
+    """The views of one pipeline in one session."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, bootstrap: str, rate: int | None = None) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._rate = rate
+        self._folder = Path(pipeline.file).parent
+        self._views: dict[str, DataFrame] = {}
+
+    def build(self) -> dict[str, DataFrame]:
+        """Make every source and step, in order; errors name the line."""
+        self._ship_python()
+        for name, source in self._pipeline.sources.items():
+            with self.blaming(f"sources.{name}", "source", about=f"source {name}"):
+                self._keep(name, typed(read(self._spark, source, self._bootstrap, self._rate), source))
+        for number, step in enumerate(self._pipeline.steps):
+            paths = [f"steps.{number}.{key}" for key in ("sql", "python", "deduplicate")]
+            with self.blaming(*paths, about=f"step {step.as_}"):
+                self._keep(step.as_, self._step(step))
+        return dict(self._views)
+
+    def outputs(self) -> Iterator[Output]:
+        """The queries: the sinks' in their order, then those that put bad values aside."""
+        for number, sink in enumerate(self._pipeline.sinks):
+            path = f"sinks.{number}"
+            with self.blaming(path, about=f"sink {sink.name}"):
+                writer = writer_of(self._spark, self._views[sink.from_], sink, self._bootstrap)
+            yield Output(sink.name, writer, path)
+        for name, source in self._pipeline.sources.items():
+            if source.on_bad is OnBad.DEAD_LETTER:
+                bad = bad_records(read(self._spark, source, self._bootstrap, self._rate), source)
+                yield Output(f"bad-{name}", topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
+
+    @contextmanager
+    def blaming(self, *paths: str, about: str) -> Iterator[None]:
+        """What is found wrong with a part is told with the line of the first of these paths that is in the file."""
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except FileErrors:
+            raise
+        except (PySparkException, PipelineError, ValueError, ImportError, AttributeError, TypeError) as error:
+            path = next((each for each in paths if each in self._pipeline.lines), "")
+            line = self._pipeline.lines.get(path, 1)
+            position = _POSITION.search(str(error))
+            if position and path.endswith(".sql"):
+                line += int(position[1]) - 1
+            text = f"{about}: {spark_text(error)}"
+            if not self._pipeline.lines:
+                raise PipelineError(text) from error
+            raise FileErrors([Problem(self._pipeline.file, line, text)]) from error
+
+    def _ship_python(self) -> None:
+        """Files of steps go where their functions may be called: to every executor."""
+        from penstock.spark.shipping import is_remote
+
+        named = [step.python for step in self._pipeline.steps if step.python is not None]
+        for source in {python_steps.source_file(text, self._folder) for text in named} - {None}:
+            if is_remote(self._spark):
+                self._spark.addArtifacts(str(source), pyfile=True)
+            else:
+                self._spark.sparkContext.addPyFile(str(source))
+
+    def _keep(self, name: str, frame: DataFrame) -> None:
+        # Spark Connect looks at a query only when it must: here, where the line is known.
+        frame.schema  # noqa: B018
+        self._views[name] = frame
+        frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
+
+    def _step(self, step: Step) -> DataFrame:
+        before = self._views[step.from_ or list(self._views)[-1]]
+        if step.sql is not None:
+            frame = self._spark.sql(step.sql)
+        elif step.python is not None:
+            frame = python_steps.load(step.python, self._folder)(before, self._spark)
+            if not hasattr(frame, "createOrReplaceTempView"):
+                raise PipelineError(f"{step.python} answered {type(frame).__name__}; it must return a DataFrame")
+        else:
+            assert step.deduplicate is not None, "a step is one of three"
+            frame = before.dropDuplicatesWithinWatermark(step.deduplicate)
+        return frame.withWatermark(step.event_time, interval_of(step.watermark)) if step.watermark else frame
+
+
+def spark_text(error: BaseException) -> str:
+    """What Spark says, without its codes, plans and traces; with what to write, where that is known."""
+    text = str(error).strip().partition("\n\nJVM stacktrace")[0]
+    raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
+    if raised:
+        # A Python worker's trace: its last line is what was meant for people.
+        return str(raised[-1]).strip()
+    said = _CODES.sub("", text).strip().partition("\n")[0].strip()
+    if "STREAMING_OUTPUT_MODE" in text and "append" in text:
+        return f'{said} Write mode = "update", or give the source a watermark.'
+    if "dropDuplicatesWithinWatermark" in text:
+        return f'{said} Write watermark = "10 minutes" in the source.'
+    return said or type(error).__name__

@@ -1,0 +1,343 @@
+"""One run of a pipeline in this process: its session, its queries, what is remembered of it, and how it ends.
+
+A run is ``starting`` until its first query runs, then ``running``; it ends ``finished`` (all there was is done), ``stopped`` (somebody said so)
+or ``failed`` with its reason. Told to stop by a signal, it lets the batch at hand end, for a bounded time, before it stops the queries: what
+the batch began would be done again otherwise, though never twice.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from penstock.spark.pipelines.builtin import Progress
+from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+from penstock.spark.pipelines.model import Pipeline
+from penstock.spark.pipelines.plan import Plan, spark_text
+from penstock.spark.pipelines.preflight import prepare_topics
+from penstock.spark.pipelines.process import own_birth
+from penstock.spark.pipelines.progress import Follower
+from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
+from penstock.spark.pipelines.values import Trigger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+ASK_INTERVAL_S: Final = 0.5
+STOP_GRACE_S: Final = 60.0
+"""How long a batch may go on after a stop was asked for."""
+
+
+class Told(BaseException):
+    """A signal that ends the run while it waits for nothing that could be stopped gently."""
+
+
+class Screen(Protocol):
+    """Where a run shows what it does; the command line's."""
+
+    def show(self, run: Run) -> None:
+        """There is news of the run's numbers."""
+        ...
+
+    def clear(self) -> None:
+        """Something else is about to be written."""
+        ...
+
+    def progress(self, what: str, total: int | None) -> Progress:
+        """Of a pipeline that ends."""
+        ...
+
+    def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], nothing: str) -> None:
+        """Results."""
+        ...
+
+    def note(self, text: str) -> None:
+        """For people."""
+        ...
+
+    def confirm(self, question: str) -> bool:
+        """Ask; raise when nobody is there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run was asked for."""
+
+    name: str
+    kind: str
+    bootstrap: str
+    master: str = "local[*]"
+    checkpoint: str = ""
+    trigger: Trigger = field(default_factory=Trigger)
+    rate: int | None = None
+    conf: Mapping[str, object] = field(default_factory=dict)
+    file: str = ""
+    description: str = ""
+    log: str = ""
+    streams: bool = True
+
+
+class Execution:
+    """The :class:`~penstock.spark.pipelines.builtin.Context` of a run, and its life."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        screen: Screen,
+        make_session: Callable[[Settings], SparkSession] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._screen = screen
+        self._make_session = make_session or _session
+        self._spark: SparkSession | None = None
+        self._stop = threading.Event()
+        self._following = False
+        self._followers: list[Follower] = []
+        self._started: dict[str, str] = {}
+        self._run = Run(
+            name=settings.name,
+            kind=settings.kind,
+            pid=os.getpid(),
+            birth=own_birth(),
+            state=State.STARTING,
+            file=settings.file,
+            description=settings.description,
+            master=settings.master,
+            checkpoint=self.checkpoint if settings.streams else "",
+            log=settings.log,
+            started_at_ms=now_ms(),
+        )
+
+    @property
+    def name(self) -> str:
+        return self._settings.name
+
+    @property
+    def bootstrap(self) -> str:
+        return self._settings.bootstrap
+
+    @property
+    def rate(self) -> int | None:
+        return self._settings.rate
+
+    @property
+    def checkpoint(self) -> str:
+        return self._settings.checkpoint or str(self._registry.checkpoint(self._settings.name))
+
+    @property
+    def reaches_broker(self) -> bool:
+        """Whether the driver is here, so that a broker which it reaches can be reached from here."""
+        return not self._settings.master.startswith("sc://")
+
+    def execute(self, work: Callable[[Execution], None]) -> Run:
+        """Do the work and remember how it went; raises what made it fail."""
+        self._check_checkpoint()
+        with self._registry.running(self.name), self._signals():
+            self._remember(state=State.STARTING)
+            try:
+                work(self)
+            except Told:
+                self._end(State.STOPPED)
+            except KeyboardInterrupt:
+                self._end(State.STOPPED, "interrupted")
+                raise
+            except Exception as error:
+                self._end(State.FAILED, _reason(error))
+                raise
+            else:
+                self._end(State.STOPPED if self._stop.is_set() else State.FINISHED)
+            return self._run
+
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = self._make_session(self._settings)
+            # Spark puts a handler of its own in place of ours.
+            self._take_signals()
+        return self._spark
+
+    def read_stream(self, options: Mapping[str, object]) -> DataFrame:
+        given = {"kafka.bootstrap.servers": self.bootstrap}
+        if self.rate is not None:
+            given["maxOffsetsPerTrigger"] = str(self.rate)
+        given |= {name: str(value) for name, value in options.items()}
+        return self.spark().readStream.format("penstock").options(**given).load()
+
+    def start(self, writer: DataStreamWriter, suffix: str = "") -> StreamingQuery:
+        trigger = self._settings.trigger
+        if trigger.once:
+            writer = writer.trigger(availableNow=True)
+        elif trigger.every_ms:
+            writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
+        place = f"{self.checkpoint.rstrip('/')}/{suffix or 'query'}"
+        query = (
+            writer.queryName(f"{self.name}-{suffix}" if suffix else self.name)
+            .option("checkpointLocation", place)
+            .start()
+        )
+        self._started[str(query.id)] = suffix or "query"
+        return query
+
+    def follow(self, queries: Sequence[StreamingQuery]) -> None:
+        self._followers = [Follower(self._started.get(str(query.id), str(query.name)), query) for query in queries]
+        self._following = True
+        try:
+            self._remember(state=State.RUNNING)
+            while any(query.isActive for query in queries) and not self._stop.is_set():
+                self._ask()
+                self._raise_failure(queries)
+                self._stop.wait(ASK_INTERVAL_S)
+            if self._stop.is_set():
+                self._remember(state=State.STOPPING)
+            self._ask()
+            self._raise_failure(queries)
+        finally:
+            _stop_gently(queries)
+            self._ask()
+            self._following = False
+            self._screen.clear()
+
+    def progress(self, what: str, total: int | None = None) -> Progress:
+        self._remember(state=State.RUNNING)
+        return _Remembered(self._screen.progress(what, total), self._count)
+
+    def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nothing: str = "") -> None:
+        self._screen.emit(rows, columns, nothing)
+
+    def note(self, text: str) -> None:
+        self._screen.clear()
+        self._screen.note(text)
+
+    def confirm(self, question: str) -> bool:
+        return self._screen.confirm(question)
+
+    def _check_checkpoint(self) -> None:
+        settings = self._settings
+        if settings.streams and not settings.checkpoint and not settings.master.startswith("local"):
+            raise PipelineUsageError(
+                f"on {settings.master} the checkpoint must lie where driver and executors both reach it; "
+                'write checkpoint = "s3a://..." or a shared folder in [pipeline], or give --checkpoint'
+            )
+
+    def _ask(self) -> None:
+        news = [follower.ask() for follower in self._followers]
+        if any(news):
+            self._remember(queries=[follower.status for follower in self._followers])
+            self._screen.show(self._run)
+
+    def _count(self, amount: int) -> None:
+        before = self._run
+        self._run = msgspec.structs.replace(before, done=before.done + amount)
+        if now_ms() - before.updated_at_ms >= 1_000:
+            self._remember()
+
+    def _raise_failure(self, queries: Sequence[StreamingQuery]) -> None:
+        for query in queries:
+            error = query.exception()
+            if error is not None:
+                raise PipelineError(f"query {query.name} failed: {_reason(error)}") from None
+
+    def _remember(self, **changes: object) -> None:
+        self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
+        self._registry.save(self._run)
+
+    def _end(self, state: State, reason: str = "") -> None:
+        self._remember(state=state, reason=reason, ended_at_ms=now_ms())
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._take_signals()
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _take_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._told)
+            signal.signal(signal.SIGINT, self._told)
+
+    def _told(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        again = self._stop.is_set()
+        self._stop.set()
+        if not self._following or again:
+            raise KeyboardInterrupt if number == signal.SIGINT else Told
+
+
+class _Remembered:
+    """Progress that is shown and remembered."""
+
+    def __init__(self, shown: Progress, count: Callable[[int], None]) -> None:
+        self._shown = shown
+        self._count = count
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        self._shown.advance(amount, note)
+        self._count(amount)
+
+
+def run_file(pipeline: Pipeline, execution: Execution) -> None:
+    """The work of a pipeline whose file says all."""
+    for text in prepare_topics(pipeline, execution.bootstrap, reachable=execution.reaches_broker):
+        execution.note(text)
+    plan = Plan(pipeline, execution.spark(), execution.bootstrap, execution.rate)
+    plan.build()
+    queries: list[StreamingQuery] = []
+    try:
+        for output in plan.outputs():
+            with plan.blaming(output.path, "source", about=f"sink {output.name}"):
+                queries.append(execution.start(output.writer, output.name))
+    except BaseException:
+        _stop_gently(queries, grace_s=0)
+        raise
+    execution.follow(queries)
+
+
+def _session(settings: Settings) -> SparkSession:
+    from penstock.spark import session
+
+    # A file must mean the same on every machine: days and hours of windows are UTC's.
+    conf: dict[str, object] = {"spark.sql.session.timeZone": "UTC", **settings.conf}
+    return session(settings.name, settings.master, **conf)
+
+
+def _stop_gently(queries: Sequence[StreamingQuery], grace_s: float = STOP_GRACE_S) -> None:
+    """Stop each when its batch has ended, or when it took too long: then Spark does the batch again next time."""
+    waited = threading.Event()
+    for query in queries:
+        left_s = grace_s
+        batch = _batch_of(query)
+        while left_s > 0 and query.isActive and query.status["isTriggerActive"] and _batch_of(query) == batch:
+            waited.wait(0.05)
+            left_s -= 0.05
+        if query.isActive:
+            query.stop()
+
+
+def _batch_of(query: StreamingQuery) -> str:
+    last = query.lastProgress
+    return "" if last is None else last.timestamp
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    _, found, cause = text.partition("terminated with exception: ")
+    return spark_text(Exception(cause)) if found else text.strip() or type(error).__name__

@@ -1,0 +1,78 @@
+"""Sinks in Spark: a writer for each kind, not yet started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.model import Sink, SinkKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+RECORD_COLUMNS: Final = frozenset({"key", "value", "headers"})
+"""Rows with no other columns than these are records already."""
+
+
+def writer_of(spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str) -> DataStreamWriter:
+    """The writer of one sink."""
+    if not frame.isStreaming:
+        raise PipelineUsageError(
+            f"{sink.from_} is no stream: all that it reads is static; take static out of one source"
+        )
+    options = {name: str(value) for name, value in sink.options.items()}
+    if sink.kind is SinkKind.TOPIC:
+        writer = topic_writer(as_records(frame, sink), sink.topic, bootstrap)
+    elif sink.kind is SinkKind.CONSOLE:
+        writer = frame.writeStream.format("console").option("truncate", "false")
+    elif sink.kind is SinkKind.PARQUET:
+        writer = frame.writeStream.format("parquet").option("path", sink.path)
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+    else:
+        writer = _lake_writer(spark, frame, sink)
+    return writer.outputMode(sink.mode.value).options(**options)
+
+
+def topic_writer(frame: DataFrame, topic: str, bootstrap: str) -> DataStreamWriter:
+    """Rows with the columns of a record, to a topic."""
+    return frame.writeStream.format("penstock").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+
+
+def as_records(frame: DataFrame, sink: Sink) -> DataFrame:
+    """Rows as records: by the sink's expressions; else as they are when they are records; else as JSON.
+
+    In the JSON of ``SELECT *`` the record's own columns (``_offset`` and so on) would be noise; the key stays a key.
+    """
+    from pyspark.sql import functions as f
+
+    names = set(frame.columns)
+    are_records = "value" in names and names <= RECORD_COLUMNS and not sink.value
+    columns: list[Column] = []
+    if sink.key:
+        columns.append(f.expr(sink.key).alias("key"))
+    elif are_records and "key" in names:
+        columns.append(f.col("key"))
+    elif "_key" in names:
+        columns.append(f.col("_key").alias("key"))
+    if sink.value:
+        columns.append(f.expr(sink.value).alias("value"))
+    elif are_records:
+        columns.append(f.col("value"))
+    else:
+        plain = [f.col(f"`{name}`") for name in frame.columns if not name.startswith("_")]
+        columns.append(f.to_json(f.struct(*(plain or [f.col("*")]))).alias("value"))
+    if sink.headers:
+        columns.append(f.expr(sink.headers).alias("headers"))
+    elif are_records and "headers" in names:
+        columns.append(f.col("headers"))
+    return frame.select(*columns)
+
+
+def _lake_writer(spark: SparkSession, frame: DataFrame, sink: Sink) -> DataStreamWriter:
+    from penstock.spark.lake.datasource import LakeDataSource
+
+    spark.dataSource.register(LakeDataSource)
+    writer = frame.writeStream.format("penstock-lake").option("path", sink.path).option("lake", sink.kind.value)
+    return writer.option("partitionBy", ",".join(sink.partition_by)) if sink.partition_by else writer
