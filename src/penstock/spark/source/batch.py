@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from penstock.spark.connections import patiently
 from penstock.spark.errors import OptionError, SourceError, report_data_loss
 from penstock.spark.source.bounds import Bound
-from penstock.spark.source.offsets import latest, resolve
+from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
 from penstock.spark.source.pushdown import Constraints, push
 from penstock.spark.source.selection import find
@@ -45,8 +45,9 @@ class RecordsReader(DataSourceReader):
         found = find(cluster, settings.selection)
         if found.missing:
             raise missing(found.missing)
-        start = resolve(cluster, settings.start, found.partitions, read_committed=settings.read_committed)
-        end = resolve(cluster, settings.end, found.partitions, read_committed=settings.read_committed)
+        edges = Edges(cluster, settings)
+        start = edges.resolve(settings.start, found.partitions)
+        end = edges.resolve(settings.end, found.partitions)
         ranges = [
             Range(*place, start.offsets[place], end.offsets[place], from_earliest=place in start.at_earliest)
             for place in sorted(found.partitions)
@@ -54,13 +55,13 @@ class RecordsReader(DataSourceReader):
         for each in ranges:
             if each.size < 0 and not each.from_earliest:
                 raise _ends_before_it_starts(each, settings.start, settings.end)
-        ranges = self._constraints.narrow(cluster, ranges)
-        return tasks(cluster, self._clip(cluster, ranges, end.at_latest), settings)
+        ranges = self._constraints.narrow(edges, ranges)
+        return tasks(edges, self._clip(edges, ranges, end.at_latest), settings)
 
-    def _clip(self, cluster: Cluster, ranges: list[Range], at_latest: frozenset[tuple[str, int]]) -> list[Range]:
+    def _clip(self, edges: Edges, ranges: list[Range], at_latest: frozenset[tuple[str, int]]) -> list[Range]:
         """An end that was given as an offset may be beyond what there is."""
         given = [each.place for each in ranges if each.place not in at_latest]
-        ends = latest(cluster, given, read_committed=self._settings.read_committed)
+        ends = edges.latest(given)
         clipped: list[Range] = []
         for each in ranges:
             end = ends.get(each.place, each.to_offset)

@@ -6,20 +6,19 @@ comes from the topic's lake, or is a data loss that was reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client.cluster import TopicPartition
 from penstock.spark.errors import report_data_loss
-from penstock.spark.source.bounds import Offsets
-from penstock.spark.source.offsets import held_from
 from penstock.spark.source.tiers import lake_splits
 
 if TYPE_CHECKING:
-    from penstock.client.cluster import Cluster
+    from penstock.spark.lake.reading import LakeSplit
+    from penstock.spark.source.offsets import Edges
     from penstock.spark.source.settings import Settings
 
 
@@ -58,7 +57,7 @@ class BrokerPart(InputPartition):
 class LakePart(InputPartition):
     """A task that reads a part of a lake."""
 
-    def __init__(self, topic: str, partition: int, split: Any) -> None:
+    def __init__(self, topic: str, partition: int, split: LakeSplit) -> None:
         super().__init__(f"{topic}/{partition} from its lake")
         self.topic = topic
         self.partition = partition
@@ -86,10 +85,11 @@ def divide(ranges: Iterable[Range], min_partitions: int | None, records_max: int
     ]
 
 
-def tasks(cluster: Cluster, ranges: Sequence[Range], settings: Settings) -> list[InputPartition]:
+def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[InputPartition]:
     """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
+    fail = settings.fail_on_data_loss
     wanted = [each for each in ranges if each.size > 0]
-    held = held_from(cluster, [each.place for each in wanted])
+    held = edges.held_from({each.place for each in wanted})
     parts: list[InputPartition] = []
     from_broker: list[Range] = []
     for each in wanted:
@@ -98,24 +98,19 @@ def tasks(cluster: Cluster, ranges: Sequence[Range], settings: Settings) -> list
             from_broker.append(each)
             continue
         below = replace(each, to_offset=min(first, each.to_offset))
-        archived = lake_splits(cluster, each.place, below.from_offset, below.to_offset)
+        archived = lake_splits(edges.cluster, each.place, below.from_offset, below.to_offset, fail=fail)
         if archived:
             parts += [LakePart(each.topic, each.partition, split) for split in archived]
         elif not each.from_earliest:
             report_data_loss(
                 f"{each.topic}/{each.partition} begins at offset {first} now: offsets {below.from_offset} to "
                 f"{below.to_offset - 1}, which this query was to read, are gone.",
-                fail=settings.fail_on_data_loss,
+                fail=fail,
             )
         from_broker.append(replace(each, from_offset=first))
     cut = divide(from_broker, settings.min_partitions, settings.partition_records_max)
     parts += [BrokerPart(each) for each in cut]
     return parts
-
-
-def ranges_between(start: Mapping[TopicPartition, int], end: Offsets) -> list[Range]:
-    """A range for each partition of ``end``, in order."""
-    return [Range(topic, partition, start[topic, partition], end[topic, partition]) for topic, partition in sorted(end)]
 
 
 def _parts(size: int, total: int, count: int) -> int:

@@ -24,10 +24,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from penstock.spark.source.offsets import first_at_or_after, held_from
-
 if TYPE_CHECKING:
-    from penstock.client.cluster import Cluster
+    from penstock.spark.source.offsets import Edges
     from penstock.spark.source.plan import Range
 
 T = TypeVar("T")
@@ -56,7 +54,7 @@ class Constraints:
     to_offset: int = _OFFSET_MAX
     not_before_ms: int | None = None
 
-    def narrow(self, cluster: Cluster, ranges: Iterable[Range]) -> list[Range]:
+    def narrow(self, edges: Edges, ranges: Iterable[Range]) -> list[Range]:
         """The ranges without what no row that is asked for can be in."""
         kept = [
             replace(
@@ -69,7 +67,7 @@ class Constraints:
             and (self.partitions is None or each.partition in self.partitions)
         ]
         kept = [each for each in kept if each.size > 0]
-        return kept if self.not_before_ms is None else _narrow_by_time(cluster, kept, self.not_before_ms)
+        return kept if self.not_before_ms is None else _narrow_by_time(edges, kept, self.not_before_ms)
 
 
 def push(filters: Iterable[Filter]) -> tuple[Constraints, list[Filter]]:
@@ -146,16 +144,10 @@ def _add_time(to: Constraints, each: Filter, value: datetime) -> Constraints:
     return replace(to, not_before_ms=bound_ms if to.not_before_ms is None else max(to.not_before_ms, bound_ms))
 
 
-def _narrow_by_time(cluster: Cluster, ranges: list[Range], bound_ms: int) -> list[Range]:
-    # What lies in a lake is older than what the broker has, but the broker cannot say which of it is too old.
-    held = held_from(cluster, [each.place for each in ranges])
-    asked = {each.place: bound_ms for each in ranges if each.from_offset >= held[each.place]}
-    found = first_at_or_after(cluster, asked)
+def _narrow_by_time(edges: Edges, ranges: list[Range], bound_ms: int) -> list[Range]:
+    found = edges.first_at_or_after({each.place: bound_ms for each in ranges})
     narrowed: list[Range] = []
     for each in ranges:
-        if each.place not in found:
-            narrowed.append(each)
-            continue
         first = found[each.place]
         if first is not None and first < each.to_offset:
             narrowed.append(replace(each, from_offset=max(each.from_offset, first)))

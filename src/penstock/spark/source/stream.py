@@ -29,7 +29,7 @@ from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, report_data_loss
 from penstock.spark.source.batch import missing, read_part
 from penstock.spark.source.bounds import Offsets, parse_offsets, show
-from penstock.spark.source.offsets import earliest, latest, latest_not_before, resolve
+from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import Range, tasks
 from penstock.spark.source.rates import Patience, share
 from penstock.spark.source.selection import find
@@ -114,9 +114,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = find(cluster, settings.selection)
         if found.missing:
             raise missing(found.missing)
-        resolved = resolve(
-            cluster, settings.start, found.partitions, read_committed=settings.read_committed, ends=self._target
-        )
+        resolved = Edges(cluster, settings).resolve(settings.start, found.partitions, ends=self._target)
         return resolved.offsets, not resolved.at_latest
 
     def _there(self, cluster: Cluster, known: Offsets) -> frozenset[TopicPartition]:
@@ -131,21 +129,15 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found.partitions
 
     def _ends_now(self, cluster: Cluster) -> Offsets:
-        there = self._there(cluster, {})
-        return latest(cluster, there, read_committed=self._settings.read_committed)
+        return Edges(cluster, self._settings).latest(self._there(cluster, {}))
 
     def _next_end(self, cluster: Cluster, known: Offsets, limit: ReadLimit) -> Offsets:
         settings = self._settings
+        edges = Edges(cluster, settings)
         if self._target is not None:
             end = self._target
         else:
-            end = latest_not_before(
-                cluster,
-                self._there(cluster, known),
-                known,
-                settings.options,
-                read_committed=settings.read_committed,
-            )
+            end = edges.latest_not_before(self._there(cluster, known), known)
         self._latest = end
         if isinstance(limit, ReadAllAvailable):
             return end
@@ -156,7 +148,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return known
         if settings.trigger_offsets_max is None:
             return end
-        begins = {**earliest(cluster, end.keys() - known.keys()), **known}
+        begins = {**edges.earliest(end.keys() - known.keys()), **known}
         return share(settings.trigger_offsets_max, begins, end)
 
     def _plan(self, cluster: Cluster, start: Offsets, end: Offsets) -> list[InputPartition]:
@@ -168,7 +160,8 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{show(gone)} {'is' if len(gone) == 1 else 'are'} gone: the topic was deleted.", fail=fail
             )
         readable = frozenset(end) - gone
-        begins = {**self._new(cluster, readable - start.keys()), **start}
+        edges = Edges(cluster, self._settings)
+        begins = {**self._new(edges, readable - start.keys()), **start}
         ranges: list[Range] = []
         for place in sorted(readable):
             begin = begins[place]
@@ -179,13 +172,13 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     fail=fail,
                 )
                 # Whatever is in it now was never read.
-                begin = earliest(cluster, [place])[place]
+                begin = edges.earliest([place])[place]
             ranges.append(Range(*place, begin, end[place]))
-        return tasks(cluster, ranges, self._settings)
+        return tasks(edges, ranges, self._settings)
 
-    def _new(self, cluster: Cluster, places: frozenset[TopicPartition]) -> Offsets:
+    def _new(self, edges: Edges, places: frozenset[TopicPartition]) -> Offsets:
         """Partitions that appeared start where they begin, which is 0 unless records were dropped before they were read."""
-        begins = earliest(cluster, places)
+        begins = edges.earliest(places)
         for (topic, partition), offset in begins.items():
             if offset:
                 report_data_loss(

@@ -22,9 +22,8 @@ from penstock.records.columnar import decode
 from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
-from penstock.spark.source.offsets import held_from, latest
+from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import LakePart, Range
-from penstock.spark.source.tiers import read_lake
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -96,8 +95,10 @@ def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterato
 
 def read_lake_part(part: LakePart, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a part of a lake."""
+    from penstock.spark.lake.tier import read_split
+
     rows = Rows(schema, part.topic, part.partition)
-    for found in read_lake(part.split, sorted(rows.columns)):
+    for found in read_split(part.split, sorted(rows.columns)):
         yield from rows.batches(found)
 
 
@@ -152,16 +153,14 @@ def _decode(
 def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> Range | None:
     """What can still be read of a range that the broker does not have whole; reported unless it began at the earliest."""
 
-    def edges(cluster: Cluster) -> tuple[int, int]:
+    def ask(cluster: Cluster) -> tuple[int, int]:
         cluster.forget(wanted.topic)
-        return (
-            held_from(cluster, [wanted.place])[wanted.place],
-            latest(cluster, [wanted.place], read_committed=settings.read_committed)[wanted.place],
-        )
+        edges = Edges(cluster, settings)
+        return edges.held_from([wanted.place])[wanted.place], edges.latest([wanted.place])[wanted.place]
 
     fail = settings.fail_on_data_loss
     try:
-        first, last = patiently(settings.options, edges)
+        first, last = patiently(settings.options, ask)
     except BrokerRefused as gone:
         report_data_loss(f"{wanted} cannot be read: {gone}.", fail=fail)
         return None
