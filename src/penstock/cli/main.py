@@ -25,6 +25,7 @@ NOUNS: Final = (
     "queue",
     "dlq",
     "why",
+    "sql",
     "log",
     "config",
     "bench",

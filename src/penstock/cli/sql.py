@@ -1,0 +1,223 @@
+"""``penstock sql``: queries over topics, one that is given or one after the other at a prompt. Every topic is a view.
+
+The broker is asked for its topics before Spark is started, so a wrong address is told at once. What Spark itself writes to stderr
+while it runs goes to a file, which is shown only when Spark does not start.
+"""
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli.failures import Exit, Failure, complain, note
+from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, connected, parse_pairs
+from penstock.cli.places import parse_place
+from penstock.cli.sql_rows import RowFormat, write_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.views import Views
+
+ROWS_DEFAULT: Final = 100
+LOG_LINES_SHOWN: Final = 20
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
+
+Query = Annotated[
+    str | None, typer.Argument(metavar="QUERY", help="SQL; several with ; between. Without it: a prompt, or stdin.")
+]
+Master = Annotated[
+    str,
+    typer.Option("--master", envvar="PENSTOCK_MASTER", help="local[*], spark://..., yarn, k8s://..., or sc://... ."),
+]
+Json = Annotated[bool, typer.Option("--json", help="The fields of JSON values as columns, as in TOPIC__json.")]
+From = Annotated[str | None, typer.Option("--from", "-f", metavar="PLACE", help="Read from earliest, or a moment.")]
+To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help="Read to this moment, not to the end.")]
+Last = Annotated[str | None, typer.Option("--last", "-l", metavar="TIME", help="Read the last 30s, 15m, 2h or 7d.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows that a table shows.")]
+RowOutput = Annotated[RowFormat, typer.Option("--output", "-o", help="A table for people; the others write all rows.")]
+Conf = Annotated[list[str] | None, typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A Spark setting.")]
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the command."""
+    root.command("sql")(sql)
+
+
+def sql(
+    query: Query = None,
+    as_json: Json = False,
+    start: From = None,
+    to: To = None,
+    last: Last = None,
+    output: RowOutput = RowFormat.TABLE,
+    limit: Limit = ROWS_DEFAULT,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> int:
+    r"""Ask topics in SQL: every topic is a view, TOPIC__json has the fields of its JSON values, \d lists them all."""
+    from penstock.cli.sql_shell import shell, statements_of
+
+    options = range_options(start, to, last, int(time() * 1000))
+    settings = parse_pairs(conf, "--conf")
+    at_prompt = query is None and sys.stdin.isatty()
+    statements = [] if at_prompt else statements_of(sys.stdin.read() if query is None else query)
+    if not at_prompt and not statements:
+        raise Failure("there is no query: write penstock sql 'SELECT ...', or nothing for a prompt", Exit.USAGE)
+    with connected(bootstrap, timeout) as cluster:
+        cluster.describe(())
+    with _started(master, settings) as spark:
+        from penstock.spark.views import Views
+
+        with Views(spark, bootstrap, options=options, json=as_json) as views:
+
+            def run(statement: str) -> None:
+                answer(spark, views, statement, output, limit)
+
+            if at_prompt:
+                shell(run, views.topics)
+            for statement in statements:
+                run(statement)
+    return Exit.OK
+
+
+def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFormat, rows_max: int) -> None:
+    """Run one statement and print what it finds; a Failure with a sentence when it cannot be run."""
+    from pyspark.errors import PySparkException
+
+    from penstock.spark.failures import sentence_of
+    from penstock.spark.views import NotJson
+
+    listed = _listed(views, statement)
+    if listed is not None:
+        write_rows(*listed, output, sys.maxsize)
+        return
+    try:
+        views.prepare(statement)
+        frame = spark.sql(statement)
+        # A table fetches one row more than it shows, to know whether there are more; the rest streams.
+        rows = frame.limit(rows_max + 1).collect() if output is RowFormat.TABLE else frame.toLocalIterator()
+        write_rows(frame.columns, rows, output, rows_max)
+    except NotJson as error:
+        raise Failure(str(error)) from error
+    except PySparkException as error:
+        condition = error.getCondition()
+        hint = views.hint(statement)
+        if hint:
+            hint = f"; {hint}"
+        elif condition == _NAMES_NOTHING:
+            hint = "; see penstock topic ls"
+        code = Exit.NOT_FOUND if condition == _NAMES_NOTHING else Exit.FAILED
+        raise Failure(f"{sentence_of(error)}{hint}", code) from error
+
+
+def _listed(views: "Views", statement: str) -> tuple[list[str], list[tuple[str, str]]] | None:
+    """What SHOW TABLES means here: not only what has been registered so far."""
+    if statement.upper().split() not in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
+        return None
+    return ["name", "what"], names_there(views.topics())
+
+
+def names_there(topics: list[str]) -> list[tuple[str, str]]:
+    """Every name that a query may use, as it must be written there."""
+    from penstock.spark.views import TABLES
+
+    rows = [(topic if topic.isidentifier() else f"`{topic}`", "topic") for topic in topics]
+    return [*rows, *((name, "what the broker knows") for name in TABLES)]
+
+
+def range_options(start: str | None, to: str | None, last: str | None, now_ms: int) -> dict[str, str]:
+    """The source's options for the records that are asked for. A moment after the last record finds none, and is no error."""
+    options = {}
+    if last is not None:
+        if start is not None:
+            raise Failure("--last and --from: give one of them", Exit.USAGE)
+        found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", last)
+        if found is None:
+            raise Failure(f"--last {last!r}: write a time as 30s, 15m, 2h or 7d", Exit.USAGE)
+        options["startingTimestamp"] = str(now_ms - int(found[1]) * _UNIT_MS[found[2]])
+    elif start is not None:
+        place = parse_place(start)
+        if place.offset is not None or place.latest:
+            raise Failure(
+                f"--from {start!r}: write earliest or a moment; for offsets say WHERE offset >= ...", Exit.USAGE
+            )
+        if place.moment_ms is not None:
+            options["startingTimestamp"] = str(place.moment_ms)
+    if "startingTimestamp" in options:
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if to is not None:
+        from penstock.cli.places import parse_moment
+
+        options["endingTimestamp"] = str(parse_moment(to, "--to"))
+    return options
+
+
+@contextmanager
+def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
+    """A session, and a word on stderr while it starts: that takes seconds."""
+    with tempfile.TemporaryFile("w+", prefix="penstock-sql-", errors="replace") as log:
+        said = _say_starting()
+        try:
+            with _stderr_into(log.fileno()):
+                spark = _session(master, settings)
+        except Exception as error:
+            from penstock.spark.java import JavaError
+
+            if isinstance(error, JavaError | ImportError):
+                raise Failure(str(error)) from error
+            from pyspark.errors import PySparkException
+
+            from penstock.spark.failures import sentence_of
+
+            if not isinstance(error, PySparkException):
+                raise
+            log.seek(0)
+            for line in log.read().splitlines()[-LOG_LINES_SHOWN:]:
+                complain(line)
+            raise Failure(f"Spark did not start: {sentence_of(error)}") from error
+        finally:
+            said()
+        try:
+            yield spark
+        finally:
+            with _stderr_into(log.fileno()):
+                spark.stop()
+
+
+def _session(master: str, settings: dict[str, str]) -> "SparkSession":
+    from penstock.spark import session
+
+    return session("penstock sql", master, **{"spark.ui.showConsoleProgress": False, **settings})
+
+
+def _say_starting() -> Callable[[], None]:
+    """Say it; what is returned takes it back from a terminal."""
+    if not sys.stderr.isatty():
+        note("starting Spark...")
+        return lambda: None
+    print("starting Spark...", end="", file=sys.stderr, flush=True)
+    return lambda: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _stderr_into(descriptor: int) -> Iterator[None]:
+    """What is started meanwhile keeps writing there."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,132 @@
+"""What a query found, on stdout: a table for people, JSON, JSON lines or CSV for programs.
+
+A table shows a bounded number of rows, and on a terminal cuts long cells; what goes into a pipe is whole. The other forms
+are written as the rows come, all of them.
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from itertools import islice
+from typing import Final
+
+from penstock.cli.failures import note
+from penstock.cli.output import WIDTH_WITHOUT_TERMINAL, Value, one_line, to_json
+from penstock.text import text_of
+
+CELL_CHARS_MAX: Final = 200
+"""On a terminal. More than this of one value is not read in a table."""
+
+
+class RowFormat(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+
+def write_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: RowFormat, rows_max: int) -> None:
+    """Print them; ``rows_max`` bounds a table."""
+    if form is RowFormat.TABLE:
+        _write_table(columns, rows, rows_max)
+    elif form is RowFormat.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_csv_cell(value) for value in row] for row in rows)
+    elif form is RowFormat.NDJSON:
+        for line in _lines(columns, rows):
+            sys.stdout.write(line + "\n")
+    else:
+        separator = "[\n"
+        for line in _lines(columns, rows):
+            sys.stdout.write(separator + "  " + line)
+            separator = ",\n"
+        sys.stdout.write("\n]\n" if separator == ",\n" else "[]\n")
+    sys.stdout.flush()
+
+
+def plain(value: object) -> Value:
+    """A value of Spark's as JSON has it: times as ISO text with their zone, decimals as text so that no digit is lost."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone().isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return text_of(bytes(value))[0]
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(each) for key, each in value.items()}
+    fields = getattr(value, "__fields__", None)
+    if fields is not None and isinstance(value, tuple):
+        return {name: plain(each) for name, each in zip(fields, value, strict=True)}
+    if isinstance(value, Sequence):
+        return [plain(each) for each in value]
+    return str(value)
+
+
+def _lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    for row in rows:
+        yield to_json({column: plain(value) for column, value in zip(columns, row, strict=True)})
+
+
+def _csv_cell(value: object) -> str:
+    """As in JSON, but text without its quotes and nothing for null."""
+    if value is None:
+        return ""
+    found = plain(value)
+    if isinstance(found, str):
+        return found
+    return _json_of(found)
+
+
+def _json_of(value: Value) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()
+
+
+def _cell(value: object, *, cut: bool) -> str:
+    """A number as it is, unlike in other tables: it may be a key rather than a count."""
+    if value is None:
+        text = "-"
+    elif isinstance(value, datetime):
+        text = value.isoformat(" ", "milliseconds" if value.microsecond % 1000 == 0 else "microseconds")
+    else:
+        found = plain(value)
+        text = one_line(found) if isinstance(found, str) else _json_of(found)
+    return f"{text[: CELL_CHARS_MAX - 1]}…" if cut and len(text) > CELL_CHARS_MAX else text
+
+
+def _write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], rows_max: int) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = list(islice(rows, rows_max + 1))
+    more = len(shown) > rows_max
+    del shown[rows_max:]
+    on_terminal = sys.stdout.isatty()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for number, column in enumerate(columns):
+        numeric = all(isinstance(row[number], int | float | Decimal | None) for row in shown)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+    for row in shown:
+        table.add_row(*(Text(_cell(value, cut=on_terminal)) for value in row))
+    width = None if on_terminal else WIDTH_WITHOUT_TERMINAL
+    if columns:
+        Console(file=sys.stdout, width=width, highlight=False, soft_wrap=not on_terminal).print(table)
+    if more:
+        note(f"the first {rows_max:,} rows; --limit shows more, --output ndjson or csv writes all")
+    elif columns:
+        note(f"{len(shown):,} row{'' if len(shown) == 1 else 's'}")

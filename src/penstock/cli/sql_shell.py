@@ -1,0 +1,126 @@
+r"""The prompt of ``penstock sql``: a statement may go over lines until its ``;``, arrows bring earlier ones back.
+
+``\d`` lists what can be queried, ``\d NAME`` its columns, ``\q`` leaves, and so do Ctrl-D, exit and quit. A statement that fails
+is told in a sentence and the prompt is there again.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from penstock.cli.failures import Failure, code_of, complain, hint_of, note
+from penstock.cli.sql_rows import RowFormat, write_rows
+from penstock.spark.pipelines.sqltext import tokens_of
+
+PROMPT: Final = "sql> "
+PROMPT_MORE: Final = "  -> "
+HISTORY_LINES_MAX: Final = 1_000
+_LEAVE: Final = ("\\q", "exit", "quit", "exit;", "quit;")
+HELP: Final = r"""SELECT ...;   a statement, over as many lines as it takes, to its semicolon
+\d            what can be queried: topics, and what the broker knows of them
+\d NAME       its columns
+\q            leave (also Ctrl-D)"""
+
+
+def statements_of(text: str) -> list[str]:
+    """The statements in a text, without the semicolons between them."""
+    statements, start = [], 0
+    for token in tokens_of(text):
+        if token.kind == "sign" and token.text == ";":
+            statements.append(text[start : token.start])
+            start = token.end
+    statements.append(text[start:])
+    return [statement.strip() for statement in statements if any(tokens_of(statement))]
+
+
+def is_complete(text: str) -> bool:
+    """Whether a text ends with a statement's semicolon, outside of quotes and comments."""
+    tokens = list(tokens_of(text))
+    return bool(tokens) and tokens[-1].text == ";" and all(token.kind != "open" for token in tokens)
+
+
+def shell(run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
+    """Read and run until the user leaves."""
+    note(r"every topic is a view; end a statement with ;  (\d lists what there is, \? helps, \q leaves)")
+    with _history():
+        gathered = ""
+        while True:
+            try:
+                line = input(PROMPT_MORE if gathered else PROMPT)
+            except EOFError:
+                print()
+                return
+            except KeyboardInterrupt:
+                print()
+                gathered = ""
+                continue
+            if not gathered and line.strip() in _LEAVE:
+                return
+            if not gathered and line.strip().startswith("\\"):
+                _told(lambda line=line: _command(line.strip(), run, topics))  # type: ignore[misc]
+                continue
+            gathered = f"{gathered}\n{line}" if gathered else line
+            if not gathered.strip():
+                gathered = ""
+            if is_complete(gathered):
+                for statement in statements_of(gathered):
+                    if not _told(lambda statement=statement: run(statement)):  # type: ignore[misc]
+                        break
+                gathered = ""
+
+
+def _command(line: str, run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
+    from penstock.cli.sql import names_there
+
+    name, _, argument = line.partition(" ")
+    argument = argument.strip().rstrip(";")
+    if name == "\\d" and argument:
+        run(f"DESCRIBE {argument if argument.startswith('`') else f'`{argument}`'}")
+    elif name == "\\d":
+        write_rows(["name", "what"], names_there(topics()), RowFormat.TABLE, sys.maxsize)
+    elif name == "\\?":
+        print(HELP)
+    else:
+        raise Failure(f"{name} is no command here: \\d, \\d NAME, \\q, \\?")
+
+
+def _told(act: Callable[[], None]) -> bool:
+    """Do it; what goes wrong is told, and the prompt stays."""
+    try:
+        act()
+    except KeyboardInterrupt:
+        note("interrupted")
+    except Exception as error:
+        if code_of(error) is None:
+            raise
+        complain(f"{error}{hint_of(error)}")
+    else:
+        return True
+    return False
+
+
+@contextmanager
+def _history() -> Iterator[None]:
+    """Earlier lines, kept between runs, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    from penstock.spark.cache import cache_folder
+
+    path = os.path.join(cache_folder(), "sql_history")
+    try:
+        readline.read_history_file(path)
+    except OSError:
+        pass
+    readline.set_history_length(HISTORY_LINES_MAX)
+    try:
+        yield
+    finally:
+        try:
+            readline.write_history_file(path)
+        except OSError:
+            pass

@@ -1,0 +1,258 @@
+"""Topics, and what the broker knows of them, as views that SQL can name.
+
+- ``orders``: key and value as text (bytes that are not UTF-8 as base64, as everywhere), partition, offset, timestamp, headers.
+- ``orders__json``: the fields of the values, which are JSON objects, as columns, beside ``_key``, ``_partition``, ``_offset``,
+  ``_timestamp``, ``_headers``, and ``_value`` when a query names it. Their types are inferred from the latest records.
+- ``orders__raw``: the columns of ``format("penstock")`` as they are.
+- ``penstock_topics``, ``penstock_partitions``, ``penstock_groups``, ``penstock_dead_letters``, ``penstock_queue``.
+
+A name with dots or dashes stands in backticks: ```dlq.orders```. Each view costs Spark a fraction of a second, so of a
+thousand topics those that a query names are registered (:meth:`Views.prepare`), with the columns that it names: the others are
+never decoded, which is most of the work of a count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from penstock.client import Cluster, Consumer, TopicPartition, watermarks
+from penstock.client.consumer import OutOfRange
+from penstock.spark.pipelines.sqltext import Token, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+JSON_SUFFIX: Final = "__json"
+RAW_SUFFIX: Final = "__raw"
+TABLES: Final = {f"penstock_{table}": table for table in ("topics", "partitions", "groups", "dead_letters", "queue")}
+COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "headers")
+SAMPLE_RECORDS: Final = 1_000
+_BINARY: Final = ("key", "value")
+_VALUE: Final = "_value"
+# In these a column may be meant that is not named.
+_ALL_COLUMNS: Final = frozenset({"NATURAL", "TABLE", "IDENTIFIER"})
+
+
+class NotJson(ValueError):
+    """A topic's values have no columns to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A view that a query needs. ``columns`` None: all there are."""
+
+    name: str
+    topic: str
+    json: bool
+    raw: bool
+    columns: frozenset[str] | None
+
+
+class Views:
+    """The views of one session. ``options`` are the source's, for example where to start."""
+
+    def __init__(
+        self, spark: SparkSession, bootstrap: str, *, options: Mapping[str, str] | None = None, json: bool = False
+    ) -> None:
+        self._spark = spark
+        self._bootstrap = bootstrap
+        self._options = dict(options or {})
+        self._json = json
+        self._cluster = Cluster(bootstrap, client_id="penstock-spark-sql")
+        self._registered: dict[str, _Wanted] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the broker; the views stay."""
+        self._cluster.close()
+
+    def topics(self) -> list[str]:
+        """What there is now."""
+        return topics_of(self._cluster)
+
+    def prepare(self, sql: str) -> list[str]:
+        """Register what a query names; the names."""
+        tokens = list(tokens_of(sql))
+        named = {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
+        columns = columns_named(tokens)
+        prepared = self._register_tables(named)
+        for wanted in self._wanted(named, columns):
+            if self._registered.get(wanted.name) != wanted:
+                self.register(wanted)
+            prepared.append(wanted.name)
+        return prepared
+
+    def hint(self, sql: str) -> str:
+        """For a query that failed: a topic whose name it may mean and must quote; nothing when there is none."""
+        bare = "".join(token.text for token in tokens_of(sql) if token.kind not in ("quoted", "text"))
+        odd = [topic for topic in self.topics() if not topic.isidentifier() and topic in bare]
+        return f"write a name with dots or dashes in backticks: `{max(odd, key=len)}`" if odd else ""
+
+    def register(self, wanted: _Wanted) -> None:
+        """Make the view, or make it anew."""
+        if wanted.raw:
+            frame = self._records(wanted.topic, None)
+        elif wanted.json:
+            frame = self._json_columns(wanted)
+        else:
+            frame = self._text_columns(wanted)
+        frame.createOrReplaceTempView(f"`{wanted.name}`")
+        self._registered[wanted.name] = wanted
+
+    def _wanted(self, named: Collection[str], columns: frozenset[str] | None) -> list[_Wanted]:
+        topics = self.topics()
+        # SQL's names have no case and topics' have; the one that is written as it is comes first.
+        by_name = {topic.lower(): topic for topic in sorted(topics, reverse=True)} | {topic: topic for topic in topics}
+        found = []
+        for name in sorted(named):
+            topic = by_name.get(name) or by_name.get(name.lower())
+            if topic is not None:
+                found.append(_Wanted(topic, topic, self._json, False, columns))
+                continue
+            for suffix in (JSON_SUFFIX, RAW_SUFFIX):
+                base = name[: -len(suffix)]
+                topic = by_name.get(base) or by_name.get(base.lower()) if name.lower().endswith(suffix) else None
+                if topic is not None:
+                    is_json = suffix == JSON_SUFFIX
+                    found.append(_Wanted(topic + suffix, topic, is_json, not is_json, columns))
+        return found
+
+    def _register_tables(self, named: Collection[str]) -> list[str]:
+        names = [name for name in TABLES if name in {each.lower() for each in named}]
+        for name in names:
+            # Anew each time: nothing is read before the query runs.
+            reader = self._spark.read.format("penstock").option("kafka.bootstrap.servers", self._bootstrap)
+            reader.option("table", TABLES[name]).load().createOrReplaceTempView(name)
+        return names
+
+    # -- the columns
+
+    def _records(self, topic: str, columns: Iterable[str] | None) -> DataFrame:
+        from penstock.spark.schema import RECORDS_WITH_HEADERS
+
+        reader = self._spark.read.format("penstock").options(**self._options)
+        reader = reader.option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", topic)
+        if columns is None:
+            return reader.option("includeHeaders", "true").load()
+        fields = [field for field in RECORDS_WITH_HEADERS.fields if field.name in set(columns)]
+        return reader.option("includeHeaders", "true").schema(type(RECORDS_WITH_HEADERS)(fields)).load()
+
+    def _text_columns(self, wanted: _Wanted) -> DataFrame:
+        chosen = [name for name in COLUMNS if wanted.columns is None or name in wanted.columns]
+        # Something must be counted where nothing is named.
+        chosen = chosen or ["offset"]
+        return self._records(wanted.topic, chosen).select(*(_shown(name).alias(name) for name in chosen))
+
+    def _json_columns(self, wanted: _Wanted) -> DataFrame:
+        from pyspark.sql import functions
+
+        fields = self._infer(wanted.topic)
+        taken = {name.lower() for name in fields.fieldNames()}
+        beside = [name for name in COLUMNS if name != "value" and f"_{name}" not in taken]
+        if wanted.columns is not None:
+            beside = [name for name in beside if f"_{name}" in wanted.columns]
+        text = functions.col("value").cast("string")
+        columns: list[Column] = [_shown(name).alias(f"_{name}") for name in beside]
+        if wanted.columns is not None and _VALUE in wanted.columns and _VALUE not in taken:
+            columns.append(_shown("value").alias(_VALUE))
+        columns.append(functions.from_json(text, fields).alias("fields of value"))
+        kept = [f"`{column}`" for column in (f"_{name}" for name in beside)]
+        if len(columns) > len(beside) + 1:
+            kept.append(_VALUE)
+        return self._records(wanted.topic, ["value", *beside]).select(*columns).select("`fields of value`.*", *kept)
+
+    def _infer(self, topic: str) -> StructType:
+        from pyspark.sql.types import StructField, StructType
+
+        values = latest_values(self._cluster, topic, SAMPLE_RECORDS)
+        texts = [(text,) for text in values if text.lstrip().startswith("{")]
+        corrupt = "_corrupt_record"
+        found: list[StructField] = []
+        if texts:
+            schema = self._spark.read.json(self._spark.createDataFrame(texts, "value string")).schema
+            found = [field for field in schema.fields if field.name != corrupt]
+        if not found:
+            raise NotJson(
+                f"topic {topic} shows no JSON object in its latest values: query `{topic}`, its values as text"
+            )
+        return StructType(found)
+
+
+def register_topics(
+    spark: SparkSession, bootstrap: str, topics: Iterable[str] | None = None, *, json: bool = False, **options: str
+) -> list[str]:
+    """A temporary view for each of these topics, or for all: ``SELECT * FROM orders``. The names of the views."""
+    with Views(spark, bootstrap, options=options, json=json) as views:
+        names = list(topics) if topics is not None else views.topics()
+        for name in names:
+            views.register(_Wanted(name, name, json, False, None))
+    return names
+
+
+def topics_of(cluster: Cluster) -> list[str]:
+    """The topics that are users' own, in order of their names."""
+    return sorted(topic.name for topic in cluster.describe(None).topics.values() if not topic.internal)
+
+
+def columns_named(tokens: list[Token]) -> frozenset[str] | None:
+    """The columns that a query may mean: every name in it; None when it may mean all of them."""
+    words = {token.upper for token in tokens}
+    if not tokens or tokens[0].upper not in ("SELECT", "WITH") or words & _ALL_COLUMNS:
+        return None
+    for before, token in zip(["", *(token.text for token in tokens)], tokens, strict=False):
+        # COUNT(*) means no column; any other star may mean all. So do a pipe and FROM without SELECT, which pass all on.
+        if (token.text == "*" and before != "(") or token.text == "|" or (token.upper == "FROM" and before == "("):
+            return None
+    return frozenset(_name_of(token).lower() for token in tokens if token.kind in ("word", "quoted"))
+
+
+def latest_values(cluster: Cluster, topic: str, records_max: int) -> list[str]:
+    """The values, those that are text, of the last records of each partition; about ``records_max`` of them."""
+    places: list[TopicPartition] = [(topic, partition.index) for partition in cluster.topic(topic).partitions]
+    bounds = watermarks(cluster, places)
+    share = max(1, records_max // len(places))
+    starts = {place: max(first, end - share) for place, (first, end) in bounds.items() if first < end}
+    consumer = Consumer(cluster, out_of_range=OutOfRange.EARLIEST)
+    consumer.assign(starts)
+    values = []
+    while any(consumer.positions[place] < bounds[place][1] for place in starts):
+        for record in consumer.poll():
+            try:
+                values.append((record.value or b"").decode())
+            except UnicodeDecodeError:
+                continue
+    return values
+
+
+def _name_of(token: Token) -> str:
+    return token.text[1:-1].replace("``", "`") if token.kind == "quoted" else token.text
+
+
+def _shown(name: str) -> Column:
+    """A column of records as a person reads it."""
+    from pyspark.sql import functions
+
+    if name in _BINARY:
+        return _text(functions.col(name))
+    if name == "headers":
+        return functions.transform(
+            functions.col(name),
+            lambda header: functions.struct(header["key"].alias("key"), _text(header["value"]).alias("value")),
+        )
+    return functions.col(name)
+
+
+def _text(column: Column) -> Column:
+    from pyspark.sql import functions
+
+    text = column.cast("string")
+    return functions.when(functions.is_valid_utf8(text), text).otherwise(functions.base64(column))

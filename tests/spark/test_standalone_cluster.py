@@ -1,0 +1,79 @@
+"""A real cluster whose Python has no Penstock: what a session sends is enough, and the program is the one that runs locally."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Admin, Consumer, watermarks
+from tests.spark.standalone import bare_python, standalone_cluster
+
+JOB = Path(__file__).with_name("cluster_job.py")
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": 1,
+    "spark.sql.shuffle.partitions": 2,
+    "spark.ui.enabled": False,
+}
+JOB_TIMEOUT_S = 300
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("standalone")
+
+
+@pytest.fixture(scope="module")
+def master(folder):
+    with standalone_cluster(folder) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def clusters_python(folder):
+    return bare_python(folder / "python")
+
+
+def values_of(cluster, topic):
+    """All there is in it now."""
+    places = [(topic, partition.index) for partition in cluster.topic(topic).partitions]
+    ends = {place: end for place, (_, end) in watermarks(cluster, places).items()}
+    consumer = Consumer(cluster)
+    consumer.assign(dict.fromkeys(places, 0))
+    values = []
+    while any(consumer.positions[place] < ends[place] for place in places):
+        values += [record.value.decode() for record in consumer.poll()]
+    return sorted(values)
+
+
+def test_one_program_reads_writes_and_streams_on_executors_without_penstock(
+    master, folder, clusters_python, cluster, bootstrap, topic, produce
+):
+    produce(topic, [(b"k%d" % number, b"value %d" % number) for number in range(100)])
+    written, streamed = f"{topic}-written", f"{topic}-streamed"
+    for name in (written, streamed):
+        Admin(cluster).create_topic(name, partitions=2)
+    done = subprocess.run(
+        [sys.executable, JOB, master, bootstrap, topic, written, streamed, folder / "checkpoint"],
+        input=json.dumps(SETTINGS),
+        env={**os.environ, "PYSPARK_PYTHON": clusters_python},
+        capture_output=True,
+        text=True,
+        timeout=JOB_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    saw = json.loads(done.stdout.splitlines()[-1])
+    expected = sorted(f"value {number}" for number in range(100))
+    assert saw["values"] == expected
+    assert {place["python"] for place in saw["places"]} == {clusters_python}
+    assert all(place["file"].startswith(str(folder / "cache" / "penstock")) for place in saw["places"]), saw["places"]
+    assert len({place["cwd"] for place in saw["places"]}) == 2, "both workers took part"
+    assert values_of(cluster, written) == [value.upper() for value in expected]
+    assert values_of(cluster, streamed) == [f"streamed {value}" for value in expected]
