@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from penstock.client import Admin
 from penstock.client.discovery import http_address
 from penstock.client.sinks import SinkClient
 from tests.spark.sinking import seen_in, values_in
@@ -223,6 +224,38 @@ def test_a_function_of_each_batch_is_exactly_once_with_a_named_sink(spark, files
         start().awaitTermination(60)
     assert start().awaitTermination(60)
     assert values_in(bootstrap, topic) == files.rows
+
+
+def test_update_mode_is_exactly_once_through_each_batch(spark, files, bootstrap, cluster, topic, tmp_path):
+    from penstock.spark.sink.each_batch import each_batch
+
+    other = f"t-{uuid.uuid4().hex}"
+    Admin(cluster).create_topic(other)
+    options = {"kafka.bootstrap.servers": bootstrap}
+    to_topic, to_other = each_batch({**options, "topic": topic}), each_batch({**options, "topic": other}, name="other")
+    fails = [True]
+
+    def write(frame, batch_id):
+        to_topic(frame, batch_id)
+        to_other(frame, batch_id)
+        if batch_id == 1 and fails:
+            fails.pop()
+            raise RuntimeError("fails after it was written")
+
+    def start():
+        frame = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(files.folder))
+        counted = frame.groupBy("value").count().selectExpr("value AS key", "CONCAT(value, '=', count) AS value")
+        writer = counted.writeStream.outputMode("update").foreachBatch(write)
+        return writer.option("checkpointLocation", str(tmp_path / "each")).trigger(availableNow=True).start()
+
+    files.add(3)
+    files.add(2)
+    with pytest.raises(PySparkException, match="fails after it was written"):
+        start().awaitTermination(60)
+    assert start().awaitTermination(60)
+    expected = [row + b"=1" for row in files.rows]
+    assert values_in(bootstrap, topic) == expected
+    assert values_in(bootstrap, other) == expected
 
 
 def test_at_least_once_writes_without_a_sink(run, files, bootstrap, topic, sinks):
