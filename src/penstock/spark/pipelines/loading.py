@@ -83,6 +83,17 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
     return pipeline
 
 
+def checked(pipeline: Pipeline) -> Pipeline:
+    """A pipeline that was made by a program, as :func:`loads` would have made it of a file; without lines in its errors."""
+    reading = _Reading(FilePath(pipeline.head.name), Lines())
+    for name, source in pipeline.sources.items():
+        reading.check_source(source, ("sources", name))
+    whole = reading.whole(pipeline.head, pipeline.sources, pipeline.steps, pipeline.sinks)
+    if whole is None:
+        raise PipelineUsageError("\n".join(problem.text for problem in reading.problems))
+    return msgspec.structs.replace(whole, file="", lines={})
+
+
 def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
     found = _AT.search(message)
     line = int(found[1]) if found and found[1] else text.count("\n") + 1
@@ -146,8 +157,10 @@ class _Reading:
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
         sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
-        if self.problems:
-            return None
+        return None if self.problems else self.whole(head, sources, steps, sinks)
+
+    def whole(self, head: Head, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]) -> Pipeline | None:
+        """What is right by itself, seen together."""
         names = self._check_names(sources, steps)
         self._check_steps(steps, names)
         self._check_sinks(sinks, names)
@@ -234,8 +247,12 @@ class _Reading:
 
     def _source(self, value: object, path: Path) -> Source | None:
         source = table_of(Source, value, path, self.report)
-        if source is None:
-            return None
+        if source is not None:
+            self.check_source(source, path)
+        return source
+
+    def check_source(self, source: Source, path: Path) -> None:
+        """What the texts of a source mean."""
         self._check_source_place(source, path)
         self._understood((*path, "start"), start_options, source.start)
         if source.watermark:
@@ -247,7 +264,6 @@ class _Reading:
             self.report((*path, "dead_letters"), f'{named(path)} dead_letters: write on_bad = "dead_letter" too')
         if source.event_time and not source.watermark:
             self.report((*path, "event_time"), f'{named(path)} event_time: write watermark = "10 minutes" too')
-        return source
 
     def _check_source_place(self, source: Source, path: Path) -> None:
         given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Progress
+from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import Pipeline
 from penstock.spark.pipelines.plan import Plan, spark_text
@@ -294,21 +294,21 @@ class _Remembered:
         self._count(amount)
 
 
-def run_file(pipeline: Pipeline, execution: Execution) -> None:
-    """The work of a pipeline whose file says all."""
-    for text in prepare_topics(pipeline, execution.bootstrap, reachable=execution.reaches_broker):
-        execution.note(text)
-    plan = Plan(pipeline, execution.spark(), execution.bootstrap, execution.rate)
+def run_file(pipeline: Pipeline, context: Context) -> None:
+    """The work of a pipeline whose file, or whose built-in, says all of it."""
+    for text in prepare_topics(pipeline, context.bootstrap, reachable=context.reaches_broker):
+        context.note(text)
+    plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate)
     plan.build()
     queries: list[StreamingQuery] = []
     try:
         for output in plan.outputs():
             with plan.blaming(output.path, "source", about=f"sink {output.name}"):
-                queries.append(execution.start(output.writer, output.name))
+                queries.append(context.start(output.writer, output.name))
     except BaseException:
         _stop_gently(queries, grace_s=0)
         raise
-    execution.follow(queries)
+    context.follow(queries)
 
 
 def _session(settings: Settings) -> SparkSession:

@@ -59,6 +59,14 @@ MODULES: Final[Mapping[str, Described]] = {
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what a built-in is told."""
 
+    def subject(self) -> str:
+        """What it works on, for a name that nobody gave: the required fields. Two that may run side by side need two names."""
+        required = [field.name for field in msgspec.structs.fields(self) if field.required]
+        values = [getattr(self, name) for name in required]
+        return "-".join(
+            str(each) for value in values for each in (value if isinstance(value, tuple | list) else [value])
+        )
+
 
 A = TypeVar("A", bound=Arguments)
 
@@ -92,6 +100,11 @@ class Context(Protocol):
     @property
     def bootstrap(self) -> str:
         """Brokers to ask first."""
+        ...
+
+    @property
+    def reaches_broker(self) -> bool:
+        """Whether this process may speak to the broker: not when the driver is elsewhere (Spark Connect), as the broker may be."""
         ...
 
     @property

@@ -1,0 +1,76 @@
+"""``stats``: what goes through topics, by windows of time, into a topic, a table, or both.
+
+A window is by the records' timestamps. Latency is from a record's timestamp to the batch of this pipeline that read it: how old data is
+where it is used. A topic gets a window's row again whenever it changed, with the topic and the window as its key, so that a compacted topic
+keeps the last; a table gets it once, when the window is final: when records as late as ``lateness`` have been seen.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from penstock.spark.lake.formats import LakeFormat
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.model import Head, Mode, Pipeline, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.values import interval_of
+
+_QUERY: Final = """
+    SELECT window.start AS window_start, window.end AS window_end, topic,
+           count(*) AS records, sum(size) AS bytes, approx_count_distinct(key) AS keys,
+           percentile_approx(latency_ms, 0.5) AS latency_ms_p50,
+           percentile_approx(latency_ms, 0.99) AS latency_ms_p99,
+           max(latency_ms) AS latency_ms_max
+    FROM (SELECT timestamp, topic, key, coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) AS size,
+                 unix_millis(current_timestamp()) - unix_millis(timestamp) AS latency_ms
+          FROM records)
+    GROUP BY window(timestamp, 'WINDOW'), topic
+"""
+
+
+class StatsArguments(Arguments, frozen=True):
+    """What ``stats`` is told."""
+
+    topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to count.")]
+    to: Annotated[str, option("The topic for the results; it is made when it is not there.", metavar="TOPIC")] = ""
+    table: Annotated[str, option("The folder or address of a table for the results.", metavar="PATH")] = ""
+    format: Annotated[LakeFormat, option("What the table is made of.")] = LakeFormat.PARQUET
+    every: Annotated[str, option("How long a window is.", metavar="TIME")] = "1 minute"
+    lateness: Annotated[str, option("How late a record may be and still count.", metavar="TIME")] = "1 minute"
+    start: Annotated[
+        str, option("Where the first run begins: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
+    ] = "earliest"
+
+
+def run(arguments: StatsArguments, context: Context) -> None:
+    """Count records, bytes, keys and latency of topics by windows of time.
+
+    Each row has window_start, window_end, topic, records, bytes (of keys and values), keys (how many different ones, within 5 %), and
+    latency_ms_p50, latency_ms_p99, latency_ms_max: from a record's timestamp until this pipeline read it.
+    """
+    from penstock.spark.pipelines.run import run_file
+
+    run_file(pipeline_of(arguments, context.name), context)
+
+
+def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
+    """The file that nobody had to write; it is checked as one."""
+    from penstock.spark.pipelines.loading import checked
+
+    if not arguments.to and not arguments.table:
+        raise PipelineUsageError("stats: say where the results go: --to TOPIC, --table PATH, or both")
+    try:
+        query = _QUERY.replace("WINDOW", interval_of(arguments.every))
+    except ValueError as error:
+        raise PipelineUsageError(f"every: {error}") from None
+    source = Source(topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records")
+    sinks = []
+    if arguments.to:
+        key = "concat(topic, '@', date_format(window_start, \"yyyy-MM-dd'T'HH:mm:ssX\"))"
+        sinks.append(Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=key, mode=Mode.UPDATE, name="topic"))
+    if arguments.table:
+        sinks.append(Sink(kind=SinkKind(arguments.format.value), path=arguments.table, name="table"))
+    return checked(Pipeline(head=Head(name=name), sources={"records": source}, steps=[Step(sql=query)], sinks=sinks))
+
+
+BUILTIN = Builtin("stats", StatsArguments, run, streams=True)

@@ -1,0 +1,128 @@
+"""``transform``: SQL from topics to a topic. The same as a pipeline file with one step, without the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, option
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.model import Head, Mode, OnBad, Pipeline, Sink, SinkKind, Source, Step
+
+
+class TransformArguments(Arguments, frozen=True):
+    """What ``transform`` is told."""
+
+    from_: Annotated[
+        tuple[str, ...],
+        option(
+            "A topic to read, by its name in the query; NAME=TOPIC for another name; repeat it to join.",
+            metavar="TOPIC",
+        ),
+    ] = msgspec.field(name="from")
+    sql: Annotated[str, option("The query; @FILE reads it from a file.", metavar="QUERY")]
+    to: Annotated[str, option("The topic to write; it is made when it is not there.", metavar="TOPIC")]
+    schema: Annotated[
+        tuple[str, ...],
+        option(
+            'The fields of the JSON values, as "id INT, amount DOUBLE"; NAME=FIELDS for one of several topics.',
+            metavar="FIELDS",
+        ),
+    ] = ()
+    watermark: Annotated[
+        tuple[str, ...],
+        option('How late a row may be, as "10 minutes"; NAME=TIME for one of several topics.', metavar="TIME"),
+    ] = ()
+    event_time: Annotated[
+        tuple[str, ...],
+        option(
+            "The column that says when something happened; NAME=COLUMN for one of several topics.", metavar="COLUMN"
+        ),
+    ] = ()
+    on_bad: Annotated[OnBad, option("What becomes of values that do not fit the schema.")] = OnBad.NULL
+    start: Annotated[
+        str, option("Where the first run begins: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
+    ] = "earliest"
+    key: Annotated[str, option("An SQL expression for the key.", metavar="EXPRESSION")] = ""
+    value: Annotated[
+        str, option("An SQL expression for the value.  [default: the columns as JSON]", metavar="EXPRESSION")
+    ] = ""
+    mode: Annotated[Mode, option("Which rows of a result that changes are written.")] = Mode.APPEND
+
+    def subject(self) -> str:
+        """From where to where: two transforms of a topic go to two topics."""
+        return "-".join([*(text.rpartition("=")[2] for text in self.from_), self.to])
+
+
+def run(arguments: TransformArguments, context: Context) -> None:
+    """Run SQL from topics to a topic, exactly once.
+
+    Values are JSON, typed by --schema: each field is a column. Windows and joins need --watermark, so that Spark can forget. Without a
+    schema, the columns are those of format("penstock"): key, value, topic, partition, offset, timestamp.
+    """
+    from penstock.spark.pipelines.run import run_file
+
+    run_file(pipeline_of(arguments, context.name), context)
+
+
+def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
+    """The file that nobody had to write; it is checked as one."""
+    from penstock.spark.pipelines.loading import checked
+
+    topics = dict(_split(text) for text in arguments.from_)
+    if len(topics) < len(arguments.from_):
+        raise PipelineUsageError("--from: two topics have one name in the query; write --from NAME=TOPIC")
+    schemas = _by_name("--schema", arguments.schema, topics)
+    watermarks = _by_name("--watermark", arguments.watermark, topics)
+    times = _by_name("--event-time", arguments.event_time, topics)
+    sources = {
+        view: Source(
+            topics=topic,
+            start=arguments.start,
+            schema=schemas.get(view, ""),
+            on_bad=arguments.on_bad if view in schemas else OnBad.NULL,
+            watermark=watermarks.get(view, ""),
+            event_time=times.get(view, ""),
+        )
+        for view, topic in topics.items()
+    }
+    sink = Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode)
+    return checked(
+        Pipeline(head=Head(name=name), sources=sources, steps=[Step(sql=_query(arguments.sql))], sinks=[sink])
+    )
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, topic = text.partition("=")
+    return (name.strip(), topic.strip()) if equals else (text.strip(), text.strip())
+
+
+def _by_name(flag: str, texts: Iterable[str], topics: dict[str, str]) -> dict[str, str]:
+    """An option of each source: ``NAME=VALUE``, or one value for all."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and name.strip() in topics:
+            found[name.strip()] = value.strip()
+        elif flag == "--schema" and len(topics) > 1:
+            raise PipelineUsageError(
+                f'{flag} {text!r}: there are several topics; write {flag} "{next(iter(topics))}={text}"'
+            )
+        else:
+            found |= {each: text.strip() for each in topics if each not in found}
+    return found
+
+
+def _query(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineUsageError(f"--sql {text}: cannot be read: {error}") from error
+
+
+BUILTIN = Builtin("transform", TransformArguments, run, streams=True)
