@@ -1,0 +1,228 @@
+"""Chains of records walked side by side, so that one NumPy step moves all of them.
+
+Every batch is a lane of its own. Inside a long batch more lanes begin at places that look like a record: a length that leads to another
+record, whose offset delta is higher. A lane that comes to the beginning of another has proven it; one that passes over a
+beginning has shown that it was none, and goes on. In the end only lanes that are reached from the first byte of a batch count.
+
+Invariant: a lane never leaves its batch, and no record is returned that the chain from the batch's first byte does not have.
+"""
+
+from bisect import bisect_left
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.records.columnar.words import WORD_BYTES, Bytes, Ints, varints
+from penstock.records.records import RECORD_BYTES_MIN, corrupt
+
+LENGTH_MIN: Final = RECORD_BYTES_MIN - 1
+WIDTH_BITS: Final = 4
+"""A record is marked as its place times 16 plus the bytes of its length: one number to sort."""
+
+_LANES_MIN: Final = 96
+"""A step of all lanes costs as much as so many turns of the plain loop."""
+_LANE_RECORDS: Final = 12
+"""Records between two guesses: more cost steps, fewer cost guessing."""
+_GUESS_RECORDS_MIN: Final = 1500
+"""Fewer records are walked in less time than the guesses take."""
+_WINDOW_RECORDS: Final = 1.5
+"""How many records long the bytes are in which one beginning is looked for."""
+_WINDOW_BYTES_MAX: Final = 4096
+"""Of larger records there are so few in a fetch that no guess is needed."""
+
+_UNMET: Final = -1
+_AT_END: Final = -2
+_BROKEN: Final = -3
+
+
+def walk_lanes(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> list[Ints]:
+    """The marks of all records in the regions from ``begins`` to ``ends``, none of them empty, in any order.
+
+    ``record_bytes`` is about what a record takes in each region.
+    """
+    is_first: NDArray[np.bool_] = np.ones(len(begins), np.bool_)
+    if int(((ends - begins) // record_bytes).sum()) >= _GUESS_RECORDS_MIN:
+        guesses, regions = _guess(source, begins, ends, record_bytes)
+        if len(guesses):
+            unsorted = np.concatenate((begins, guesses))
+            order = np.argsort(unsorted, kind="stable")
+            is_first = order < len(begins)
+            ends = np.concatenate((ends, ends[regions]))[order]
+            begins = unsorted[order]
+    lanes = _Lanes(source, begins, ends, is_first)
+    if len(begins) >= _LANES_MIN:
+        lanes.walk_together()
+    return lanes.walked()
+
+
+class _Lanes:
+    __slots__ = ("_at", "_begins", "_behind", "_ends", "_is_first", "_marks", "_met", "_owners", "_source", "_targets")
+
+    def __init__(self, source: Bytes, begins: Ints, ends: Ints, is_first: NDArray[np.bool_]) -> None:
+        self._source = source
+        self._begins = begins
+        self._ends = ends
+        self._is_first = is_first
+        self._at = begins.copy()
+        self._behind = np.arange(1, len(begins) + 1, dtype=np.int64)
+        """Which lane begins behind each lane in its region."""
+        self._behind[:-1][is_first[1:]] = _AT_END
+        self._behind[-1] = _AT_END
+        self._targets = self._behind.copy()
+        """The same, without those that turned out to be none."""
+        self._met = np.full(len(begins), _UNMET, np.int64)
+        self._marks: list[Ints] = []
+        self._owners: list[Ints] = []
+
+    def walk_together(self) -> None:
+        """Walk all lanes until so few are left that the plain loop is faster."""
+        lanes = np.arange(len(self._begins), dtype=np.int64)
+        at, ends = self._begins, self._ends
+        stops = self._stops(self._targets, ends)
+        while len(lanes) >= _LANES_MIN:
+            lengths, widths = varints(self._source.words_at(at))
+            bodies = at + widths
+            is_sound = (lengths >= LENGTH_MIN) & (lengths <= ends - bodies)
+            if not isinstance(widths, int) and int(widths.max()) > WORD_BYTES:
+                # Its length is written in nine or ten bytes: the plain loop reads it, should the lane be a true one.
+                odd = widths > WORD_BYTES
+                self._at[lanes[odd]] = at[odd]
+                lanes, at, ends, stops = lanes[~odd], at[~odd], ends[~odd], stops[~odd]
+                continue
+            if not is_sound.all():
+                self._met[lanes[~is_sound]] = _BROKEN
+                lanes, at, ends, stops = lanes[is_sound], at[is_sound], ends[is_sound], stops[is_sound]
+                continue
+            self._marks.append((at << WIDTH_BITS) | widths)
+            self._owners.append(lanes)
+            at = bodies + lengths
+            if (at >= stops).any():
+                stops = self._meet(lanes, at, ends, stops)
+                left = np.flatnonzero(at < stops)
+                lanes, at, ends, stops = lanes[left], at[left], ends[left], stops[left]
+        self._at[lanes] = at
+
+    def _stops(self, targets: Ints, ends: Ints) -> Ints:
+        return np.where(targets >= 0, self._begins[targets], ends)
+
+    def _meet(self, lanes: Ints, at: Ints, ends: Ints, stops: Ints) -> Ints:
+        """Note which lanes have met another; the stops, new for those that passed over one that was no record."""
+        passed = np.flatnonzero(at > stops)
+        if len(passed):
+            stops = stops.copy()
+            behind = np.searchsorted(self._begins, at[passed])
+            is_same = behind < len(self._begins)
+            behind = np.where(is_same, behind, 0)
+            is_same &= (self._ends[behind] == ends[passed]) & ~self._is_first[behind]
+            targets = np.where(is_same, behind, _AT_END)
+            self._targets[lanes[passed]] = targets
+            stops[passed] = self._stops(targets, ends[passed])
+        met = lanes[at == stops]
+        self._met[met] = self._targets[met]
+        return stops
+
+    def walked(self) -> list[Ints]:
+        """The marks of the lanes that begin a region or were met by a lane that counts; walked to their ends first."""
+        if (self._met == self._behind).all():
+            return self._marks
+        begins, met = self._begins.tolist(), self._met.tolist()
+        counts = np.zeros(len(begins), np.bool_)
+        plain: list[int] = []
+        for first in np.flatnonzero(self._is_first).tolist():
+            lane = first
+            while lane >= 0:
+                counts[lane] = True
+                behind = met[lane]
+                if behind == _UNMET:
+                    behind = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, plain)
+                lane = behind
+            if lane == _BROKEN:
+                raise corrupt("the length of a record leads out of its batch")
+        marks = [each[counts[owners]] for each, owners in zip(self._marks, self._owners, strict=True)]
+        return [*marks, np.array(plain, np.int64)]
+
+    def _walk_plain(self, at: int, end: int, begins: list[int], marks: list[int]) -> int:
+        """Walk one record at a time up to the beginning of another lane, or the end of the region; which it was."""
+        view = self._source.view
+        behind = bisect_left(begins, at + 1)
+        while True:
+            stop = begins[behind] if behind < len(begins) and begins[behind] < end else end
+            while at < stop:
+                number = view[at]
+                width = 1
+                if number > 127:
+                    byte = view[at + 1] if at + 1 < end else 128
+                    if byte > 127:
+                        length, body = self._source.varint_at(at)
+                        number, width = length << 1, body - at
+                    else:
+                        number, width = number & 0x7F | byte << 7, 2
+                length = number >> 1
+                if number & 1 or length < LENGTH_MIN or length > end - at - width:
+                    raise corrupt(f"a record says {length} bytes of {end - at - width}")
+                marks.append(at << WIDTH_BITS | width)
+                at += width + length
+            if at == end:
+                return _AT_END
+            if at == stop:
+                return behind
+            behind = bisect_left(begins, at, behind)
+
+
+def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple[Ints, Ints]:
+    """Places that look like the beginning of a record, rising, and the region of each."""
+    sizes = ends - begins
+    fitting = np.flatnonzero(record_bytes * _WINDOW_RECORDS <= _WINDOW_BYTES_MAX)
+    spacing = record_bytes[fitting] * _LANE_RECORDS
+    guesses = sizes[fitting] // spacing - 1
+    fitting, spacing, guesses = fitting[guesses > 0], spacing[guesses > 0], guesses[guesses > 0]
+    if not len(fitting):
+        return fitting, fitting
+    window_bytes = int(record_bytes[fitting].mean() * _WINDOW_RECORDS) + WORD_BYTES
+    regions = np.repeat(fitting, guesses)
+    numbers = np.arange(len(regions), dtype=np.int64) - np.repeat(np.cumsum(guesses) - guesses, guesses) + 1
+    windows = begins[regions] + numbers * np.repeat(spacing, guesses)
+    is_inside = windows + window_bytes <= ends[regions]
+    windows, regions = windows[is_inside], regions[is_inside]
+    rows: NDArray[np.uint8] = np.ndarray(
+        (max(0, source.size - window_bytes + 1), window_bytes), np.uint8, buffer=source.data.data, strides=(1, 1)
+    )
+    # The attributes of a record are zero, and text has no other zeros: few places are left to look at.
+    zeros = np.flatnonzero(rows[windows] == 0)
+    row = zeros // window_bytes
+    at = windows[row] + (zeros - row * window_bytes)
+    starts, found = _starts_before(source, at, ends[regions[row]])
+    row = row[found]
+    is_new = np.ones(len(row), np.bool_)
+    is_new[1:] = row[1:] != row[:-1]
+    return starts[is_new], regions[row[is_new]]
+
+
+def _starts_before(source: Bytes, attributes_at: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Where the records begin whose attributes may stand at these places, and which of the places those were."""
+    before = source.words_at(attributes_at - WORD_BYTES)
+    last, middle, first = before >> 56, (before >> 48) & 0xFF, (before >> 40) & 0xFF
+    width = np.where(middle < 128, 1, np.where(first < 128, 2, 3))
+    number: Ints = np.where(
+        width == 1,
+        last,
+        np.where(width == 2, middle & 0x7F | last << 7, first & 0x7F | (middle & 0x7F) << 7 | last << 14),
+    ).view(np.int64)
+    behind: Ints = attributes_at + (number >> 1)
+    likely = np.flatnonzero(((number & 1) == 0) & (number >= LENGTH_MIN << 1) & (last < 128) & (behind < ends))
+    attributes_at, behind, width = attributes_at[likely], behind[likely], width[likely]
+    lengths, widths = varints(source.words_at(behind))
+    next_attributes_at = behind + widths
+    is_record = (lengths >= LENGTH_MIN) & (next_attributes_at < ends[likely])
+    is_record &= source.data[np.minimum(next_attributes_at, source.size - 1)] == 0
+    here, there = _offset_delta(source, attributes_at + 1), _offset_delta(source, next_attributes_at + 1)
+    is_record &= (here >= 0) & (here < there)
+    return (attributes_at - width)[is_record], likely[is_record]
+
+
+def _offset_delta(source: Bytes, at: Ints) -> Ints:
+    """The second varint from each place on; some number where there is none."""
+    words = source.words_at(np.minimum(at, source.size - 1))
+    _, widths = varints(words)
+    return varints(words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64)))[0]

@@ -1,0 +1,95 @@
+"""Where the records of many batches begin: the one thing in a batch that hangs together like a chain.
+
+Each record says how long it is, so the next one is known only when this one was read: a loop, a record at a time. There are three ways,
+and in each the lengths themselves are the proof, so that a wrong guess costs time and nothing else:
+
+- *Runs*: records of the same size follow each other in a fixed step; the lengths at all the guessed places are compared at once.
+- *Lanes* (``lanes``): many chains are walked side by side, one NumPy step for all of them.
+- A plain loop for what is left: few records, or lanes that met nothing.
+
+Invariant: what is returned is the chain from each region's first byte to its last, or the batch is refused.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from penstock.records.columnar.lanes import LENGTH_MIN, WIDTH_BITS, walk_lanes
+from penstock.records.columnar.words import Bytes, Ints
+from penstock.records.records import RECORD_BYTES_MIN, corrupt
+
+_RUN_MIN: Final = 48
+"""The shortest run after which another is looked for; a region of twice as many is tried at all."""
+_RUN_WIDTH_MAX: Final = 4
+"""A length that takes more bytes than it needs is not worth a run."""
+_RUN_GROWTH: Final = 8
+
+
+def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Where the body of each record begins (behind its length) and where it ends, in order.
+
+    ``begins`` and ``ends`` are the regions of the batches in ``source``, rising; region ``i`` must hold exactly ``counts[i]`` records.
+    """
+    if (counts < 0).any() or (counts * RECORD_BYTES_MIN > ends - begins).any():
+        raise corrupt("there are more records than can be in the bytes")
+    has_some = counts > 0
+    if (begins[~has_some] != ends[~has_some]).any():
+        raise corrupt("bytes follow the last record")
+    begins, ends, counts = begins[has_some], ends[has_some], counts[has_some]
+    if not len(counts):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    found: list[Ints] = []
+    walked = begins.copy()
+    for index in np.flatnonzero(counts >= 2 * _RUN_MIN).tolist():
+        walked[index] = _walk_runs(source, int(begins[index]), int(ends[index]), int(counts[index]), found)
+    is_open = walked < ends
+    if is_open.any():
+        record_bytes = (ends - begins) // counts
+        found += walk_lanes(source, walked[is_open], ends[is_open], record_bytes[is_open])
+    marked = np.concatenate(found)
+    if len(found) > 1:
+        marked.sort()
+    starts = marked >> WIDTH_BITS
+    bodies = starts + (marked & ((1 << WIDTH_BITS) - 1))
+    behind = np.cumsum(counts)
+    if len(starts) != int(behind[-1]) or (starts[behind - counts] != begins).any():
+        raise corrupt("a batch has another number of records than it says")
+    record_ends = np.empty_like(starts)
+    record_ends[:-1] = starts[1:]
+    record_ends[behind - 1] = ends
+    return bodies, record_ends
+
+
+def _walk_runs(source: Bytes, at: int, end: int, count: int, found: list[Ints]) -> int:
+    """Walk the runs that a region begins with, one after the other; where they end."""
+    while count > 0:
+        length, body = source.varint_at(at)
+        if not LENGTH_MIN <= length <= end - body:
+            raise corrupt(f"a record says {length} bytes of {end - body}")
+        width = body - at
+        if width > _RUN_WIDTH_MAX:
+            break
+        step = width + length
+        run = _run_at(source, at, step, width, min(count, (end - at) // step), found)
+        at += run * step
+        count -= run
+        if run < _RUN_MIN:
+            break
+    return at
+
+
+def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int, found: list[Ints]) -> int:
+    """How many records of ``step`` bytes follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
+    length_bytes = (1 << 8 * width) - 1
+    first = source.words_at(np.array([at]))[0]
+    run = 0
+    tried = min(count_max, 2 * _RUN_MIN)
+    while True:
+        places = at + step * np.arange(run, tried, dtype=np.int64)
+        differs = np.flatnonzero((source.words_at(places) ^ first) & length_bytes)
+        same = int(differs[0]) if len(differs) else len(places)
+        run += same
+        found.append((places[:same] << WIDTH_BITS) | width)
+        if same < len(places) or tried == count_max:
+            return run
+        tried = min(count_max, tried * _RUN_GROWTH)

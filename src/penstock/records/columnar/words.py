@@ -1,0 +1,149 @@
+"""Bytes as vectors: many varints read at once, wherever they stand.
+
+A varint is seven bits a byte, lowest first, and nearly all in a batch are one to three bytes long. So one word of eight bytes is
+gathered per record, and the arithmetic on whole words finds where each varint ends and pulls its bits together, with no branch
+a record. Only a varint of nine or ten bytes is read on its own.
+
+Invariant: nothing is read outside the buffer. A word that would reach over its end is made of the last eight bytes, shifted.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.records.records import corrupt, read_varint
+from penstock.types import Buffer
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+WORD_BYTES: Final = 8
+_ONE: Final = np.uint64(1)
+_TWO: Final = np.uint64(2)
+_FOUR: Final = np.uint64(4)
+_BYTE_BITS: Final = np.uint64(0x7F)
+_GOES_ON: Final = np.uint64(0x8080808080808080)
+_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
+_PAIRS_LOW: Final = np.uint64(0x007F007F007F007F)
+_PAIRS_HIGH: Final = np.uint64(0x3F803F803F803F80)
+_QUADS_LOW: Final = np.uint64(0x00003FFF00003FFF)
+_QUADS_HIGH: Final = np.uint64(0x0FFFC0000FFFC000)
+_HALVES_LOW: Final = np.uint64(0x000000000FFFFFFF)
+_HALVES_HIGH: Final = np.uint64(0x00FFFFFFF0000000)
+_FOUR_BYTES_MAX: Final = 0xFFFFFFFF
+
+
+class Bytes:
+    """A buffer, byte by byte (``data``) and in words of eight bytes that begin anywhere."""
+
+    __slots__ = ("data", "size", "view", "_words", "_word_at_max")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.size = len(buffer)
+        if self.size < WORD_BYTES:
+            buffer = bytes(buffer) + bytes(WORD_BYTES)
+        self.view = memoryview(buffer)
+        self.data: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
+        self._word_at_max = len(self.data) - WORD_BYTES
+        self._words: Words = np.ndarray((self._word_at_max + 1,), "<u8", buffer=self.data.data, strides=(1,))
+
+    def words_at(self, at: Ints) -> Words:
+        """The eight bytes from each place on, the first one lowest; zeros behind the end. Every place is inside the buffer."""
+        if not len(at) or int(at.max()) <= self._word_at_max:
+            return self._words[at]
+        inside = np.minimum(at, self._word_at_max)
+        return self._words[inside] >> ((at - inside) << 3).astype(np.uint64)
+
+    def varint_at(self, at: int) -> tuple[int, int]:
+        """One varint, and where it ends."""
+        try:
+            return read_varint(self.view, at)  # type: ignore[arg-type]  # it only takes single bytes out of it
+        except IndexError:
+            raise corrupt("the records end in the middle of one") from None
+
+
+def varints(words: Words) -> tuple[Ints, Ints | int]:
+    """The varint that each word begins with, zigzag-decoded, and its bytes; 9 bytes where it does not end in the word."""
+    if not int(np.bitwise_or.reduce(words)) & 0x80:
+        return unzigzag(words & _BYTE_BITS), 1
+    ends = ~words & _GOES_ON
+    # From the lowest bit that says "the end" downwards: the bytes of this varint.
+    inside = ends ^ (ends - _ONE)
+    widths = (np.bitwise_count(inside) >> 3).astype(np.int64)
+    bits = words & inside & _BITS
+    bits = (bits & _PAIRS_LOW) | ((bits >> _ONE) & _PAIRS_HIGH)
+    bits = (bits & _QUADS_LOW) | ((bits >> _TWO) & _QUADS_HIGH)
+    if int(np.bitwise_or.reduce(bits)) > _FOUR_BYTES_MAX:
+        bits = (bits & _HALVES_LOW) | ((bits >> _FOUR) & _HALVES_HIGH)
+    if not ends.all():
+        widths[ends == 0] = WORD_BYTES + 1
+    return unzigzag(bits), widths
+
+
+def unzigzag(numbers: Words) -> Ints:
+    """What zigzag made of signed numbers, back."""
+    return ((numbers >> _ONE) ^ -(numbers & _ONE)).view(np.int64)
+
+
+class Cursor:
+    """A place in each of many records, moving from field to field.
+
+    ``ends`` are where the records end: a place at or behind its end is refused before it is read. A varint may begin before the end
+    and reach over it, so whoever reads the last field compares ``at`` with the end once more.
+    """
+
+    __slots__ = ("_bytes", "_ends", "_used", "_words", "at")
+
+    def __init__(self, source: Bytes, at: Ints, ends: Ints) -> None:
+        self.at = at
+        self._bytes = source
+        self._ends = ends
+        self._words: Words | None = None
+        self._used: Ints | int = 0
+
+    def varint(self) -> Ints:
+        """The number in each record where the cursor stands; it then stands behind it."""
+        words = self._words
+        if words is None:
+            words, self._used = self._load(), 0
+        numbers, widths = varints(words)
+        used = self._used + widths
+        if not _is_in_word(used):
+            # Behind what was left of the word zeros had been shifted in, and they end a varint too early.
+            words = self._load()
+            numbers, widths = varints(words)
+            used = widths
+            if not _is_in_word(used):
+                return self._varint_long(numbers, widths)
+        self.at = self.at + widths
+        self._words = words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64))
+        self._used = used
+        return numbers
+
+    def skip(self, sizes: Ints) -> None:
+        """Move over ``sizes`` bytes of each record, none of them negative."""
+        if (sizes > self._ends - self.at).any():
+            raise corrupt("a field is longer than its record")
+        self.at = self.at + sizes
+        self._words = None
+
+    def _load(self) -> Words:
+        if (self.at >= self._ends).any():
+            raise corrupt("a record ends in the middle of a field")
+        return self._bytes.words_at(self.at)
+
+    def _varint_long(self, numbers: Ints, widths: Ints | int) -> Ints:
+        """As :meth:`varint`, where some take nine or ten bytes."""
+        widths = np.broadcast_to(widths, self.at.shape).copy()
+        for index in np.flatnonzero(widths > WORD_BYTES).tolist():
+            at = int(self.at[index])
+            numbers[index], end = self._bytes.varint_at(at)
+            widths[index] = end - at
+        self.at = self.at + widths
+        self._words = None
+        return numbers
+
+
+def _is_in_word(used: Ints | int) -> bool:
+    return (used if isinstance(used, int) else int(used.max(initial=0))) <= WORD_BYTES
