@@ -5,7 +5,7 @@ Memory is bounded: one answer of the broker that is being opened, one on its way
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,7 @@ from penstock.client.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITI
 from penstock.client.read_ahead import ReadAhead
 from penstock.errors import PenstockError
 from penstock.limits import MIB
-from penstock.records.columnar import decode
+from penstock.records.columnar import decode_each
 from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
@@ -28,13 +28,12 @@ from penstock.spark.source.plan import LakePart, Range
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from penstock.records.batch import BatchHeader
     from penstock.spark.source.settings import Settings
 
 ROWS_MAX: Final = 65_536
 """Rows of a batch: what Spark's own Arrow readers take, and enough that the price of a batch does not show."""
-GROUP_BYTES_MAX: Final = 8 * MIB
-"""Stored bytes that are opened together; compressed, they may open to some ten times as much."""
+OPENED_TOGETHER_BYTES: Final = 16 * MIB
+"""Of an answer that opens to many times its size, only so much is held open at once."""
 CONSTANT: Final = ("topic", "partition")
 
 
@@ -74,10 +73,8 @@ def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterato
             with connected(settings.options) as cluster:
                 reader = _reader(cluster, wanted, settings)
                 for fetched in reader:
-                    for group in _groups(fetched):
-                        decoded = _decode(fetched, group, rows.columns, wanted)
-                        if decoded is not None:
-                            yield from rows.batches(decoded)
+                    for decoded in _decoded(fetched, rows.columns, wanted):
+                        yield from rows.batches(decoded)
                     at = reader.position
             return
         except BrokerRefused as error:
@@ -116,38 +113,21 @@ def _reader(cluster: Cluster, wanted: Range, settings: Settings) -> ReadAhead:
     )
 
 
-def _groups(fetched: Fetched) -> Iterator[Sequence[tuple[BatchHeader, memoryview]]]:
-    """The batches of an answer in runs that open to about ROWS_MAX rows."""
-    run: list[tuple[BatchHeader, memoryview]] = []
-    rows = size = 0
-    for batch in fetched.batches:
-        count = batch[0].record_count
-        if run and (rows + count > ROWS_MAX or size + len(batch[1]) > GROUP_BYTES_MAX):
-            yield run
-            run, rows, size = [], 0, 0
-        run.append(batch)
-        rows += count
-        size += len(batch[1])
-    if run:
-        yield run
-
-
-def _decode(
-    fetched: Fetched, batches: Sequence[tuple[BatchHeader, memoryview]], columns: frozenset[str], wanted: Range
-) -> pa.RecordBatch | None:
+def _decoded(fetched: Fetched, columns: frozenset[str], wanted: Range) -> Iterator[pa.RecordBatch]:
+    """An answer's records. It is handed over whole: which of it was aborted shows in the order of its batches."""
     try:
-        return decode(
-            batches,
+        yield from decode_each(
+            fetched.batches,
             columns=columns,
             from_offset=max(wanted.from_offset, fetched.from_offset),
             to_offset=wanted.to_offset,
             aborted=fetched.aborted,
             bytes_max=OPENED_BYTES_MAX,
+            group_bytes=OPENED_TOGETHER_BYTES,
         )
     except PenstockError as error:
-        raise SourceError(
-            f"{wanted.topic}/{wanted.partition} near offset {batches[0][0].base_offset}: {error.text}"
-        ) from error
+        at = f"{wanted.topic}/{wanted.partition} at offset {fetched.from_offset} or soon behind it"
+        raise SourceError(f"{at}: {error.text}") from error
 
 
 def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> Range | None:

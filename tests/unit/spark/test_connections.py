@@ -1,0 +1,75 @@
+"""Connections that outlive a task."""
+
+import threading
+
+import pytest
+
+from penstock.client import BrokerRefused, CannotConnect, Cluster, NotKafka
+from penstock.spark.connections import cluster_for, connected, drop, patiently
+from penstock.spark.errors import OptionError
+
+UNREACHED = "127.0.0.1:1"
+
+
+def options(bootstrap=UNREACHED, **more):
+    return {"kafka.bootstrap.servers": bootstrap, "fetchOffset.retryIntervalMs": "0", **more}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    yield
+    drop(options())
+
+
+def test_the_same_options_share_a_cluster_and_others_do_not():
+    one = cluster_for(options())
+    assert cluster_for(options()) is one
+    other = options(**{"kafka.request.timeout.ms": "77"})
+    assert cluster_for(other) is not one
+    assert cluster_for(other).timeout_ms == 77
+    drop(other)
+
+
+def test_a_thread_has_its_own():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(cluster_for(options())))
+    thread.start()
+    thread.join()
+    assert found[0] is not cluster_for(options())
+
+
+def test_after_an_error_connections_are_made_anew():
+    with pytest.raises(KeyError), connected(options()) as first:
+        raise KeyError
+    assert cluster_for(options()) is not first
+
+
+def test_an_address_that_is_none_is_an_error_of_the_option():
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
+        cluster_for(options("127.0.0.1:0"))
+
+
+def test_a_broker_that_cannot_be_reached_is_tried_as_often_as_the_option_says():
+    tries = []
+
+    def attempt(cluster: Cluster):
+        tries.append(cluster)
+        cluster.describe()
+
+    with pytest.raises(CannotConnect):
+        patiently(options(**{"fetchOffset.numRetries": "4"}), attempt)
+    assert len(tries) == 4
+    assert len(set(tries)) == 4, "each try begins with new connections"
+
+
+@pytest.mark.parametrize("error", [BrokerRefused(17), NotKafka("no")])
+def test_what_waiting_does_not_cure_is_tried_once(error):
+    tries = []
+
+    def attempt(_):
+        tries.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        patiently(options(), attempt)
+    assert len(tries) == 1

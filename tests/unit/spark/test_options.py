@@ -1,0 +1,73 @@
+"""How values stand in options."""
+
+import pickle
+
+import pytest
+
+from penstock.spark.errors import OptionError
+from penstock.spark.options import Options, options_of
+
+
+def test_case_does_not_count():
+    options = Options({"StartingOffsets": "earliest", "kafka.bootstrap.servers": "a:1"})
+    assert options["startingoffsets"] == options["STARTINGOFFSETS"] == "earliest"
+    assert "startingOffsets" in options
+    assert "endingOffsets" not in options
+    assert len(options) == 2
+
+
+def test_options_survive_the_way_to_a_task():
+    assert pickle.loads(pickle.dumps(Options({"A": "1"})))["a"] == "1"
+
+
+def test_options_are_made_once():
+    options = Options({"a": "1"})
+    assert options_of(options) is options
+    assert options_of({"A": "1"})["a"] == "1"
+
+
+@pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "bootstrap.servers"])
+def test_brokers_are_named_in_either_of_two_ways(name):
+    assert Options({name: " 127.0.0.1:9092 "}).bootstrap == "127.0.0.1:9092"
+
+
+@pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": " "}])
+def test_without_brokers_the_text_says_what_to_set(options):
+    with pytest.raises(OptionError, match=r'set the option kafka\.bootstrap\.servers .* "127'):
+        _ = Options(options).bootstrap
+
+
+def test_numbers():
+    options = Options({"n": " 7 ", "low": "0", "bad": "x"})
+    assert options.integer("n") == 7
+    assert options.integer("other") is None
+    assert options.integer("other", 3) == 3
+    with pytest.raises(OptionError, match="low must be 1 or more, not 0"):
+        options.integer("low", at_least=1)
+    with pytest.raises(OptionError, match="bad is a whole number, not 'x'"):
+        options.integer("bad")
+
+
+def test_flags():
+    options = Options({"yes": "TRUE", "no": " false", "bad": "1"})
+    assert options.flag("yes", default=False)
+    assert not options.flag("no", default=True)
+    assert options.flag("other", default=True)
+    with pytest.raises(OptionError, match="bad is true or false, not '1'"):
+        options.flag("bad", default=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("15m", 900_000), ("30s", 30_000), ("1 h", 3_600_000), ("250", 250), ("2d", 172_800_000), ("5min", 300_000)],
+)
+def test_times(text, ms):
+    assert Options({"t": text}).duration_ms("t", 1) == ms
+
+
+def test_times_that_are_none():
+    assert Options({}).duration_ms("t", 5) == 5
+    with pytest.raises(OptionError, match="a time such as 30s"):
+        Options({"t": "soon"}).duration_ms("t", 1)
+    with pytest.raises(OptionError, match="a time such as 30s"):
+        Options({"t": "3 fortnights"}).duration_ms("t", 1)
