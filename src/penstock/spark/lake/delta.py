@@ -34,10 +34,8 @@ class DeltaLakeTable:
         return self._table() is not None
 
     def last_batch(self, query: str) -> int | None:
-        try:
-            return DeltaTable(self._store.uri, without_files=True).transaction_version(query)
-        except TableNotFoundError:
-            return None
+        table = self._table()
+        return None if table is None else table.transaction_version(query)
 
     def recover(self, manifest: Manifest) -> None:
         drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))

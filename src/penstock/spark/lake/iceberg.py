@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.expressions import EqualTo, Reference
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.types import IntegerType, LongType
@@ -84,7 +83,7 @@ class IcebergTable:
         partition_id = table.schema().find_field(PARTITION).field_id
         offset_id = table.schema().find_field(OFFSET).field_id
         found: list[StoredFile] = []
-        for task in table.scan(row_filter=EqualTo(Reference(TOPIC), value=topic)).plan_files():
+        for task in table.scan(row_filter=f"{TOPIC} = '{topic}'").plan_files():
             file = task.file
             low, high = _bounds(file, partition_id, IntegerType())
             first, last = _bounds(file, offset_id, LongType())

@@ -1,0 +1,16 @@
+"""Lakes of every format in a test's own folder."""
+
+import pytest
+
+from penstock.spark.lake.formats import LakeFormat
+from tests.unit.spark.lake.kit import Archive
+
+
+@pytest.fixture(params=list(LakeFormat))
+def archive(request, tmp_path):
+    return Archive(tmp_path / "lake", request.param)
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    return Archive(tmp_path / "lake", LakeFormat.PARQUET)

@@ -1,0 +1,185 @@
+"""Every batch is in the lake once, whatever is interrupted and however often it is tried: the same for all formats."""
+
+import os
+from contextlib import contextmanager
+
+import pytest
+
+from penstock.spark.lake.formats import LakeError, LakeFormat
+from penstock.spark.lake.lake import ORPHAN_MS, open_lake
+from penstock.spark.lake.layout import layout_for
+from penstock.spark.lake.store import Store
+from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
+
+
+def test_committed_rows_are_there_for_the_formats_own_reader_by_topic_and_day(archive):
+    late = [NEW_YEAR_MS + n * DAY_MS for n in range(3)]
+    done = archive.run(0, records(offsets=range(3), timestamps_ms=late), records("other", 1, [7]))
+    assert (done.already, done.rows, done.ends) == (False, 4, {"orders": {0: 3}, "other": {1: 8}})
+    assert archive.rows() == expected("orders", 0, range(3)) + expected("other", 1, [7])
+    folders = {
+        path.parent.relative_to(archive.folder).as_posix().removeprefix("data/") for path in archive.data_files()
+    }
+    assert folders == {f"topic=orders/day=2026-01-0{n}" for n in (1, 2, 3)} | {"topic=other/day=2026-01-01"}
+
+
+def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(archive):
+    archive.run(0, records(offsets=range(5)))
+    files = archive.data_files()
+    again = archive.run(0, records(offsets=range(5)))
+    assert (again.already, again.ends) == (True, {"orders": {0: 5}})
+    assert (archive.rows(), archive.data_files(), archive.staged()) == (expected("orders", 0, range(5)), files, [])
+    assert archive.run(1, records(offsets=range(5, 9))).ends == {"orders": {0: 9}}
+    assert archive.rows() == expected("orders", 0, range(9))
+    assert archive.open().last_batch("q") == 1
+
+
+def test_what_is_staged_is_not_seen_and_an_empty_batch_changes_nothing(archive):
+    archive.run(0, records(offsets=[0]))
+    archive.stage(1, records(offsets=[1]))
+    assert archive.rows() == expected("orders", 0, [0])
+    assert not archive.commit(1, []).already
+    assert archive.rows() == expected("orders", 0, [0])
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@contextmanager
+def crash_after(moves_max):
+    """The process ends after so many files were moved."""
+    move = Store.move
+
+    def crashing(store, moves):
+        move(store, list(moves)[:moves_max])
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "move", crashing)
+        yield
+
+
+@pytest.mark.parametrize("after_moves", [0, 1, 3])
+def test_a_crash_inside_a_commit_is_finished_or_cleaned_up_when_the_batch_comes_again(
+    archive, monkeypatch, after_moves
+):
+    archive.run(0, records(offsets=range(3)))
+    days = [NEW_YEAR_MS + n * DAY_MS for n in range(3)]
+    second = records(offsets=range(3, 6), timestamps_ms=days)
+    files = archive.stage(1, second)
+    with crash_after(after_moves), pytest.raises(Crash):
+        archive.commit(1, files)
+    seen = archive.rows()
+    assert set(seen) <= set(expected("orders", 0, range(6)))
+    assert set(seen) >= set(expected("orders", 0, range(3)))
+    archive.run(1, second)
+    assert archive.rows() == expected("orders", 0, range(6))
+    assert (len(archive.data_files()), archive.staged()) == (4, [])
+
+
+def test_a_crash_behind_the_commit_is_no_second_batch(archive, monkeypatch):
+    files = archive.stage(0, records(offsets=range(3)))
+
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.spark.lake.lake.Lake._clean", crash)
+        with pytest.raises(Crash):
+            archive.commit(0, files)
+    archive.open().abort("q", 0, files)
+    assert archive.run(0, records(offsets=range(3))).already
+    assert archive.rows() == expected("orders", 0, range(3))
+
+
+def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archive):
+    files = archive.stage(0, records(offsets=range(3)))
+    with crash_after(0), pytest.raises(Crash):
+        archive.commit(0, files)
+    archive.open().recover({"another"})
+    assert archive.data_files() == []
+    archive.open().recover({"orders"})
+    # In a plain lake the manifest was the commit; in the others the table's own never came.
+    kept = range(3) if archive.format is LakeFormat.PARQUET else []
+    assert (archive.rows() if kept else []) == expected("orders", 0, kept)
+    assert archive.open().ends("orders") == ({0: 3} if kept else {})
+
+
+def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive):
+    files = archive.stage(0, records(offsets=range(3)))
+    archive.open().abort("q", 0, files)
+    assert archive.staged() == []
+    archive.run(0, records(offsets=range(3)))
+    archive.open().abort("q", 0, files)
+    assert archive.rows() == expected("orders", 0, range(3))
+
+
+def test_what_dead_attempts_left_goes_with_the_next_commit_and_that_of_other_queries_when_it_is_old(archive):
+    archive.stage(0, records(offsets=range(3)))
+    other = Archive(archive.folder, archive.format, "other")
+    other.stage(0, records("another", offsets=range(3)))
+    (theirs,) = archive.folder.glob("_penstock/staging/other/0/*")
+    os.utime(theirs, (NOW_MS / 1000, NOW_MS / 1000))
+    archive.run(0, records(offsets=range(3)))
+    assert archive.staged() == [theirs]
+    files = archive.stage(1, records(offsets=range(3, 6)))
+    archive.commit(1, files, NOW_MS + ORPHAN_MS + 1)
+    assert archive.staged() == []
+
+
+def test_offsets_that_the_lake_has_are_refused_from_another_query(archive):
+    archive.run(0, records(offsets=range(5)), records(partition=1, offsets=range(9)))
+    other = Archive(archive.folder, archive.format, "other")
+    with pytest.raises(LakeError, match="orders/0 up to offset 5 already, from another query"):
+        other.run(0, records(offsets=range(4, 8)))
+    assert other.run(0, records(offsets=range(5, 8))).rows == 3
+    assert archive.rows() == expected("orders", 0, range(8)) + expected("orders", 1, range(9))
+
+
+def test_offsets_are_found_again_as_ranges(archive):
+    archive.run(0, records(offsets=range(5)))
+    archive.run(1, records(offsets=range(5, 8)))
+    archive.run(2, records(offsets=[20, 21]))
+    lake = archive.open()
+    assert lake.ranges("orders", 0) == [(0, 8), (20, 22)]
+    assert lake.ranges("orders", 1) == lake.ranges("nothing", 0) == []
+    assert lake.ends("orders") == {0: 22}
+    assert [file.rows for file in lake.files("orders")] == [5, 3, 2]
+
+
+def test_a_lake_stays_of_one_format_and_one_layout(archive):
+    archive.run(0, records(offsets=[0]))
+    another = LakeFormat.DELTA if archive.format is LakeFormat.PARQUET else LakeFormat.PARQUET
+    with pytest.raises(LakeError, match=f"lake of format {archive.format}, not {another}"):
+        open_lake(str(archive.folder), another).prepare(archive.layout)
+    rows = layout_for(archive.layout.schema, ["key"])
+    with pytest.raises(LakeError, match="holds records of topics"):
+        archive.open().prepare(rows)
+
+
+def test_looking_at_a_lake_that_is_not_there_makes_none(archive):
+    lake = open_lake(str(archive.folder), archive.format)
+    assert (lake.exists(), lake.files("orders"), lake.schema(), lake.uris(), lake.is_records()) == (
+        False,
+        [],
+        None,
+        [],
+        False,
+    )
+    assert not archive.folder.exists()
+
+
+def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archive):
+    archive.run(0, records(offsets=range(3)), records(partition=1, offsets=range(4)))
+    archive.run(1, records(offsets=range(3, 6)))
+    if archive.format is LakeFormat.DELTA:
+        from deltalake import DeltaTable
+
+        DeltaTable(str(archive.folder)).optimize.compact()
+        assert len(archive.open().uris()) == 1
+    elif archive.format is LakeFormat.PARQUET:
+        for number, path in enumerate(archive.data_files()):
+            path.rename(path.with_name(f"renamed-{number}.parquet"))
+    assert archive.open().ends("orders") == {0: 6, 1: 4}
+    assert archive.open().ranges("orders", 0) == [(0, 6)]

@@ -1,0 +1,50 @@
+"""Which columns and folders a lake has."""
+
+from datetime import date
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.layout import RECORDS, day_of, folder_path, folder_values, layout_for
+from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
+
+
+def test_the_columns_of_the_source_make_a_lake_of_records_with_or_without_headers():
+    for dropped in ([], ["headers"], ["headers", "key", "timestampType"]):
+        layout = layout_for(records(offsets=[0]).drop_columns(dropped).schema, [])
+        assert (layout.is_records, layout.folders, layout.schema) == (True, ("topic", "day"), RECORDS)
+    ((folders, partition, part),) = layout.split(records(offsets=[1]).drop_columns(["headers", "key"]))
+    assert (folders, partition) == (("orders", "2026-01-01"), 0)
+    assert (part["key"].to_pylist(), part["headers"].to_pylist()) == ([None], [None])
+
+
+def test_other_columns_make_a_lake_of_rows_with_the_folders_asked_for():
+    schema = pa.schema({"word": pa.string(), "count": pa.int64(), "good": pa.bool_()})
+    layout = layout_for(schema, ["good", "word"])
+    assert (layout.is_records, layout.file_schema(with_folders=False).names) == (False, ["count"])
+    batch = pa.record_batch({"word": ["a", None, "a"], "count": [1, 2, 3], "good": [True, False, True]})
+    split = {folders: part["count"].to_pylist() for folders, _, part in layout.split(batch)}
+    assert split == {("true", "a"): [1, 3], ("false", None): [2]}
+
+
+def test_folders_that_cannot_be_are_refused():
+    schema = pa.schema({"a": pa.string()})
+    with pytest.raises(LakeError, match="partitionBy names 'b'"):
+        layout_for(schema, ["b"])
+    with pytest.raises(LakeError, match="every column"):
+        layout_for(schema, ["a"])
+
+
+def test_a_folder_is_named_as_hive_names_it_and_read_back():
+    path = folder_path(["a", "b", "c"], ["x/y=z", None, "plain"])
+    assert path == "a=x%2Fy%3Dz/b=__HIVE_DEFAULT_PARTITION__/c=plain/"
+    assert folder_values(f"file:///lake/{path}1.parquet") == {"a": "x/y=z", "b": None, "c": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("moment_ms", "day"),
+    [(NEW_YEAR_MS, date(2026, 1, 1)), (NEW_YEAR_MS - 1, date(2025, 12, 31)), (-1, date(1969, 12, 31))],
+)
+def test_the_day_is_that_of_utc(moment_ms, day):
+    assert day_of(moment_ms) == day
