@@ -26,6 +26,7 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sql",
+    "pipeline",
     "log",
     "config",
     "bench",

@@ -168,6 +168,12 @@ class Execution:
             self._take_signals()
         return self._spark
 
+    def close(self) -> None:
+        """Stop the session, when this run made one."""
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+
     def read_stream(self, options: Mapping[str, object]) -> DataFrame:
         given = {"kafka.bootstrap.servers": self.bootstrap}
         if self.rate is not None:
@@ -311,12 +317,15 @@ def run_file(pipeline: Pipeline, context: Context) -> None:
     context.follow(queries)
 
 
-def _session(settings: Settings) -> SparkSession:
+def session_for(name: str, master: str, conf: Mapping[str, object]) -> SparkSession:
+    """A session for a pipeline. A file must mean the same on every machine: days and hours of windows are UTC's."""
     from penstock.spark import session
 
-    # A file must mean the same on every machine: days and hours of windows are UTC's.
-    conf: dict[str, object] = {"spark.sql.session.timeZone": "UTC", **settings.conf}
-    return session(settings.name, settings.master, **conf)
+    return session(name, master, **{"spark.sql.session.timeZone": "UTC", **conf})
+
+
+def _session(settings: Settings) -> SparkSession:
+    return session_for(settings.name, settings.master, settings.conf)
 
 
 def _stop_gently(queries: Sequence[StreamingQuery], grace_s: float = STOP_GRACE_S) -> None:

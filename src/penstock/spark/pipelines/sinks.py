@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Sink, SinkKind
+from penstock.spark.pipelines.model import Mode, Sink, SinkKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,7 +23,7 @@ def writer_of(spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str)
         )
     options = {name: str(value) for name, value in sink.options.items()}
     if sink.kind is SinkKind.TOPIC:
-        writer = topic_writer(as_records(frame, sink), sink.topic, bootstrap)
+        writer = _any_mode_writer(spark, as_records(frame, sink), sink, bootstrap, options)
     elif sink.kind is SinkKind.CONSOLE:
         writer = frame.writeStream.format("console").option("truncate", "false")
     elif sink.kind is SinkKind.PARQUET:
@@ -68,6 +68,22 @@ def as_records(frame: DataFrame, sink: Sink) -> DataFrame:
     elif are_records and "headers" in names:
         columns.append(f.col("headers"))
     return frame.select(*columns)
+
+
+def _any_mode_writer(
+    spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str, options: dict[str, str]
+) -> DataStreamWriter:
+    if sink.mode is Mode.APPEND:
+        return topic_writer(frame, sink.topic, bootstrap)
+    # Spark lets a sink written in Python have append mode only; a function of each batch may have all three.
+    from penstock.spark.shipping import is_remote
+    from penstock.spark.sink.each_batch import each_batch
+
+    if is_remote(spark):
+        raise PipelineUsageError(f'mode "{sink.mode}" cannot be used through Spark Connect; write mode = "append"')
+    return frame.writeStream.foreachBatch(
+        each_batch({**options, "kafka.bootstrap.servers": bootstrap, "topic": sink.topic})
+    )
 
 
 def _lake_writer(spark: SparkSession, frame: DataFrame, sink: Sink) -> DataStreamWriter:
