@@ -114,7 +114,7 @@ def _settings(options: Options, default_start: Kind) -> Settings:
         end=ending(options),
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
         read_committed=_read_committed(options),
-        group=options.get("kafka.group.id"),
+        group=options.get("kafka.group.id") or None,
         min_partitions=options.integer("minPartitions", at_least=1),
         partition_records_max=options.integer("maxRecordsPerPartition", at_least=1),
         trigger_offsets_max=offsets_max,

@@ -1,0 +1,137 @@
+"""One partition in bulk, the next answer on its way."""
+
+import pytest
+
+from penstock.client import BrokerRefused, Cluster
+from penstock.client.errors import RequestTimeout
+from penstock.client.read_ahead import ReadAhead
+from penstock.records.batch import set_offset
+from penstock.records.builder import BatchBuilder
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.fetch_generated import (
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from tests.support.scripted_broker import CLOSE
+from tests.support.waiting import eventually
+
+OFFSET_OUT_OF_RANGE, NOT_LEADER = 1, 6
+
+
+def batch(base_offset, count=1):
+    builder = BatchBuilder()
+    for _ in range(count):
+        builder.add(1000, None, b"v")
+    built = builder.build()
+    set_offset(built, base_offset, 0)
+    return bytes(built)
+
+
+class Log:
+    """A partition of batches of two records each. What is planned happens instead of an answer."""
+
+    def __init__(self, records, *, batches_an_answer=1, plan=(), aborted=()):
+        self._end = records
+        self._each = batches_an_answer
+        self._plan = list(plan)
+        self._aborted = [FetchResponseAbortedTransaction(*each) for each in aborted]
+        self.asked = []
+
+    def __call__(self, request):
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        self.asked.append(asked.fetch_offset)
+        planned = self._plan.pop(0) if self._plan else None
+        if planned is CLOSE:
+            return CLOSE
+        first = asked.fetch_offset - asked.fetch_offset % 2
+        ends = min(self._end, first + 2 * self._each)
+        data = b"".join(batch(at, 2) for at in range(first, ends, 2)) if planned is None else b""
+        part = FetchResponsePartition(
+            0,
+            planned or 0,
+            high_watermark=self._end,
+            records=data,
+            aborted_transactions=self._aborted,
+        )
+        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[part])])
+
+
+@pytest.fixture
+def read(scripted):
+    clusters = []
+
+    def start(log, first, end, **options):
+        broker = scripted({ApiKey.FETCH: log})
+        cluster = Cluster(broker.bootstrap, timeout_ms=5_000)
+        clusters.append(cluster)
+        return ReadAhead(cluster, "t", 0, first, end, wait_ms_max=0, **options)
+
+    yield start
+    for cluster in clusters:
+        cluster.close()
+
+
+def spans(fetched):
+    return [(each.batches[0][0].base_offset, each.batches[-1][0].next_offset) for each in fetched]
+
+
+def test_a_range_is_read_to_its_end_and_no_further(read):
+    log = Log(100, batches_an_answer=2)
+    assert spans(read(log, 0, 10)) == [(0, 4), (4, 8), (8, 12)]
+    assert log.asked == [0, 4, 8]
+
+
+def test_an_empty_range_asks_for_nothing(read):
+    log = Log(100)
+    assert list(read(log, 5, 5)) == []
+    assert log.asked == []
+
+
+def test_the_next_answer_is_asked_for_before_this_one_is_given_out(read):
+    log = Log(100)
+    answers = iter(read(log, 0, 6))
+    next(answers)
+    eventually(lambda: log.asked == [0, 2])
+    next(answers)
+    eventually(lambda: log.asked == [0, 2, 4])
+
+
+def test_a_start_inside_a_batch_is_known_to_the_caller(read):
+    (fetched,) = read(Log(100), 3, 4)
+    assert fetched.from_offset == 3
+    assert fetched.batches[0][0].base_offset == 2
+
+
+@pytest.mark.parametrize("trouble", [CLOSE, NOT_LEADER])
+def test_a_lost_connection_or_another_leader_costs_a_second_try_and_no_batch(read, trouble):
+    log = Log(100, plan=[None, trouble])
+    assert spans(read(log, 0, 6)) == [(0, 2), (2, 4), (4, 6)]
+    assert log.asked.count(2) == 2
+
+
+def test_a_range_that_is_gone_is_an_error(read):
+    with pytest.raises(BrokerRefused, match="t/0 at offset 0"):
+        list(read(Log(100, plan=[OFFSET_OUT_OF_RANGE]), 0, 6))
+
+
+def test_records_that_do_not_come_are_an_error_that_names_them(read):
+    with pytest.raises(RequestTimeout, match="t/0 has no record at offset 4 .* up to 10; its end is 4"):
+        list(read(Log(4), 0, 10, timeout_ms=1))
+
+
+def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
+    log = Log(100)
+    reader = read(log, 0, 10)
+    answers = iter(reader)
+    next(answers)
+    answers.close()
+    again = ReadAhead(reader._cluster, "t", 0, 6, 8, wait_ms_max=0)  # noqa: SLF001  the same connections
+    assert spans(again) == [(6, 8)]
+
+
+def test_aborted_transactions_are_handed_on(read):
+    (fetched,) = read(Log(100, aborted=[(7, 1)]), 0, 2, read_committed=True)
+    assert list(fetched.aborted) == [(7, 1)]
