@@ -126,7 +126,8 @@ class Plan:
 
 def spark_text(error: BaseException) -> str:
     """What Spark says, without its codes, plans and traces; with what to write, where that is known."""
-    text = str(error).strip().partition("\n\nJVM stacktrace")[0]
+    text = str(error).strip().partition("\n\nJVM stacktrace")[0].partition("=== Streaming Query ===")[0]
+    text = text.rpartition("terminated with exception: ")[2].strip()
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
         # A Python worker's trace: its last line is what was meant for people.

@@ -347,6 +347,8 @@ def _batch_of(query: StreamingQuery) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error)
-    _, found, cause = text.partition("terminated with exception: ")
-    return spark_text(Exception(cause)) if found else text.strip() or type(error).__name__
+    """Why a run failed, for people. Its own errors say it already; what Spark says is cut to what it means."""
+    text = str(error).strip()
+    if isinstance(error, PipelineError) or not type(error).__module__.startswith(("pyspark", "py4j")):
+        return text or type(error).__name__
+    return spark_text(error)

@@ -83,7 +83,7 @@ def bad_records(frame: DataFrame, source: Source) -> DataFrame:
     names = {"original_topic": "topic", "original_partition": "partition", "original_offset": "offset"}
     headers = [_header(name, f.col(column)) for name, column in names.items()]
     headers.append(_header("last_error", f.lit(BAD_REASON)))
-    return frame.where(_corrupt(source).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
+    return frame.where(_corrupt(_json(source)).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
 
 
 def bad_topic(source: Source) -> str:
@@ -103,20 +103,20 @@ def _json(source: Source) -> Column:
     return f.from_json(f.col("value").cast("string"), f"{source.schema}, `{CORRUPT}` STRING", options)
 
 
-def _corrupt(source: Source) -> Column:
+def _corrupt(parsed: Column) -> Column:
     from pyspark.sql import functions as f
 
-    found = _json(source)
     # An empty text is no JSON either, and Spark makes nothing of it.
-    return f.when(f.col("value").isNotNull() & found.isNull(), f.col("value").cast("string")).otherwise(found[CORRUPT])
+    nothing = f.col("value").isNotNull() & parsed.isNull()
+    return f.when(nothing, f.col("value").cast("string")).otherwise(parsed[CORRUPT])
 
 
 def _with_json_columns(frame: DataFrame, source: Source) -> DataFrame:
     from pyspark.sql import functions as f
 
     own = [column for column in (*_RECORD_COLUMNS, *(["headers"] if source.headers else [])) if column in frame.columns]
-    parsed = frame.select(
-        _json(source).alias("_json"), _corrupt(source).alias("_bad"), *(f.col(name).alias(f"_{name}") for name in own)
+    parsed = frame.withColumn("_json", _json(source)).select(
+        "_json", _corrupt(f.col("_json")).alias("_bad"), *(f.col(name).alias(f"_{name}") for name in own)
     )
     names = [name for name in parsed.select("_json.*").columns if name != CORRUPT]
     columns = [*(f.col(f"_json.{_quoted(name)}") for name in names), *(f.col(f"_{name}") for name in own)]
