@@ -79,6 +79,10 @@ class Reason(Enum):
     BACKLOG_FULL = "too many records wait to be consumed"
     UNKNOWN_CONSUMER = "unknown consumer of the group"
 
+    # Sinks.
+    UNKNOWN_SINK = "unknown sink"
+    SINK_BUSY = "the sink is committing another batch"
+
     # Access.
     TOPIC_AUTHORIZATION_FAILED = "not allowed on this topic"
     GROUP_AUTHORIZATION_FAILED = "not allowed on this group"

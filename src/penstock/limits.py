@@ -117,6 +117,17 @@ QUEUE_OWNER_CHARS_MAX = 249
 QUEUE_IN_FLIGHT_MAX = 1_000_000
 """Leased records of one queue; each costs some 30 bytes."""
 
+SINKS_MAX = 10_000
+"""Exactly-once sinks that are remembered, at some 500 bytes each."""
+SINK_NAME_CHARS_MAX = 200
+"""The name of its staging topic must fit into TOPIC_NAME_CHARS_MAX."""
+SINK_TARGETS_MAX = 10_000
+"""Partitions that one commit appends to."""
+SINK_STAGED_MAX = 200_000
+"""Staged ranges that one commit names: some 5 MB of JSON. Batches that touch are one range."""
+SINK_WAITING_MAX = 16
+"""Commits of one sink that wait for the one under way: there is one driver, and perhaps a few that do not know they are dead."""
+
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB

@@ -214,6 +214,13 @@ class Meters:
         self.produce_duplicates: Final = Counts("topic")
         """Produces of an idempotency key that had its place already."""
         self.produce_rejected: Final = Counts("reason")
+
+        # Exactly-once sinks.
+        self.sink_commits: Final = Counts("result")
+        """Committed, already (the batch was there before), refused."""
+        self.sink_records = 0
+        """Records that commits appended."""
+
         self._flows: dict[tuple[str, str], Flow] = {}
         self._sampled_ms: int | None = None
 

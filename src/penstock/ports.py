@@ -190,3 +190,6 @@ Report = Callable[[str], None]
 
 Background = Callable[[Coroutine[object, None, object]], None]
 """Starts a coroutine that nobody waits for (making a topic on demand)."""
+
+OffLoop = Callable[[Callable[[], None], Callable[[], None]], None]
+"""Runs the first away from the event loop, where it may take its time, and then calls the second on the loop."""

@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
@@ -19,6 +19,7 @@ from penstock.core.backlog import BacklogSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.sinks.settings import SinkSettings
 from penstock.core.topic_config import check_configs
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
@@ -101,6 +102,8 @@ class Server:
             report=_report,
         )
         broker.background = self._start_task
+        broker.off_loop = _off_loop
+        broker.http = self.addresses["http"]
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
@@ -193,6 +196,10 @@ def _words(error: OSError) -> str:
     return str(error) if error.errno is None else os.strerror(error.errno).lower()
 
 
+def _off_loop(work: Callable[[], None], done: Callable[[], None]) -> None:
+    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(lambda _: done())
+
+
 def _report(text: str) -> None:
     logger.warning("%s", text)
 
@@ -233,6 +240,7 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
         ),
         idempotency_ms=settings.queues.idempotency_ms,
         backlog=BacklogSettings(settings.queues.backlog_records_max, settings.queues.backlog_bytes_max),
+        sinks=SinkSettings(staging_idle_ms=settings.sinks.staging_idle_ms, sinks_max=settings.sinks.sinks_max),
     )
 
 

@@ -12,10 +12,12 @@ import msgspec
 
 from penstock.address import Address
 from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, RequestTimeout
-from penstock.client.http import TIMEOUT_MS, HttpClient, HttpConnection, v1_path
+from penstock.client.http import HttpClient, HttpConnection, v1_path
 
 COMMIT_TIMEOUT_MS: Final = 10 * 60_000
 """A commit of many gigabytes takes its time."""
+ANSWER_TIMEOUT_MS: Final = 60_000
+"""Longer than the broker lets a request wait by default: then it says that it goes on."""
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
 
@@ -79,7 +81,7 @@ class SinkClient(HttpClient):
     """Sinks of one broker. ``address`` is its HTTP listener, as ``discovery.http_address`` finds it."""
 
     def __init__(self, address: Address | str, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
-        super().__init__(str(address), timeout_ms=min(TIMEOUT_MS, timeout_ms))
+        super().__init__(str(address), timeout_ms=min(ANSWER_TIMEOUT_MS, timeout_ms))
         self._timeout_ms = timeout_ms
 
     def open(self, sink: str) -> Opened:

@@ -165,6 +165,18 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     backlog_bytes_max: Annotated[int, Meta(ge=0, description="the same, in bytes; 0: off")] = 0
 
 
+class SinkSettings(Struct, frozen=True, kw_only=True):
+    """Exactly-once sinks (Spark writes through them)."""
+
+    staging_idle_ms: Annotated[
+        int,
+        Meta(ge=1_000, description="a staging topic goes that nobody used for so long; its sink's last batch is kept"),
+    ] = 7 * 24 * 3_600_000
+    sinks_max: Annotated[int, Meta(ge=1, le=limits.SINKS_MAX, description="sinks that are remembered")] = (
+        limits.SINKS_MAX
+    )
+
+
 class TcpSettings(Struct, frozen=True, kw_only=True):
     """JSON lines over TCP."""
 
@@ -228,6 +240,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     groups: GroupSettings = field(default_factory=GroupSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     queues: QueueSettings = field(default_factory=QueueSettings)
+    sinks: SinkSettings = field(default_factory=SinkSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     tcp: TcpSettings = field(default_factory=TcpSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
@@ -249,6 +262,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "groups": GroupSettings,
     "limits": LimitSettings,
     "queues": QueueSettings,
+    "sinks": SinkSettings,
     "http": HttpSettings,
     "tcp": TcpSettings,
     "grpc": GrpcSettings,

@@ -24,8 +24,10 @@ from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.sinks.settings import SinkSettings
+from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
@@ -34,7 +36,7 @@ from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
-from penstock.ports import Background, Clock, Entropy, Flusher, Report, Timed
+from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed
 from penstock.types import Flush, NodeId, TopicName
 
 _INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -63,6 +65,7 @@ class BrokerSettings:
     idempotency_ms: int = 600_000
     """How long a produce key is remembered."""
     backlog: BacklogSettings = field(default_factory=BacklogSettings)
+    sinks: SinkSettings = field(default_factory=SinkSettings)
 
 
 class Broker:
@@ -96,6 +99,10 @@ class Broker:
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts what nobody waits for; the runtime makes it a task of the event loop."""
+        self.off_loop: OffLoop = _run_here
+        """Where long work is done; the runtime has threads for it."""
+        self.http: Address | None = None
+        """Where the HTTP listener is, once it listens: Kafka's clients are told."""
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
@@ -110,6 +117,9 @@ class Broker:
         self.timed.append(self.idempotency)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
         self.timed.append(self.queues)
+        sinks_topic = InternalTopic(self, SINKS_TOPIC, 1, report)
+        self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
+        self.timed.append(self.sinks)
         self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
         self.timed.append(self.dead_letters)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
@@ -137,6 +147,9 @@ class Broker:
         for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
             if name not in self.topics:
                 await self.topics.create(NewTopic(name, count, configs=_INTERNAL_CONFIGS), internal=True)
+        if SINKS_TOPIC not in self.topics:
+            # They are few, and one commit of one of them is many records elsewhere.
+            await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=_INTERNAL_CONFIGS), internal=True)
         for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
             self.groups.load(index)
         keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
@@ -147,10 +160,14 @@ class Broker:
         for index in range(state_topic.partition_count):
             if self.logs.has_records(state_topic.topic_id, index):
                 self.queues.load(index)
+        sinks_topic = self.topics.require(SINKS_TOPIC)
+        indexes = range(sinks_topic.partition_count)
+        self.sinks.load([index for index in indexes if self.logs.has_records(sinks_topic.topic_id, index)])
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
         self.topics.close()
+        self.sinks.close()
         self.dead_letters.close()
         self.queues.close()
         self.groups.close()
@@ -286,6 +303,12 @@ class Broker:
             self._report(
                 f"the files of deleted topic {topic_id} could not be removed ({error}); the next start tries again"
             )
+
+
+def _run_here(work: Callable[[], None], done: Callable[[], None]) -> None:
+    """Where there are no threads."""
+    work()
+    done()
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.topic_names import is_staging
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX
@@ -54,6 +55,7 @@ class Partition:
         "high_watermark",
         "index",
         "is_compacted",
+        "is_staging",
         "leader_epoch",
         "log",
         "stamps",
@@ -87,6 +89,7 @@ class Partition:
         self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         # Plain attributes: every append asks for these.
         self.is_compacted = config.is_compacted
+        self.is_staging = is_staging(topic.name)
         self._batch_bytes_max = config.max_message_bytes
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
         self._timestamp_after_max_ms = config.timestamp_after_max_ms
@@ -114,11 +117,7 @@ class Partition:
         check_produced(batch, header)
         size = len(batch)
         if size > self._batch_bytes_max:
-            raise PenstockError(
-                Reason.RECORDS_TOO_LARGE,
-                f"a batch of {size} bytes is over the topic's max.message.bytes of {self._batch_bytes_max}; "
-                "send smaller batches or raise the topic's setting",
-            )
+            raise self._too_large(size)
         if header.attributes & _NOT_A_PRODUCERS_BITS:
             raise _attributes_refused(header)
         if self.is_compacted and not keys_checked:
@@ -130,16 +129,49 @@ class Partition:
             header.max_timestamp - now_ms > self._timestamp_after_max_ms
             or now_ms - header.base_timestamp > self._timestamp_before_max_ms
         ) and header.max_timestamp != NO_TIMESTAMP:
-            raise PenstockError(
-                Reason.INVALID_TIMESTAMP,
-                f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
-                "clock or the topic's message.timestamp.*.max.ms",
-            )
+            raise _time_refused(header, now_ms)
         base_offset = self.log.append(batch, header, self.leader_epoch)
         self._dirty(self.log)
         if not hurried:
             self._unhurried(self.log)
         return base_offset
+
+    def check_owed(self, header: BatchHeader, size: int, now_ms: int) -> None:
+        """Refuse a batch that :meth:`append` would refuse, by its header; the keys of a compacted topic are :meth:`check_keys`'s."""
+        if size > self._batch_bytes_max:
+            raise self._too_large(size)
+        if size > self.log.config.segment_bytes:
+            raise PenstockError(
+                Reason.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes is larger than a segment of {self.log.config.segment_bytes}; send smaller "
+                "batches or raise segment.bytes",
+            )
+        if header.attributes & _NOT_A_PRODUCERS_BITS:
+            raise _attributes_refused(header)
+        is_far = (
+            header.max_timestamp - now_ms > self._timestamp_after_max_ms
+            or now_ms - header.base_timestamp > self._timestamp_before_max_ms
+        )
+        if is_far and not self.stamps and header.max_timestamp != NO_TIMESTAMP:
+            raise _time_refused(header, now_ms)
+
+    def append_owed(self, batch: bytearray, now_ms: int) -> int:
+        """Append a batch that was checked by :meth:`check_owed` when it was promised to be appended.
+
+        Whatever the topic's settings have become since, it is not refused for them.
+        """
+        if self.stamps:
+            set_log_append_time(batch, now_ms)
+        base_offset = self.log.append(batch, read_header(batch), self.leader_epoch)
+        self._dirty(self.log)
+        return base_offset
+
+    def _too_large(self, size: int) -> PenstockError:
+        return PenstockError(
+            Reason.RECORDS_TOO_LARGE,
+            f"a batch of {size} bytes is over the topic's max.message.bytes of {self._batch_bytes_max}; "
+            "send smaller batches or raise the topic's setting",
+        )
 
     def hurry(self) -> None:
         """Somebody waits for what was appended without hurry."""
@@ -172,7 +204,12 @@ class Partition:
             self._awaiting_commit.append((next_offset, done))
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
-        """Batches from the one that holds ``offset`` up to the high watermark."""
+        """Batches from the one that holds ``offset`` up to the high watermark. What is staged for a sink is shown to nobody."""
+        if self.is_staging:
+            raise PenstockError(
+                Reason.INVALID_TOPIC,
+                f"{self.topic.name} holds what a sink has not committed yet; read the topics that it commits to",
+            )
         return self.log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
 
     def check_epoch(self, leader_epoch: int) -> None:
@@ -244,6 +281,14 @@ class Partition:
             waiting.extend(kept)
             for done in refused:
                 done(reason)
+
+
+def _time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
+    return PenstockError(
+        Reason.INVALID_TIMESTAMP,
+        f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
+        "clock or the topic's message.timestamp.*.max.ms",
+    )
 
 
 def _attributes_refused(header: BatchHeader) -> PenstockError:

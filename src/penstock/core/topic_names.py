@@ -15,8 +15,14 @@ QUEUE_STATE_TOPIC: Final = TopicName("__queue_state")
 IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
 """Keys of records that must not be taken twice."""
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC})
+SINKS_TOPIC: Final = TopicName("__sinks")
+"""Exactly-once sinks: their last batches, and what they are about to append."""
+
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
 """Topics that the broker makes for itself; users may read them, and neither make nor delete them."""
+
+STAGING_PREFIX: Final = "__staging."
+"""Of the topics that hold what a sink has not committed: users produce to them, and nobody is shown them."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
@@ -36,6 +42,21 @@ def check_topic_name(name: str) -> None:
     # Whatever was sent, the answer stays short and printable.
     shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
     raise PenstockError(Reason.INVALID_TOPIC, f"The topic name {shown} {wrong}. Choose another name.")
+
+
+def staging_topic(sink: str) -> TopicName:
+    """Where the batches of a sink are staged."""
+    return TopicName(STAGING_PREFIX + sink)
+
+
+def is_staging(name: str) -> bool:
+    """Whether this is the name of a staging topic."""
+    return name.startswith(STAGING_PREFIX)
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only the broker itself makes a topic of this name."""
+    return name in INTERNAL_TOPICS or is_staging(name)
 
 
 def collision_key(name: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.core.topic_config import ConfigChange, apply_changes, check_configs
 from penstock.core.topic_image import Topic, TopicImage
-from penstock.core.topic_names import INTERNAL_TOPICS, check_topic_name, collision_key
+from penstock.core.topic_names import check_topic_name, collision_key, is_reserved
 from penstock.core.topic_records import TopicRecord, alone, decode_topic, encode, partition_key, topic_key
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
@@ -81,7 +81,7 @@ class Topics(TopicImage):
         ``internal`` is for the broker's own topics; a user may not take their names.
         """
         check_topic_name(new.name)
-        if new.name in INTERNAL_TOPICS and not internal:
+        if is_reserved(new.name) and not internal:
             raise PenstockError(
                 Reason.INVALID_TOPIC,
                 f"{new.name} is the broker's own topic, made when it is needed. Choose another name.",

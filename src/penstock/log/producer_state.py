@@ -77,6 +77,10 @@ class ProducerStates:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of a producer."""
+        return self._entries.get(producer_id)
+
     def check(self, header: BatchHeader) -> int | None:
         """None when the batch is the producer's next; the base offset it has already when it is a repeat; else refused.
 

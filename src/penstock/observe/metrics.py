@@ -127,6 +127,14 @@ METRICS: Final = (
         "Produces answered with an earlier record's place.",
     ),
     Metric("penstock_dead_letters_redriven_total", Kind.COUNTER, ("topic",), "Dead letters sent back to their topic."),
+    # Exactly-once sinks.
+    Metric(
+        "penstock_sink_commits_total",
+        Kind.COUNTER,
+        ("result",),
+        "Commits of exactly-once sinks: committed, already (the batch was there before), refused.",
+    ),
+    Metric("penstock_sink_records_total", Kind.COUNTER, (), "Records that commits of sinks appended."),
     # Requests and connections.
     Metric(
         "penstock_request_seconds",
@@ -395,8 +403,10 @@ class BrokerCollector(Collector):
             ("penstock_duplicates_skipped_total", meters.duplicates_skipped),
             ("penstock_produce_duplicates_total", meters.produce_duplicates),
             ("penstock_dead_letters_redriven_total", meters.redriven),
+            ("penstock_sink_commits_total", meters.sink_commits),
         ):
             yield self._counts(name, counts)
+        yield self._simple("penstock_sink_records_total", [((), meters.sink_records)])
 
     # Requests, and the node.
 

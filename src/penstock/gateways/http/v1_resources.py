@@ -12,6 +12,7 @@ from penstock.gateways.http import (
     v1_leases,
     v1_produce,
     v1_queues,
+    v1_sinks,
     v1_status,
     v1_topics,
 )
@@ -27,5 +28,6 @@ RESOURCES: Final[Sequence[Callable[["HttpGateway"], Sequence[Route]]]] = (
     v1_queues.routes,
     v1_dlq.routes,
     v1_groups.routes,
+    v1_sinks.routes,
     v1_status.routes,
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock import limits
+from penstock.address import Address
 from penstock.core.broker import BrokerSettings
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.groups.settings import GroupSettings
@@ -23,6 +24,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     settings = context.broker.settings
     values = [
         *_node_configs(settings, f"PLAINTEXT://{context.advertised}"),
+        _http_listener(context.broker.http),
         *_new_topic_configs(settings),
         *_group_configs(settings.groups),
         *_connection_configs(context),
@@ -45,6 +47,12 @@ def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigVal
     yield _value("authorizer.class.name", ConfigKind.STRING, "", "", "Nobody is refused anything.")
     yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
+
+
+def _http_listener(address: Address | None) -> ConfigValue:
+    shown = "" if address is None else str(address)
+    documentation = "Where the HTTP API listens; empty when it does not. Exactly-once sinks are committed there."
+    return _value("penstock.http.listener", ConfigKind.STRING, shown, shown, documentation)
 
 
 def _new_topic_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:

@@ -8,7 +8,7 @@ from penstock.core.access import Action
 from penstock.core.config_table import ConfigKind, ConfigSource
 from penstock.core.topic_config import ConfigValue
 from penstock.core.topic_image import Topic
-from penstock.core.topic_names import check_topic_name
+from penstock.core.topic_names import check_topic_name, is_staging
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 
@@ -67,6 +67,8 @@ def check_alterable(resource_type: int, name: str, context: RequestContext) -> N
     if resource_type == ResourceType.TOPIC:
         context.require_topic(Action.ALTER, name)
         check_topic_name(name)
+        if is_staging(name):
+            raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs stay as they are.")
         return
     context.require_cluster(Action.ALTER)
     if resource_type == ResourceType.BROKER:

@@ -314,7 +314,7 @@ class ProduceLane:
 def _is_plain(partition: Partition, acks: int) -> bool:
     """Whether a produce to it needs nothing that only the general way does."""
     return not (
-        partition.topic.internal
+        (partition.topic.internal and not partition.is_staging)
         or partition.wants_recompression
         or partition.stamps
         or partition.is_compacted

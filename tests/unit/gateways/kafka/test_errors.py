@@ -21,6 +21,8 @@ NAMED_OTHERWISE = {
     Reason.BACKLOG_FULL: "throttling_quota_exceeded",
     Reason.NOT_LEASE_OWNER: "invalid_record_state",
     Reason.NOT_IN_FLIGHT: "invalid_record_state",
+    Reason.UNKNOWN_SINK: "invalid_request",
+    Reason.SINK_BUSY: "invalid_request",
 }
 
 

@@ -128,7 +128,7 @@ def _produce_one(
         partition = place_of(context.broker, topic, index, context.version)
         if context.version >= ProducedTopics.BY_ID_FROM:
             context.require_topic(Action.WRITE, partition.topic.name)
-        if partition.topic.internal:
+        if partition.topic.internal and not partition.is_staging:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
             )

@@ -12,6 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.access import Action
+from penstock.core.topic_names import is_staging
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
@@ -42,7 +43,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         topics = [
             _found(topic, request, context)
             for topic in broker.topics
-            if context.allows_topic(Action.DESCRIBE, topic.name)
+            if not is_staging(topic.name) and context.allows_topic(Action.DESCRIBE, topic.name)
         ]
     else:
         wanted = {(topic.name, topic.topic_id): topic for topic in asked}

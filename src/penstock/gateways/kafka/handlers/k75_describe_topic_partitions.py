@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.access import Action
+from penstock.core.topic_names import is_staging
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -58,7 +59,7 @@ def _names(request: DescribeTopicPartitionsRequest, context: RequestContext, sta
         return (
             topic.name
             for topic in context.broker.topics.iterate_from(start_name)
-            if context.allows_topic(Action.DESCRIBE, topic.name)
+            if not is_staging(topic.name) and context.allows_topic(Action.DESCRIBE, topic.name)
         )
     return sorted({topic.name for topic in request.topics if topic.name >= start_name})
 

@@ -1,0 +1,394 @@
+"""The door to exactly-once sinks: opening, committing, aborting, looking, deleting.
+
+A sink is a name, the last batch id that it committed, and a staging topic of one partition. Whoever writes stages batches there
+by plain produce (nobody can read them), and one caller commits a batch by naming where it staged what. A batch id that is not
+greater than the last one appends nothing, whoever brings it and whatever is staged.
+
+Nothing here waits: each ``done`` is called exactly once, perhaps before the call returns.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.core.access import Action, Caller
+from penstock.core.internal_topic import InternalTopic
+from penstock.core.sinks.checks import check_shape
+from penstock.core.sinks.commits import Commits
+from penstock.core.sinks.jobs import Jobs, Resume, Wait
+from penstock.core.sinks.settings import SinkSettings
+from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
+from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink, decode
+from penstock.core.topic_names import STAGING_PREFIX, check_topic_name, is_staging, staging_topic
+from penstock.core.topics import NewTopic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB, REQUEST_BYTES_MAX, SINK_NAME_CHARS_MAX, SINK_WAITING_MAX
+from penstock.ports import Flusher, Report
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+__all__ = ["Aborted", "CommitDone", "Committed", "Deleted", "Opened", "Part", "SinkStatus", "Sinks"]
+
+_STAGING_CONFIGS: Final = {
+    # What is staged goes when it is committed or dropped, and not before.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "segment.bytes": str(128 * MIB),
+    # Each target has its own bound, which is looked at when it is committed.
+    "max.message.bytes": str(REQUEST_BYTES_MAX),
+}
+_SWEEP_MS_MAX: Final = 60_000
+
+
+class Opened(NamedTuple):
+    """A sink that is ready."""
+
+    staging_topic: str
+    partitions: int
+    last_batch_id: int | None
+
+
+class Aborted(NamedTuple):
+    """Whether what was staged is dropped; if not, why not."""
+
+    aborted: bool
+    why: str = ""
+
+
+class Deleted(NamedTuple):
+    """The sink is forgotten."""
+
+    sink: str
+
+
+class SinkStatus(NamedTuple):
+    """How a sink stands."""
+
+    sink: str
+    staging_topic: str
+    last_batch_id: int | None
+    committed_ms: int | None
+    since_ms: int
+    staged_bytes: int
+    committing: int | None
+    problem: str | None
+
+
+OpenDone = Callable[[Opened | PenstockError], None]
+AbortDone = Callable[[Aborted | PenstockError], None]
+DeleteDone = Callable[[Deleted | PenstockError], None]
+
+
+class Sinks:
+    """The sinks of this node. All calls are made on the event loop."""
+
+    def __init__(
+        self, broker: "Broker", log: InternalTopic, flusher: Flusher, report: Report, settings: SinkSettings
+    ) -> None:
+        self._broker = broker
+        self._log = log
+        self._report = report
+        self._settings = settings
+        self._sinks: dict[str, Sink] = {}
+        self._making: set[str] = set()
+        self._jobs = Jobs(flusher)
+        self._commits = Commits(broker, log, self._jobs, self._pause, report)
+        self._paused: list[tuple[int, Resume]] = []
+        self._sweep_due_ms = 0
+
+    # Opening and deleting.
+
+    def open(self, caller: Caller, name: str, done: OpenDone) -> None:
+        """Make the sink and its staging topic if they are not there."""
+        check_sink_name(name)
+        self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
+        self._broker.background(self._open(name, done))
+
+    async def _open(self, name: str, done: OpenDone) -> None:
+        topics = self._broker.topics
+        self._making.add(name)
+        try:
+            if name not in self._sinks and len(self._sinks.keys() | self._making) > self._settings.sinks_max:
+                raise PenstockError(
+                    Reason.POLICY_VIOLATION,
+                    f"there are {len(self._sinks)} sinks, which is the most; delete those that are not used any more, or "
+                    "raise sinks.sinks_max",
+                )
+            topic = topics.get(staging_topic(name))
+            if topic is None:
+                new = NewTopic(staging_topic(name), 1, configs=_STAGING_CONFIGS)
+                topic = await topics.create(new, exist_ok=True, internal=True)
+        except PenstockError as error:
+            done(error)
+            return
+        finally:
+            self._making.discard(name)
+        sink = self._sinks.get(name)
+        if sink is not None:
+            sink.touched_ms = self._broker.clock.monotonic_ms()
+            self._tell_opened(sink, done)
+            return
+        clock = self._broker.clock
+        stored = StoredSink(since_ms=clock.now_ms(), staging_id=topic.topic_id)
+        sink = self._sinks[name] = Sink(name, stored, clock.monotonic_ms())
+        # Nothing else begins before it is known to be there.
+        sink.busy = True
+        sink.idle_waiters.append(partial(self._tell_opened, sink, done))
+        try:
+            self._commits.write(name, stored, partial(self._made, sink))
+        except PenstockError as error:
+            self._made(sink, error.reason)
+
+    def _made(self, sink: Sink, reason: Reason | None) -> None:
+        if reason is not None and not self._jobs.closed:
+            del self._sinks[sink.name]
+            sink.gone = True
+            sink.problem = f"sink {sink.name} could not be stored: {reason.value}; open it again"
+        self._jobs.start(self._commits.serve(sink))
+
+    def _tell_opened(self, sink: Sink, done: OpenDone) -> None:
+        """Its last batch, once it is known which one that is."""
+        if self._jobs.closed:
+            done(PenstockError(Reason.SHUTTING_DOWN))
+        elif sink.problem is not None:
+            done(PenstockError(Reason.STORAGE_ERROR, sink.problem))
+        elif sink.gone:
+            done(_unknown(sink.name))
+        elif sink.busy:
+            sink.idle_waiters.append(partial(self._tell_opened, sink, done))
+        else:
+            done(Opened(sink.staging, 1, sink.stored.last_batch_id))
+
+    def delete(self, caller: Caller, name: str, done: DeleteDone) -> None:
+        """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
+        sink = self._require(caller, Action.DELETE, name)
+        if sink.busy and sink.problem is None:
+            raise _busy(sink)
+        self._forget(sink)
+        self._commits.write(name, None, partial(self._deleted, sink, done))
+
+    def _forget(self, sink: Sink) -> None:
+        del self._sinks[sink.name]
+        sink.gone = True
+        while sink.queue:
+            sink.queue.popleft().tell(_unknown(sink.name))
+
+    def _deleted(self, sink: Sink, done: DeleteDone, reason: Reason | None) -> None:
+        if reason is None:
+            self._drop_staging(sink.staging)
+        done(Deleted(sink.name) if reason is None else PenstockError(reason))
+
+    def _drop_staging(self, topic: str) -> None:
+        if topic in self._broker.topics:
+            self._broker.background(self._delete_topic(topic))
+
+    async def _delete_topic(self, topic: str) -> None:
+        try:
+            await self._broker.topics.delete(topic, internal=True)
+        except PenstockError as error:
+            if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+                self._report(f"staging topic {topic} could not be deleted ({error.text}); the next start tries again")
+
+    # Committing.
+
+    def commit(self, caller: Caller, name: str, batch_id: int, parts: Sequence[Part], done: CommitDone) -> None:
+        """Have what is staged appended to its targets, all of it and once. It waits for the sink's other commits."""
+        check_shape(parts)
+        sink = self._require(caller, Action.WRITE, name)
+        sink.touched_ms = self._broker.clock.monotonic_ms()
+        if len(sink.queue) > SINK_WAITING_MAX:
+            raise _busy(sink)
+        sink.queue.append(CommitRequest(caller, batch_id, parts, done))
+        self._serve(sink)
+
+    def _serve(self, sink: Sink) -> None:
+        if not sink.busy:
+            sink.busy = True
+            self._jobs.start(self._commits.serve(sink))
+
+    def abort(self, caller: Caller, name: str, batch_id: int, done: AbortDone) -> None:
+        """Drop what is staged, unless this batch is committed or about to be."""
+        sink = self._require(caller, Action.WRITE, name)
+        if not sink.wants(batch_id):
+            done(Aborted(False, f"batch {batch_id} is committed already"))
+            return
+        if sink.is_about(batch_id):
+            done(Aborted(False, f"batch {batch_id} is being committed"))
+            return
+        if sink.busy:
+            raise _busy(sink)
+        staging, staged_from = self._commits.staging_of(sink)
+        if staging is None or staging.log.next_offset == staged_from:
+            done(Aborted(True))
+            return
+        stored = replace(sink.stored, staging_id=staging.topic.topic_id, staged_from=staging.high_watermark)
+        sink.busy = True
+        try:
+            self._commits.write(name, stored, partial(self._aborted, sink, stored, done))
+        except PenstockError:
+            sink.busy = False
+            raise
+
+    def _aborted(self, sink: Sink, stored: StoredSink, done: AbortDone, reason: Reason | None) -> None:
+        if reason is None:
+            sink.stored = stored
+            self._commits.cut(sink, at_least_bytes=1)
+        self._jobs.start(self._commits.serve(sink))
+        done(Aborted(True) if reason is None else PenstockError(reason))
+
+    # Looking.
+
+    def names(self) -> list[str]:
+        """Every sink."""
+        return sorted(self._sinks)
+
+    def knows(self, name: str) -> bool:
+        """Whether there is such a sink."""
+        return name in self._sinks
+
+    def status(self, caller: Caller, name: str) -> SinkStatus:
+        """How a sink stands."""
+        sink = self._require(caller, Action.DESCRIBE, name)
+        stored = sink.stored
+        staging, staged_from = self._commits.staging_of(sink)
+        staged_bytes = 0
+        if staging is not None:
+            staged_bytes = staging.log.bytes_between(staged_from, staging.high_watermark)
+        return SinkStatus(
+            name,
+            sink.staging,
+            stored.last_batch_id,
+            stored.committed_ms,
+            stored.since_ms,
+            staged_bytes,
+            None if stored.intent is None else stored.intent.batch_id,
+            sink.problem,
+        )
+
+    def _require(self, caller: Caller, action: Action, name: str) -> Sink:
+        self._broker.access.require_topic(caller, action, staging_topic(name))
+        sink = self._sinks.get(name)
+        if sink is None:
+            raise _unknown(name)
+        return sink
+
+    # Its life.
+
+    def load(self, partitions: Sequence[int]) -> None:
+        """Replay these partitions of ``__sinks`` (all that have records) and go on with what a crash interrupted.
+
+        The topics must be known, and nobody may stage or append yet.
+        """
+        found: dict[str, StoredSink] = {}
+        strange = 0
+        for index in partitions:
+            for key, value in self._log.replay(index):
+                if value is None:
+                    found.pop(bytes(key).decode("utf-8", "replace"), None)
+                elif (read := decode(key, value)) is None:
+                    strange += 1
+                else:
+                    found[read[0]] = read[1]
+        if strange:
+            self._report(f"{self._log.name}: {strange} records of a later version were passed over")
+        now_ms = self._broker.clock.monotonic_ms()
+        for name, stored in found.items():
+            sink = self._sinks[name] = Sink(name, stored, now_ms)
+            if stored.intent is not None:
+                self._commits.resume(sink)
+                self._serve(sink)
+        for topic in self._leftovers():
+            self._drop_staging(topic)
+
+    def _leftovers(self) -> Iterator[str]:
+        """Staging topics without a sink: a crash came while one was made or deleted."""
+        used = {sink.staging for sink in self._sinks.values()}
+        for topic in self._broker.topics.iterate_from(STAGING_PREFIX):
+            if not is_staging(topic.name):
+                break
+            if topic.internal and topic.name not in used:
+                yield topic.name
+
+    def close(self) -> None:
+        """The broker stops: whoever waits is told. What was intended is carried out after the next start."""
+        self._jobs.close()
+        self._paused.clear()
+        for sink in self._sinks.values():
+            while sink.queue:
+                sink.queue.popleft().tell(PenstockError(Reason.SHUTTING_DOWN))
+            waiters, sink.idle_waiters = sink.idle_waiters, []
+            for waiter in waiters:
+                waiter()
+
+    # Time.
+
+    def _pause(self, ms: int) -> Wait:
+        due_ms = self._broker.clock.monotonic_ms() + ms
+        return lambda resume: self._paused.append((due_ms, resume))
+
+    def next_deadline_ms(self) -> int | None:
+        """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""
+        if not self._sinks:
+            return None
+        return min([self._sweep_due_ms, *(due_ms for due_ms, _ in self._paused)])
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due at ``now_ms`` (monotonic)."""
+        due = [entry for entry in self._paused if entry[0] <= now_ms]
+        self._paused = [entry for entry in self._paused if entry[0] > now_ms]
+        for _, resume in due:
+            resume()
+        if now_ms >= self._sweep_due_ms:
+            self._sweep_due_ms = now_ms + min(self._settings.staging_idle_ms, _SWEEP_MS_MAX)
+            for sink in list(self._sinks.values()):
+                self._sweep(sink, now_ms)
+
+    def _sweep(self, sink: Sink, now_ms: int) -> None:
+        """Let the staging topic go that nobody uses; and a sink that never committed has nothing to remember."""
+        staging = self._broker.opened(sink.staging, STAGING_PARTITION)
+        end = 0 if staging is None else staging.log.next_offset
+        if end != sink.seen_offset:
+            sink.seen_offset, sink.touched_ms = end, now_ms
+        if sink.busy or now_ms - sink.touched_ms < self._settings.staging_idle_ms:
+            return
+        if sink.stored.last_batch_id is None:
+            try:
+                self._commits.write(sink.name, None, lambda _reason: None)
+            except PenstockError:
+                return
+            self._forget(sink)
+        self._drop_staging(sink.staging)
+
+
+def check_sink_name(name: str) -> None:
+    """INVALID_REQUEST unless a sink may have the name."""
+    if len(name) > SINK_NAME_CHARS_MAX:
+        raise PenstockError(
+            Reason.INVALID_REQUEST,
+            f"the name of the sink has {len(name)} characters, and {SINK_NAME_CHARS_MAX} is the most; choose a shorter one",
+        )
+    try:
+        check_topic_name(name)
+    except PenstockError as error:
+        raise PenstockError(
+            Reason.INVALID_REQUEST, f"a sink is named as a topic is: {error.text.replace('topic name', 'name')}"
+        ) from None
+
+
+def _unknown(name: str) -> PenstockError:
+    shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
+    return PenstockError(Reason.UNKNOWN_SINK, f"there is no sink {shown}; open it first")
+
+
+def _busy(sink: Sink) -> PenstockError:
+    intent = sink.stored.intent
+    what = "another call" if intent is None else f"batch {intent.batch_id}"
+    return PenstockError(
+        Reason.SINK_BUSY, f"sink {sink.name} is busy with {what}; wait for it, and look at its status before you go on"
+    )

@@ -1,0 +1,244 @@
+"""Exactly-once sinks, under ``/v1``: open one, commit or abort what is staged in it, look at it, delete it.
+
+Staging itself is a plain Kafka produce to the sink's staging topic. A commit that takes longer than a request may is answered
+504 and goes on; whoever asks again hears how it ended.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from penstock.core.access import Action
+from penstock.core.sinks import sinks
+from penstock.core.sinks.sinks import Part
+from penstock.errors import PenstockError
+from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
+from penstock.gateways.http.routing import Call, Operation, in_time, route
+from penstock.gateways.http.v1_models import Count, NoFields, Request
+from penstock.gateways.http.v1_requests import decode, read, refuse
+from penstock.limits import SINK_STAGED_MAX
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+TAG: Final = "v1: sinks"
+_STATUSES_PER_TURN: Final = 32
+
+T = TypeVar("T")
+
+Staged = Annotated[
+    tuple[Count, Count, Count], Meta(description="staging partition, base offset and number of records: whole batches")
+]
+
+
+class PartIn(Request, frozen=True):
+    """What goes to one partition, in this order."""
+
+    topic: str
+    partition: Count
+    staged: Annotated[list[Staged], Meta(max_length=SINK_STAGED_MAX)]
+
+
+class CommitIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/commit."""
+
+    batch_id: Count
+    parts: Annotated[list[PartIn], Meta(max_length=SINK_STAGED_MAX)]
+
+
+class AbortIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/abort."""
+
+    batch_id: Count
+
+
+class Opened(Struct, frozen=True):
+    """A sink that is ready: where to stage, and the last batch that it committed."""
+
+    sink: str
+    staging_topic: str
+    partitions: int
+    last_batch_id: int | None
+
+
+class Committed(Struct, frozen=True):
+    """The batch is in its targets. ``already``: it was before this call, which appended nothing.
+
+    ``dropped`` are records whose topic was deleted while the commit was under way.
+    """
+
+    committed: bool
+    already: bool
+    records: int
+    dropped: int
+
+
+class Aborted(Struct, frozen=True):
+    """Whether what was staged is dropped; if not, why not."""
+
+    aborted: bool
+    why: str
+
+
+class Sink(Struct, frozen=True):
+    """How a sink stands. ``committing`` is the batch on its way to its targets, ``problem`` what keeps it from getting there."""
+
+    sink: str
+    staging_topic: str
+    last_batch_id: int | None
+    committed_ms: int | None
+    since_ms: int
+    staged_bytes: int
+    committing: int | None
+    problem: str | None
+
+
+class SinkList(Struct, frozen=True):
+    """GET /v1/sinks."""
+
+    sinks: list[Sink]
+
+
+async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], None]], None]) -> T:
+    """What the core tells, in the time that a request may take."""
+    future: asyncio.Future[T | PenstockError] = call.gateway.loop.create_future()
+
+    def done(result: T | PenstockError) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    ask(done)
+    result = await in_time(call.gateway, future)
+    if isinstance(result, PenstockError):
+        raise result
+    return result
+
+
+async def _open(call: Call) -> Answer:
+    read(NoFields, call.query, call.body)
+    name, found = call.params["sink"], call.gateway.broker.sinks
+    opened: sinks.Opened = await _answered(call, lambda done: found.open(call.caller, name, done))
+    return json_answer(Opened(name, *opened))
+
+
+async def _commit(call: Call) -> Answer:
+    request = _body(CommitIn, call)
+    parts = [Part(part.topic, part.partition, part.staged) for part in request.parts]
+    name, found = call.params["sink"], call.gateway.broker.sinks
+    committed: sinks.Committed = await _answered(
+        call, lambda done: found.commit(call.caller, name, request.batch_id, parts, done)
+    )
+    return json_answer(Committed(True, *committed))
+
+
+async def _abort(call: Call) -> Answer:
+    request = _body(AbortIn, call)
+    name, found = call.params["sink"], call.gateway.broker.sinks
+    aborted: sinks.Aborted = await _answered(call, lambda done: found.abort(call.caller, name, request.batch_id, done))
+    return json_answer(Aborted(*aborted))
+
+
+R = TypeVar("R", bound=Request)
+
+
+def _body(model: type[R], call: Call) -> R:
+    if call.query or not call.body:
+        raise refuse("send the request as a JSON body")
+    return decode(model, call.body)
+
+
+async def _delete(call: Call) -> Answer:
+    read(NoFields, call.query, call.body)
+    name, found = call.params["sink"], call.gateway.broker.sinks
+    deleted: sinks.Deleted = await _answered(call, lambda done: found.delete(call.caller, name, done))
+    assert deleted.sink == name
+    return NO_CONTENT
+
+
+async def _list(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    broker = call.gateway.broker
+    broker.access.require_cluster(call.caller, Action.DESCRIBE)
+    told: list[Sink] = []
+    for number, name in enumerate(broker.sinks.names()):
+        if number % _STATUSES_PER_TURN == 0:
+            await asyncio.sleep(0)
+        if broker.sinks.knows(name):
+            told.append(Sink(*broker.sinks.status(call.caller, name)))
+    return json_answer(SinkList(told))
+
+
+async def _status(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(Sink(*call.gateway.broker.sinks.status(call.caller, call.params["sink"])))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /v1/sinks/{sink}/open, /commit and /abort; GET /v1/sinks; GET and DELETE /v1/sinks/{sink}."""
+    return [
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/open",
+            _open,
+            Operation(
+                TAG,
+                "Open an exactly-once sink: make it and its staging topic if they are not there",
+                {200: Opened},
+                errors=(400, 429, 504),
+                body=NoFields,
+                body_required=False,
+            ),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/commit",
+            _commit,
+            Operation(
+                TAG,
+                "Append what is staged to its topics, all of it and once",
+                {200: Committed},
+                errors=(400, 404, 409, 429, 504),
+                description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 it may "
+                "still be under way: commit it again to hear how it ended.",
+                body=CommitIn,
+            ),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/abort",
+            _abort,
+            Operation(
+                TAG,
+                "Drop what is staged, unless the batch is committed or about to be",
+                {200: Aborted},
+                errors=(400, 404, 409, 504),
+                body=AbortIn,
+            ),
+        ),
+        route(gateway, "GET", "/v1/sinks", _list, Operation(TAG, "Say how all sinks stand", {200: SinkList}, (400,))),
+        route(
+            gateway,
+            "GET",
+            "/v1/sinks/{sink}",
+            _status,
+            Operation(TAG, "Say how a sink stands", {200: Sink}, errors=(400, 404)),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            "/v1/sinks/{sink}",
+            _delete,
+            Operation(
+                TAG,
+                "Forget a sink, what is staged in it and which batches it committed",
+                {204: None},
+                errors=(400, 404, 409, 504),
+            ),
+        ),
+    ]
