@@ -1,0 +1,193 @@
+"""Arrow columns to record batches, byte for byte as ``records/builder.py`` makes them.
+
+What a record has besides its key, value and headers is a handful of varints: they are made as vectors (``varbytes``), and one ``take``
+over everything joined (heads, keys, values) puts the pieces in the order of the format. Its data *are* the encoded records of
+many batches, one behind the other; each batch is cut out, compressed and sealed.
+
+Invariant: a batch takes at most ``batch_bytes_max`` before compression, unless it is a single record that is larger.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
+from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Compression
+from penstock.records.builder import NO_SEQUENCE, seal
+from penstock.records.columnar.pieces import (
+    BinaryColumn,
+    binary_column,
+    data_of,
+    packed_headers,
+    sized_bytes,
+    taken_in_turn,
+)
+from penstock.records.columnar.varbytes import ByteRows, widths, zigzag
+from penstock.records.columnar.words import Ints
+from penstock.types import NO_EPOCH, NO_PRODUCER_ID
+
+_GROUP_BYTES: Final = 4 * MIB
+"""Batches are made together up to this: enough to share the cost of a call, few enough to stay in the processor's cache."""
+_TIMESTAMP_MS_MAX: Final = 2**54
+"""Above all that Spark can hold, and the difference of two is a varint of eight bytes."""
+_NULL: Final = np.uint64(1)
+"""The size of nothing, -1, in zigzag."""
+_ZERO: Final = pa.array([b"\x00"], pa.binary())
+
+
+def encode(
+    *,
+    value: pa.Array | pa.ChunkedArray,
+    key: pa.Array | pa.ChunkedArray | None = None,
+    headers: pa.Array | pa.ChunkedArray | None = None,
+    timestamps_ms: int | pa.Array | pa.ChunkedArray,
+    compression: Compression = Compression.NONE,
+    batch_bytes_max: int,
+    batch_records_max: int,
+) -> list[bytearray]:
+    """Record batches of all rows in their order, ready to be produced: base offset 0, no producer.
+
+    Values and keys are binary or strings of any kind, headers a list of (name, value) structs, timestamps one for all or a column.
+    ``batch_bytes_max`` holds before compression; a single record that is larger stands alone.
+    """
+    assert batch_records_max > 0
+    count = len(value)
+    for column in (key, headers, timestamps_ms):
+        if column is not None and not isinstance(column, int) and len(column) != count:
+            raise ValueError(f"a column has {len(column)} rows and the values have {count}: give columns of one table")
+    if not count:
+        return []
+    rows = _Rows(
+        binary_column(value),
+        None if key is None or key.null_count == count else binary_column(key),
+        None if headers is None else packed_headers(headers),
+        _timestamps(timestamps_ms, count),
+    )
+    batches: list[bytearray] = []
+    for group in _groups(_cuts(rows, batch_bytes_max - HEADER_BYTES, batch_records_max)):
+        batches += _sealed(rows, group, compression)
+    return batches
+
+
+class _Rows(NamedTuple):
+    values: BinaryColumn
+    keys: BinaryColumn | None
+    headers: BinaryColumn | None
+    timestamps: Ints
+
+
+class _Cut(NamedTuple):
+    """The rows of one batch, with what each record takes behind its length, and what all of them take."""
+
+    begin: int
+    end: int
+    bodies: Ints
+    timestamp_deltas: Ints
+    bytes: int
+
+
+def _timestamps(given: int | pa.Array | pa.ChunkedArray, count: int) -> Ints:
+    if isinstance(given, int):
+        stamps = np.full(count, given, np.int64)
+    elif given.null_count:
+        raise PenstockError(Reason.INVALID_TIMESTAMP, "a record has no timestamp; fill in the nulls")
+    else:
+        stamps = np.asarray(given.cast(pa.int64()), np.int64)
+    if not -_TIMESTAMP_MS_MAX < int(stamps.min()) <= int(stamps.max()) < _TIMESTAMP_MS_MAX:
+        raise PenstockError(Reason.INVALID_TIMESTAMP, "a timestamp is out of range; give milliseconds since 1970")
+    return stamps
+
+
+def _cuts(rows: _Rows, bytes_max: int, records_max: int) -> Iterator[_Cut]:
+    """Where each batch ends: as many records as fit, at least one."""
+    values, keys, headers, timestamps = rows
+    count = len(timestamps)
+    # Attributes, and what does not depend on the place in the batch.
+    fixed = 1 + sized_bytes(values.sizes)
+    fixed += 1 if keys is None else sized_bytes(keys.sizes)
+    fixed += 1 if headers is None else headers.sizes
+    # Length and deltas take at least a byte each: no batch has more records than this says.
+    behind = np.cumsum(fixed + 3)
+    offset_widths = widths(zigzag(np.arange(min(count, records_max), dtype=np.int64)))
+    begin = 0
+    while begin < count:
+        before = int(behind[begin - 1]) if begin else 0
+        end = int(np.searchsorted(behind, before + bytes_max, "right"))
+        end = max(begin + 1, min(end, begin + records_max))
+        deltas = timestamps[begin:end] - timestamps[begin]
+        bodies = fixed[begin:end] + offset_widths[: end - begin] + widths(zigzag(deltas))
+        taken = np.cumsum(bodies + widths(zigzag(bodies)))
+        fitting = max(1, int(np.searchsorted(taken, bytes_max, "right")))
+        yield _Cut(begin, begin + fitting, bodies[:fitting], deltas[:fitting], int(taken[fitting - 1]))
+        begin += fitting
+
+
+def _groups(cuts: Iterator[_Cut]) -> Iterator[list[_Cut]]:
+    group: list[_Cut] = []
+    size = 0
+    for cut in cuts:
+        if group and size + cut.bytes > _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(cut)
+        size += cut.bytes
+    yield group
+
+
+def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator[bytearray]:
+    """The batches of neighbouring cuts."""
+    records = _records(rows, cuts)
+    at = 0
+    for begin, end, _, _, size in cuts:
+        header = BatchHeader(
+            base_offset=0,
+            length=0,
+            leader_epoch=NO_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=end - begin - 1,
+            base_timestamp=int(rows.timestamps[begin]),
+            max_timestamp=int(rows.timestamps[begin:end].max()),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            record_count=end - begin,
+        )
+        yield seal(records[at : at + size], header, compression)
+        at += size
+
+
+def _records(rows: _Rows, cuts: list[_Cut]) -> memoryview:
+    """The encoded records of neighbouring cuts, one behind the other."""
+    values, keys, headers, _ = rows
+    begin, count = cuts[0].begin, cuts[-1].end - cuts[0].begin
+    counts = np.array([cut.end - cut.begin for cut in cuts], np.int64)
+    offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+    value_sizes = zigzag(values.sizes[begin : begin + count])
+    heads = ByteRows(count)
+    if headers is None:
+        # The record before this one ends with the number of its headers, none; the last of all gets its zero below.
+        heads.put_zero()
+    heads.put_varints(zigzag(np.concatenate([cut.bodies for cut in cuts])))
+    heads.put_zero()
+    heads.put_varints(zigzag(np.concatenate([cut.timestamp_deltas for cut in cuts])))
+    heads.put_varints(zigzag(offset_deltas))
+    parts: list[pa.Array]
+    if keys is None:
+        heads.put_varints(np.full(count, _NULL))
+        heads.put_varints(value_sizes)
+        parts = [heads.with_gaps()]
+    else:
+        heads.put_varints(zigzag(keys.sizes[begin : begin + count]))
+        between = ByteRows(count)
+        between.put_varints(value_sizes)
+        parts = [heads.with_gaps(), keys.array.slice(begin, count), between.with_gaps()]
+    parts.append(values.array.slice(begin, count))
+    if headers is not None:
+        parts.append(headers.array.slice(begin, count))
+        return data_of(taken_in_turn(parts, count))
+    return data_of(taken_in_turn(parts, count, last=_ZERO))[1:]
