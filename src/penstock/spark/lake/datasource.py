@@ -27,15 +27,14 @@ from penstock.spark.errors import OptionError
 from penstock.spark.lake.formats import LakeError, format_named
 from penstock.spark.lake.lake import Lake, open_lake
 from penstock.spark.lake.layout import LakeFile, Layout, layout_for
-from penstock.spark.options import options_of
+from penstock.spark.lake.store import absolute
+from penstock.spark.options import Options, options_of
 from penstock.spark.schema import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
-
-    from penstock.spark.options import Options
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -156,11 +155,15 @@ class LakeBatchWriter(DataSourceArrowWriter):
 
 def lake_of(options: Options) -> Lake:
     """The lake that the options name."""
+    catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
+    return open_lake(_path(options), format_named(options.get("lake", "parquet")), catalog)
+
+
+def _path(options: Options) -> str:
     path = options.get("path", "")
     if not path:
         raise OptionError('set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
-    catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
-    return open_lake(path, format_named(options.get("lake", "parquet")), catalog)
+    return path
 
 
 def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
@@ -168,6 +171,8 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
         raise OptionError('a lake is only added to: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
+    # A relative path means a place of the driver's; tasks may stand elsewhere.
+    options = Options({**options, "path": absolute(_path(options))})
     target = Target(options, layout_for(arrow_schema(schema), folders))
     target.open().prepare(target.layout)
     return target

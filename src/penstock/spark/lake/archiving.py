@@ -1,0 +1,107 @@
+"""Before an archive runs: where it goes on, what its group says, and a topic's tier.
+
+The lake is the truth. The group is set to what the lake has, also backwards, before anything trusts it; a checkpoint that is lost is made up for by
+starting where the lake ends; a checkpoint of another lake is refused, since what it skips would be in neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.client.admin import Admin
+from penstock.client.group_admin import GroupAdmin
+from penstock.client.offsets import watermarks
+from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.layout import records_layout
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tier import FORMAT, GROUP, LOCATION, read_tier
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import Cluster, TopicPartition
+    from penstock.spark.lake.lake import Lake
+
+EARLIEST: Final = -2
+"""In the source's startingOffsets."""
+LOCAL_RETENTION: Final = "local.retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where an archive without a checkpoint begins: the source's ``startingOffsets``, and how many records it is behind."""
+
+    offsets: str
+    behind: int
+
+
+def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> Start:
+    """Make the lake ready, and say with the group what it has."""
+    lake.prepare(records_layout())
+    lake.recover(topics)
+    starts: dict[str, dict[str, int]] = {}
+    archived: dict[TopicPartition, int] = {}
+    behind = 0
+    for topic in topics:
+        ends = lake.ends(topic)
+        places = [(topic, part.index) for part in cluster.topic(topic).partitions]
+        for place, (first, last) in watermarks(cluster, places).items():
+            end = ends.get(place[1])
+            if end is not None and end > last:
+                raise LakeError(
+                    f"{lake.location} has {topic}/{place[1]} up to offset {end}, but the topic ends at {last}: it was deleted and made anew, "
+                    "or this is another cluster. Archive it to another place"
+                )
+            archived[place] = end or 0
+            starts.setdefault(topic, {})[str(place[1])] = EARLIEST if end is None else end
+            behind += last - max(first, end or 0)
+    _say(cluster, group, archived)
+    return Start(json.dumps(starts), behind)
+
+
+def check_checkpoint(lake: Lake, folder: str) -> None:
+    """Refuse a checkpoint of a query that wrote elsewhere: what it has done already is not in this lake."""
+    try:
+        store = Store(folder)
+        metadata = store.read("metadata")
+        committed = bool(store.files("commits"))
+    except (LakeError, OSError):
+        # Spark knows more file systems than Arrow does.
+        return
+    if metadata is None or not committed:
+        return
+    query = str(json.loads(metadata)["id"])
+    if lake.last_batch(query) is None:
+        raise LakeError(
+            f"the checkpoint {folder} is of an archive to another lake, and {lake.location} would lack what that one has. Give this archive another "
+            "--name, or remove the checkpoint: then it begins where this lake ends"
+        )
+
+
+def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str]) -> None:
+    """Refuse topics whose older records are in another lake: only there."""
+    for topic in topics:
+        tier = read_tier(cluster, topic)
+        if tier is not None and (tier.location, tier.format) != (lake.location, lake.format):
+            raise LakeError(
+                f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may be there alone: archive to that lake, or first delete "
+                f"the topic's config {LOCATION}"
+            )
+
+
+def set_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, local_retention_ms: int | None) -> None:
+    """From now on the broker drops what this group says is archived. The group must have been told before: :func:`prepare`."""
+    changes: dict[str, str | None] = {LOCATION: lake.location, FORMAT: lake.format.value, GROUP: group}
+    if local_retention_ms is not None:
+        changes[LOCAL_RETENTION] = str(local_retention_ms)
+    for topic in topics:
+        Admin(cluster).alter_configs(topic, changes)
+
+
+def _say(cluster: Cluster, group: str, archived: Mapping[TopicPartition, int]) -> None:
+    admin = GroupAdmin(cluster)
+    known = admin.offsets(group, archived)
+    wrong = {place: end for place, end in archived.items() if place not in known or known[place].offset != end}
+    if wrong:
+        admin.commit(group, wrong)

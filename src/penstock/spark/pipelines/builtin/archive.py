@@ -1,0 +1,130 @@
+"""``penstock pipeline archive``: topics into a lake, each record once, and with ``--tier`` out of the broker.
+
+Every batch is one commit of the lake that remembers the query and the batch; then the group ``penstock.archive.<name>`` commits what the lake has. So a
+kill at any moment loses nothing and doubles nothing, and the group's lag is what is not archived yet. With a tier the broker keeps a segment until
+that group says that all of it is archived, and ``format("penstock")`` reads the rest from the lake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from penstock.spark.lake.formats import LakeError, LakeFormat
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+from penstock.spark.pipelines.preflight import make_topics
+from penstock.spark.pipelines.values import duration_ms
+
+if TYPE_CHECKING:
+    from penstock.spark.lake.archiving import Start
+
+GROUP_PREFIX: Final = "penstock.archive."
+BATCH_OFFSETS: Final = 5_000_000
+"""Of one batch, unless told: what a crash makes Spark do again."""
+
+
+class ArchiveArguments(Arguments, frozen=True):
+    """What ``archive`` is told."""
+
+    topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
+    to: Annotated[str, option("The lake: a folder or a URI.", metavar="PATH")]
+    format: Annotated[LakeFormat, option("What the lake is made of.")] = LakeFormat.PARQUET
+    tier: Annotated[bool, option("Let the broker drop what is archived; Spark then reads it from the lake.")] = False
+    local_retention: Annotated[
+        str,
+        option(
+            "With --tier: how long the broker keeps what is archived; the topic's retention unless told.",
+            metavar="TIME",
+        ),
+    ] = ""
+    skip_lost: Annotated[bool, option("Go on without records that the broker dropped before they were archived.")] = (
+        False
+    )
+    catalog: Annotated[
+        tuple[str, ...],
+        option("A property of the Iceberg catalog; may be given several times.", metavar="NAME=VALUE"),
+    ] = ()
+
+
+def run(arguments: ArchiveArguments, context: Context) -> None:
+    """Copy topics to a lake, by topic and day, each record exactly once, across any crash.
+
+    It goes on where it stopped. How far it is shows as the lag of the group penstock.archive.NAME. Read the lake with what reads its format, or with
+    spark.read.format("penstock-lake"). With --tier the broker drops archived records beyond --local-retention, never others: while the archive does not run,
+    the broker's disk grows. Then format("penstock") reads old offsets from the lake and new ones from the broker.
+    """
+    options = _checked(arguments)
+    group = GROUP_PREFIX + context.name
+    try:
+        starting = _prepare(arguments, context, options, group)
+    except LakeError as error:
+        raise PipelineError(str(error)) from error
+    context.note(f"{starting.behind} records to archive; the group {group} says how far it is")
+    source = {
+        "subscribe": ",".join(arguments.topics),
+        "startingOffsets": starting.offsets,
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": str(not arguments.skip_lost).lower(),
+    }
+    if context.rate is None:
+        source["maxOffsetsPerTrigger"] = str(BATCH_OFFSETS)
+    from penstock.spark.lake.datasource import LakeDataSource
+
+    context.spark().dataSource.register(LakeDataSource)
+    writer = (
+        context.read_stream(source)
+        .writeStream.format("penstock-lake")
+        .options(**options)
+        .option("kafka.bootstrap.servers", context.bootstrap)
+        .option("archive.group", group)
+    )
+    context.follow([context.start(writer)])
+
+
+def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, str], group: str) -> Start:
+    """All that is done before Spark starts: the lake, the group, the tier."""
+    from penstock.client import Cluster
+    from penstock.spark.lake import archiving
+    from penstock.spark.lake.datasource import lake_of
+    from penstock.spark.options import Options
+
+    lake = lake_of(Options(options))
+    with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
+        for text in make_topics(context.bootstrap, set(arguments.topics), set()):
+            context.note(text)
+        if arguments.tier:
+            archiving.check_tier(cluster, lake, arguments.topics)
+        archiving.check_checkpoint(lake, f"{context.checkpoint.rstrip('/')}/query")
+        starting = archiving.prepare(cluster, lake, arguments.topics, group)
+        if arguments.tier:
+            kept_ms = duration_ms(arguments.local_retention) if arguments.local_retention else None
+            archiving.set_tier(cluster, lake, arguments.topics, group, kept_ms)
+    return starting
+
+
+def _checked(arguments: ArchiveArguments) -> dict[str, str]:
+    """The options of the lake."""
+    from penstock.spark.lake.store import absolute
+
+    if not arguments.topics:
+        raise PipelineUsageError("archive: name the topics to archive")
+    if arguments.local_retention and not arguments.tier:
+        raise PipelineUsageError("archive: --local-retention means something only with --tier")
+    try:
+        duration_ms(arguments.local_retention or "0s")
+    except ValueError as error:
+        raise PipelineUsageError(f"archive: --local-retention: {error}") from None
+    # A relative path means one place, for Spark's workers too.
+    options = {"path": absolute(arguments.to), "lake": arguments.format.value}
+    for each in arguments.catalog:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise PipelineUsageError(
+                f"archive: --catalog {each}: write NAME=VALUE, for example uri=http://catalog:8181"
+            )
+        options[f"catalog.{name.strip()}"] = value.strip()
+    return options
+
+
+BUILTIN = Builtin("archive", ArchiveArguments, run, streams=True)
