@@ -1,0 +1,70 @@
+"""Durations, triggers and starts as people write them."""
+
+import pytest
+
+from penstock.spark.pipelines.values import Trigger, duration_ms, interval_of, moment_ms, start_options, trigger_of
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("10s", 10_000),
+        ("5 minutes", 300_000),
+        ("250ms", 250),
+        ("3 milliseconds", 3),
+        ("1 Hour", 3_600_000),
+        ("2d", 172_800_000),
+        ("7 min", 420_000),
+    ],
+)
+def test_durations(text, ms):
+    assert duration_ms(text) == ms
+    assert interval_of(text) == f"{ms} milliseconds"
+
+
+@pytest.mark.parametrize("text", ["", "ten seconds", "10", "10 fortnights", "-1s", "1s 2s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match='wanted a time span as "10s", "5 minutes" or "2 hours"'):
+        duration_ms(text)
+
+
+def test_triggers():
+    assert trigger_of("once") == trigger_of("available-now") == Trigger(once=True)
+    assert trigger_of("10s") == Trigger(every_ms=10_000)
+    assert trigger_of("") == Trigger()
+    with pytest.raises(ValueError, match='got "often", wanted a time span as "10s", or "once"'):
+        trigger_of("often")
+
+
+@pytest.mark.parametrize(
+    ("start", "options"),
+    [
+        ("earliest", {"startingOffsets": "earliest"}),
+        ("latest", {"startingOffsets": "latest"}),
+        ({"orders": {"0": 23}}, {"startingOffsets": '{"orders": {"0": 23}}'}),
+        ('{"orders": {"0": -2}}', {"startingOffsets": '{"orders": {"0": -2}}'}),
+        ("2026-03-01", {"startingTimestamp": "1772323200000", "startingOffsetsByTimestampStrategy": "latest"}),
+    ],
+)
+def test_where_a_source_starts(start, options):
+    assert start_options(start) == options
+
+
+def test_moments_are_the_same_everywhere():
+    assert moment_ms("2026-03-01T12:00:00Z") == moment_ms("2026-03-01T14:00:00+02:00") == 1772366400000
+    with pytest.raises(ValueError, match='says no zone; write "2026-03-01T12:00:00Z" for UTC'):
+        moment_ms("2026-03-01T12:00:00")
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        ("erliest", 'got "erliest", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
+        ("{orders", "the offsets are not JSON"),
+        ('{"orders": 3}', "the offsets are not numbers by topic and partition"),
+        ('{"orders": {"0": "x"}}', "the offsets are not numbers by topic and partition"),
+    ],
+)
+def test_a_start_that_cannot_be_understood_says_what_to_write(start, text):
+    with pytest.raises(ValueError, match=text.replace("[", r"\[")):
+        start_options(start)
