@@ -21,7 +21,7 @@ from penstock.cli.places import parse_place
 from penstock.cli.sql_rows import RowFormat, write_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from penstock.spark.views import Views
 
@@ -29,6 +29,8 @@ ROWS_DEFAULT: Final = 100
 LOG_LINES_SHOWN: Final = 20
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
+_MUST_BE_QUOTED: Final = "INVALID_IDENTIFIER"
+_UNKNOWN_COLUMN: Final = "UNRESOLVED_"
 
 Query = Annotated[
     str | None, typer.Argument(metavar="QUERY", help="SQL; several with ; between. Without it: a prompt, or stdin.")
@@ -64,7 +66,12 @@ def sql(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
-    r"""Ask topics in SQL: every topic is a view, TOPIC__json has the fields of its JSON values, \d lists them all."""
+    r"""Ask topics in SQL.
+
+    Every topic is a view: key, value, partition, offset, timestamp, headers. TOPIC__json has the fields of its JSON values
+    as columns. penstock_topics, penstock_partitions, penstock_groups, penstock_dead_letters and penstock_queue are there too.
+    Names with dots or dashes stand in backticks. At the prompt, \d lists them all.
+    """
     from penstock.cli.sql_shell import shell, statements_of
 
     options = range_options(start, to, last, int(time() * 1000))
@@ -99,11 +106,10 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
 
     listed = _listed(views, statement)
     if listed is not None:
-        write_rows(*listed, output, sys.maxsize)
+        write_rows(*listed, output, None)
         return
     try:
-        views.prepare(statement)
-        frame = spark.sql(statement)
+        frame = _analysed(spark, views, statement)
         # A table fetches one row more than it shows, to know whether there are more; the rest streams.
         rows = frame.limit(rows_max + 1).collect() if output is RowFormat.TABLE else frame.toLocalIterator()
         write_rows(frame.columns, rows, output, rows_max)
@@ -112,12 +118,27 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
     except PySparkException as error:
         condition = error.getCondition()
         hint = views.hint(statement)
-        if hint:
-            hint = f"; {hint}"
-        elif condition == _NAMES_NOTHING:
-            hint = "; see penstock topic ls"
+        if hint and condition == _MUST_BE_QUOTED:
+            raise Failure(hint) from error
+        if not hint and condition == _NAMES_NOTHING:
+            hint = "see penstock topic ls"
         code = Exit.NOT_FOUND if condition == _NAMES_NOTHING else Exit.FAILED
-        raise Failure(f"{sentence_of(error)}{hint}", code) from error
+        raise Failure(f"{sentence_of(error)}{f'; {hint}' if hint else ''}", code) from error
+
+
+def _analysed(spark: "SparkSession", views: "Views", statement: str) -> "DataFrame":
+    """The query over views that have the columns it names; over all columns when it must mean one that it does not name."""
+    from pyspark.errors import AnalysisException
+
+    views.prepare(statement)
+    try:
+        return spark.sql(statement)
+    except AnalysisException as error:
+        if not (error.getCondition() or "").startswith(_UNKNOWN_COLUMN):
+            raise
+    # Also for the error's sake, which then proposes the columns that there are.
+    views.prepare(statement, all_columns=True)
+    return spark.sql(statement)
 
 
 def _listed(views: "Views", statement: str) -> tuple[list[str], list[tuple[str, str]]] | None:

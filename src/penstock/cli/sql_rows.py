@@ -30,8 +30,8 @@ class RowFormat(StrEnum):
     CSV = "csv"
 
 
-def write_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: RowFormat, rows_max: int) -> None:
-    """Print them; ``rows_max`` bounds a table."""
+def write_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: RowFormat, rows_max: int | None) -> None:
+    """Print them; ``rows_max`` bounds a table, None does not."""
     if form is RowFormat.TABLE:
         _write_table(columns, rows, rows_max)
     elif form is RowFormat.CSV:
@@ -107,19 +107,21 @@ def _cell(value: object, *, cut: bool) -> str:
     return f"{text[: CELL_CHARS_MAX - 1]}…" if cut and len(text) > CELL_CHARS_MAX else text
 
 
-def _write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], rows_max: int) -> None:
+def _write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], rows_max: int | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    shown = list(islice(rows, rows_max + 1))
-    more = len(shown) > rows_max
-    del shown[rows_max:]
+    shown = list(rows if rows_max is None else islice(rows, rows_max + 1))
+    more = rows_max is not None and len(shown) > rows_max
+    if more:
+        shown.pop()
     on_terminal = sys.stdout.isatty()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
-        numeric = all(isinstance(row[number], int | float | Decimal | None) for row in shown)
+        cells = [row[number] for row in shown if row[number] is not None]
+        numeric = bool(cells) and all(isinstance(cell, int | float | Decimal) for cell in cells)
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in shown:
         table.add_row(*(Text(_cell(value, cut=on_terminal)) for value in row))

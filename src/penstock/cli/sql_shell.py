@@ -5,7 +5,6 @@ is told in a sentence and the prompt is there again.
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -79,7 +78,7 @@ def _command(line: str, run: Callable[[str], None], topics: Callable[[], list[st
     if name == "\\d" and argument:
         run(f"DESCRIBE {argument if argument.startswith('`') else f'`{argument}`'}")
     elif name == "\\d":
-        write_rows(["name", "what"], names_there(topics()), RowFormat.TABLE, sys.maxsize)
+        write_rows(["name", "what"], names_there(topics()), RowFormat.TABLE, None)
     elif name == "\\?":
         print(HELP)
     else:

@@ -79,11 +79,11 @@ class Views:
         """What there is now."""
         return topics_of(self._cluster)
 
-    def prepare(self, sql: str) -> list[str]:
-        """Register what a query names; the names."""
+    def prepare(self, sql: str, *, all_columns: bool = False) -> list[str]:
+        """Register what a query names, with the columns that it names; the views' names."""
         tokens = list(tokens_of(sql))
         named = {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
-        columns = columns_named(tokens)
+        columns = None if all_columns else columns_named(tokens)
         prepared = self._register_tables(named)
         for wanted in self._wanted(named, columns):
             if self._registered.get(wanted.name) != wanted:

@@ -1,0 +1,211 @@
+import csv
+import io
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.sql import names_there, range_options
+from penstock.cli.sql_rows import RowFormat, plain, write_rows
+from penstock.cli.sql_shell import is_complete, shell, statements_of
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "statements"),
+    [
+        ("SELECT 1", ["SELECT 1"]),
+        ("SELECT 1;", ["SELECT 1"]),
+        (" SELECT 1 ;\n\nSELECT ';' ; -- ; no more\n", ["SELECT 1", "SELECT ';'"]),
+        (";;", []),
+        ("-- nothing", []),
+        ("SELECT `a;b`", ["SELECT `a;b`"]),
+    ],
+)
+def test_a_text_holds_statements(text, statements):
+    assert statements_of(text) == statements
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("SELECT 1;", True),
+        ("SELECT 1", False),
+        ("SELECT ';", False),
+        ("SELECT 1 -- ;", False),
+        ("SELECT 1; -- so", True),
+    ],
+)
+def test_a_statement_goes_to_its_semicolon(text, complete):
+    assert is_complete(text) is complete
+
+
+def test_the_last_hour_begins_an_hour_ago_and_may_be_empty():
+    options = range_options(None, None, "1h", NOW_MS)
+    assert options == {
+        "startingTimestamp": str(NOW_MS - 3_600_000),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+
+
+def test_a_moment_to_read_from_and_one_to_read_to():
+    options = range_options("2026-01-31T12:00:00Z", "2026-02-01T00:00:00Z", None, NOW_MS)
+    assert options["startingTimestamp"] == "1769860800000"
+    assert options["endingTimestamp"] == "1769904000000"
+
+
+def test_from_earliest_is_what_is_read_anyway():
+    assert range_options("earliest", None, None, NOW_MS) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("earliest", None, "1h"), ("latest", None, None), ("42", None, None), (None, None, "soon"), (None, "x", None)],
+)
+def test_a_range_that_makes_no_sense_is_refused(arguments):
+    with pytest.raises(Failure) as refused:
+        range_options(*arguments, NOW_MS)
+    assert refused.value.code is Exit.USAGE
+
+
+def test_names_that_sql_cannot_read_are_shown_in_backticks():
+    names = [name for name, _ in names_there(["orders", "dlq.orders", "a-b"])]
+    assert names[:3] == ["orders", "`dlq.orders`", "`a-b`"]
+    assert "penstock_groups" in names
+
+
+ROWS = [(1, "one", None), (2, "two\nlines", 2.5)]
+COLUMNS = ["n", "text", "x"]
+
+
+def written(capsys, form, rows_max=10, rows=ROWS):
+    write_rows(COLUMNS, iter(rows), form, rows_max)
+    return capsys.readouterr()
+
+
+def test_rows_as_one_json_document(capsys):
+    assert json.loads(written(capsys, RowFormat.JSON).out) == [
+        {"n": 1, "text": "one", "x": None},
+        {"n": 2, "text": "two\nlines", "x": 2.5},
+    ]
+
+
+def test_no_rows_are_an_empty_document(capsys):
+    assert json.loads(written(capsys, RowFormat.JSON, rows=[]).out) == []
+
+
+def test_rows_as_json_lines(capsys):
+    assert [json.loads(line)["n"] for line in written(capsys, RowFormat.NDJSON).out.splitlines()] == [1, 2]
+
+
+def test_rows_as_csv_can_be_read_back(capsys):
+    assert list(csv.reader(io.StringIO(written(capsys, RowFormat.CSV).out))) == [
+        ["n", "text", "x"],
+        ["1", "one", ""],
+        ["2", "two\nlines", "2.5"],
+    ]
+
+
+def test_a_table_says_when_there_is_more(capsys):
+    shown = written(capsys, RowFormat.TABLE, rows_max=1)
+    assert "one" in shown.out
+    assert "two" not in shown.out
+    assert "the first 1 rows; --limit shows more" in shown.err
+
+
+def test_a_table_keeps_a_row_in_a_line_and_numbers_without_commas(capsys):
+    shown = written(capsys, RowFormat.TABLE, rows=[(1_234_567, "two\nlines", None)])
+    assert "1234567" in shown.out
+    assert "two\\nlines" in shown.out
+    assert "1 row" in shown.err
+
+
+def test_other_forms_are_not_cut_at_the_limit(capsys):
+    assert len(written(capsys, RowFormat.NDJSON, rows_max=1).out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "as_json"),
+    [
+        (datetime(2026, 1, 31, 12, tzinfo=UTC), "2026-01-31T12:00:00+00:00"),
+        (date(2026, 1, 31), "2026-01-31"),
+        (Decimal("0.10"), "0.10"),
+        (b"text", "text"),
+        (b"\xff", "/w=="),
+        (bytearray(b"text"), "text"),
+        (timedelta(seconds=1.5), 1.5),
+        ({1: [b"a"]}, {"1": ["a"]}),
+        (True, True),
+    ],
+)
+def test_values_have_a_form_in_json(value, as_json):
+    found = plain(value)
+    if isinstance(value, datetime):
+        assert datetime.fromisoformat(found) == value
+    else:
+        assert found == as_json
+
+
+def at_prompt(monkeypatch, tmp_path, lines, run):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    given = iter(lines)
+
+    def read(_prompt):
+        line = next(given, EOFError)
+        if isinstance(line, type):
+            raise line
+        return line
+
+    monkeypatch.setattr("builtins.input", read)
+    shell(run, lambda: ["orders"])
+
+
+def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path):
+    ran = []
+    at_prompt(monkeypatch, tmp_path, ["SELECT 1", "", "FROM x; SELECT 2;", "\\q", "SELECT 3;"], ran.append)
+    assert ran == ["SELECT 1\n\nFROM x", "SELECT 2"]
+
+
+def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys):
+    ran = []
+
+    def run(statement):
+        ran.append(statement)
+        if statement == "bad":
+            raise Failure("it is bad")
+
+    at_prompt(monkeypatch, tmp_path, ["bad; after;", "\\nonsense", "good;"], run)
+    assert ran == ["bad", "good"]
+    shown = capsys.readouterr().err
+    assert "error: it is bad" in shown
+    assert "\\nonsense is no command" in shown
+
+
+def test_an_interrupt_at_the_prompt_drops_the_statement(monkeypatch, tmp_path):
+    ran = []
+    at_prompt(monkeypatch, tmp_path, ["SELECT 1", KeyboardInterrupt, "SELECT 2;"], ran.append)
+    assert ran == ["SELECT 2"]
+
+
+def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys):
+    ran = []
+    at_prompt(monkeypatch, tmp_path, ["\\d", "\\d dlq.orders", "\\d `a-b`", "\\?"], ran.append)
+    assert ran == ["DESCRIBE `dlq.orders`", "DESCRIBE `a-b`"]
+    shown = capsys.readouterr().out
+    assert "orders" in shown
+    assert "its columns" in shown
+
+
+def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys):
+    code = main.run(["sql", "SELECT 1", "--bootstrap", "127.0.0.1:1", "--request-timeout", "0.5"])
+    shown = capsys.readouterr().err
+    assert code == Exit.UNREACHABLE
+    assert "starting Spark" not in shown
+
+
+def test_an_empty_query_is_wrong_usage(capsys):
+    assert main.run(["sql", " ; "]) == Exit.USAGE
