@@ -37,7 +37,8 @@ from penstock.spark.pipelines.model import (
     topics_of,
 )
 from penstock.spark.pipelines.sqltext import slips_of, views_read
-from penstock.spark.pipelines.values import duration_ms, start_options, trigger_of
+from penstock.spark.pipelines.values import check_schema, duration_ms, start_options, trigger_of
+from penstock.spark.tables import TABLES
 
 FILE_BYTES_MAX: Final = 1 << 20
 LAKES: Final = (SinkKind.PARQUET, SinkKind.DELTA, SinkKind.ICEBERG)
@@ -152,8 +153,10 @@ class _Reading:
             return self._builtin(head, document)
         for key in document:
             if key not in _TABLES:
-                kinds = f'; a table of a built-in needs kind = "{key}" in [pipeline]' if key in MODULES else ""
-                self.report((key,), f"{named((key,))}: unknown; {suggestion(key, _TABLES) if not kinds else kinds[2:]}")
+                text = f"unknown; {suggestion(key, _TABLES)}"
+                if key in MODULES:
+                    text = f'a table of a built-in needs kind = "{key}" in [pipeline]'
+                self.report((key,), f"{named((key,))}: {text}")
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
         sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
@@ -161,6 +164,9 @@ class _Reading:
 
     def whole(self, head: Head, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]) -> Pipeline | None:
         """What is right by itself, seen together."""
+        if all(source.static for source in sources.values()):
+            path: Path = ("source", "static") if ("source",) in self.lines.keys else ("sources",)
+            self.report(path, "every source is static; a pipeline needs one that is a stream: take static out")
         names = self._check_names(sources, steps)
         self._check_steps(steps, names)
         self._check_sinks(sinks, names)
@@ -257,6 +263,11 @@ class _Reading:
         self._understood((*path, "start"), start_options, source.start)
         if source.watermark:
             self._understood((*path, "watermark"), duration_ms, source.watermark)
+        if source.schema:
+            self._understood((*path, "schema"), check_schema, source.schema)
+        if source.table is not None and source.table not in TABLES:
+            told = f"{shown(source.table)} is unknown; {suggestion(source.table, TABLES)}"
+            self.report((*path, "table"), f"{named(path)} table: {told}")
         for key, given in (("on_bad", source.on_bad is not OnBad.NULL), ("dead_letters", bool(source.dead_letters))):
             if given and not source.schema:
                 self.report((*path, key), f'{named(path)} {key}: it is about JSON; write schema = "id INT, ..." too')

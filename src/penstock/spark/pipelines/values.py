@@ -1,4 +1,4 @@
-"""The small languages inside a file's texts: durations, triggers, and where a topic is read from. ValueError says what to write."""
+"""The small languages inside a file's texts: durations, triggers, where a topic is read from, schemas. ValueError says what to write."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Final
 
 _DURATION: Final = re.compile(
     r"(\d+)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)", re.IGNORECASE
 )
 _UNIT_MS: Final = {"ms": 1, "mi": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_TYPES: Final = (
+    *("STRING", "INT", "INTEGER", "BIGINT", "LONG", "SMALLINT", "SHORT", "TINYINT", "BYTE", "DOUBLE", "FLOAT", "REAL"),
+    *("DECIMAL", "DEC", "NUMERIC", "BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "BINARY"),
+    *("ARRAY", "MAP", "STRUCT", "VARIANT", "CHAR", "CHARACTER", "VARCHAR", "INTERVAL", "VOID"),
+)
+_FIELD: Final = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*([A-Za-z_]\w*)?", re.DOTALL)
 _ONCE: Final = ("once", "available-now", "available now", "availablenow")
 
 
@@ -87,3 +94,39 @@ def moment_ms(text: str) -> int:
             raise ValueError(f'the time "{text}" says no zone; write "{text}Z" for UTC, or "{text}+02:00"')
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
+
+
+def check_schema(text: str) -> None:
+    """The fields of a JSON value, as far as they can be checked without Spark: each has a name and a type that exists."""
+    for part in _fields(text):
+        if not part.strip():
+            raise ValueError('a comma too many; write "id INT, amount DOUBLE"')
+        found = _FIELD.match(part)
+        if found is None or found[2] is None:
+            raise ValueError(f'"{part.strip()}" has no type; write "{part.strip()} STRING"')
+        if found[2].upper() not in _TYPES:
+            close = get_close_matches(found[2].upper(), _TYPES, n=1)
+            meant = (
+                f"did you mean {close[0]}?" if close else "it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"
+            )
+            raise ValueError(f"{found[1]} has the type {found[2]}; {meant}")
+
+
+def _fields(text: str) -> list[str]:
+    """The parts between commas that stand in no brackets and no quotes."""
+    parts, depth, start, quote = [], 0, 0, ""
+    for at, character in enumerate(text):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    if depth:
+        raise ValueError(f"the brackets do not match in {text!r}")
+    return [*parts, text[start:]]

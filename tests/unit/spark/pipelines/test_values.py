@@ -2,7 +2,15 @@
 
 import pytest
 
-from penstock.spark.pipelines.values import Trigger, duration_ms, interval_of, moment_ms, start_options, trigger_of
+from penstock.spark.pipelines.values import (
+    Trigger,
+    check_schema,
+    duration_ms,
+    interval_of,
+    moment_ms,
+    start_options,
+    trigger_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +76,31 @@ def test_moments_are_the_same_everywhere():
 def test_a_start_that_cannot_be_understood_says_what_to_write(start, text):
     with pytest.raises(ValueError, match=text.replace("[", r"\[")):
         start_options(start)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "id INT",
+        "id int, amount decimal(10,2), tags ARRAY<STRUCT<a: INT, b: MAP<STRING, INT>>>",
+        "`odd, name` STRING, b: bigint NOT NULL COMMENT 'a, b'",
+    ],
+)
+def test_schemas_that_spark_takes(schema):
+    check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ("id", '"id" has no type; write "id STRING"'),
+        ("id INTT", "id has the type INTT; did you mean INT?"),
+        ("id XYZZY", "id has the type XYZZY; it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"),
+        ("id INT,", 'a comma too many; write "id INT, amount DOUBLE"'),
+        ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
+    ],
+)
+def test_a_slip_in_a_schema_says_what_to_write(schema, text):
+    with pytest.raises(ValueError) as caught:
+        check_schema(schema)
+    assert str(caught.value) == text
