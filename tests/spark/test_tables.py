@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from penstock.client import Admin, GroupConsumer, QueueAdmin, QueueClient
+from penstock.client import Admin, At, GroupAdmin, GroupConsumer, QueueAdmin, QueueClient
 from penstock.client.queue_admin import Wanted
 from tests.spark.dead_letters import GROUP, Mortuary
 
@@ -152,20 +152,21 @@ def test_a_long_queue_is_read_in_parts_that_are_told_apart_by_their_states(table
 
 
 def test_groups_show_how_far_they_are_behind(table, topic, cluster, produce):
+    group = f"g-{topic}"
     produce(topic, [(None, b"x")] * 5, partition=0)
     produce(topic, [(None, b"x")] * 2, partition=1)
-    with GroupConsumer(cluster, f"g-{topic}", [topic]) as consumer:
-        got = 0
-        while got < 7:
-            got += len(consumer.poll(1000))
-        consumer.commit({(topic, 0): 3})
-        (one, two) = table("groups", group=f"g-{topic}").orderBy("partition").collect()
-        assert (one.group, one.state, one.members, one.topic, one.partition) == (f"g-{topic}", "Stable", 1, topic, 0)
-        assert (one.committed, one.end, one.lag, one.member is not None) == (3, 5, 2, True)
-        assert (two.committed, two.end, two.lag) in ((None, 2, 2), (2, 2, 0))
-    rows = table("groups", "group string, lag long", topic=topic).where(f"group = 'g-{topic}'").collect()
-    assert 2 in [row.lag for row in rows]
-    assert table("groups", group="no-such-group").collect() == []
+    GroupAdmin(cluster).commit(group, {(topic, 0): 3})
+    (row,) = table("groups", group=group).collect()
+    assert (row.group, row.state, row.members, row.topic, row.partition) == (group, "Empty", 0, topic, 0)
+    assert (row.committed, row.start, row.end, row.lag, row.member) == (3, 0, 5, 2, None)
+    with GroupConsumer(cluster, group, [topic], start=At.EARLIEST, auto_commit=False) as consumer:
+        while sum(consumer.positions.values()) < 7:
+            consumer.poll(1000)
+        one, two = table("groups", topic=topic).where(f"group = '{group}'").orderBy("partition").collect()
+        assert (one.state, one.members, one.committed, one.lag) == ("Stable", 1, 3, 2)
+        assert (two.committed, two.end, two.lag) == (None, 2, 2)
+        assert one.member == two.member is not None
+    assert table("groups", "group string, lag long", group="no-such-group").collect() == []
 
 
 def test_topics_and_partitions_show_how_much_there_is(table, topic, produce):

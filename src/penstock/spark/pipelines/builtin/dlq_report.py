@@ -33,7 +33,7 @@ class DlqReportArguments(Arguments, frozen=True, kw_only=True):
     """What a report is told."""
 
     topics: Annotated[
-        tuple[str, ...], argument("[TOPIC]...", "Topics that dead letters came from; all when none is given.")
+        tuple[str, ...], argument("TOPIC", "Topics that dead letters came from; all when none is given.")
     ] = ()
     where: Annotated[
         str,
