@@ -1,4 +1,4 @@
-"""A Spark standalone cluster of this machine, started from the pip package: a master and workers, each a process of its own.
+"""Spark's daemons on this machine, started from the pip package: a cluster's master and workers, a Spark Connect server.
 
 Nothing is waited for by time: a daemon is ready when it says so in its log. ``bare_python`` is what a cluster has when nobody
 installed Penstock there.
@@ -24,7 +24,7 @@ FOR_CONNECT = {"grpc", "grpc_status", "google", "googleapis_common_protos", "zst
 class Daemon:
     """One process of Spark's, and its log."""
 
-    def __init__(self, main_class, *arguments, ready, env):
+    def __init__(self, main_class, *arguments, ready, env, cwd=None):
         program = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
         self.log = []
         self._ready = ready
@@ -33,6 +33,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [program, main_class, *arguments],
             env=env,
+            cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,6 +105,26 @@ def standalone_cluster(folder, workers=2):
         for worker in started:
             worker.wait()
         yield url
+
+
+@contextmanager
+def connect_server(folder, python, *settings):
+    """The address of a Spark Connect server whose workers run ``python``."""
+    server = Daemon(
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"),
+        *("--conf", "spark.connect.grpc.binding.port=0", "--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--conf", "spark.driver.memory=1g", "--conf", "spark.ui.enabled=false"),
+        *(word for setting in settings for word in ("--conf", setting)),
+        "spark-internal",
+        ready="Spark Connect server started at:",
+        env=daemon_env(folder) | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+        cwd=folder,
+    )
+    try:
+        yield f"sc://127.0.0.1:{server.wait().strip().rsplit(':', 1)[1]}"
+    finally:
+        server.stop()
 
 
 def bare_python(folder, has=frozenset(SPARKS_OWN)):

@@ -11,6 +11,9 @@ import pytest
 from penstock.client import Admin, Consumer, watermarks
 from tests.spark.standalone import bare_python, standalone_cluster
 
+# Six Java processes are started: on a busy machine that alone is a minute.
+pytestmark = pytest.mark.timeout(600)
+
 JOB = Path(__file__).with_name("cluster_job.py")
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LOCAL_MASTER: Final = "local[*]"
 CONNECT_SCHEME: Final = "sc://"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ON_A_SERVER: Final[dict[str, object]] = {"spark.sql.python.filterPushdown.enabled": True}
 """The server's own settings are its owner's; these are a session's."""
@@ -54,11 +55,14 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
         settings = _ON_A_SERVER | given
     elif existing is None:
         _choose_python(given)
-        java.provide()
-        # A program started by spark-submit was told its master there; what stands in the program would win.
-        if not ("PYSPARK_GATEWAY_PORT" in os.environ and master == LOCAL_MASTER):
+        settings = _EVERYWHERE | given
+        if _SUBMITTED not in os.environ:
+            java.provide()
+            settings = _with_quiet_driver(settings)
+        # A program started by spark-submit was told its master there, and what stands in the program would win.
+        if _SUBMITTED not in os.environ or master != LOCAL_MASTER:
             builder = builder.master(master)
-        settings = _with_quiet_driver(_EVERYWHERE | (_on_this_machine() if is_local(master) else {}) | given)
+            settings = (_on_this_machine() if is_local(master) else {}) | settings
     else:
         settings = given
     for name, value in settings.items():

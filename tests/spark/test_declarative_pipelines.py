@@ -1,0 +1,95 @@
+"""The example of a Spark Declarative Pipeline, run twice by Spark's own command: a topic to tables and to another topic."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Admin, Cluster, Producer
+from penstock.spark import java
+from tests.spark.standalone import connect_server
+from tests.spark.test_standalone_cluster import values_of
+
+# A server and two runs are Java processes of their own.
+pytestmark = pytest.mark.timeout(900)
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "declarative"
+RUN_TIMEOUT_S = 400
+
+
+@pytest.fixture
+def project(tmp_path):
+    """The example, with its state in a folder of this test's."""
+    folder = tmp_path / "project"
+    shutil.copytree(EXAMPLE, folder)
+    spec = folder / "spark-pipeline.yml"
+    text = spec.read_text()
+    changed = text.replace("file:///tmp/penstock-declarative", f"file://{tmp_path}/storage")
+    assert changed != text
+    spec.write_text(changed)
+    return folder
+
+
+@pytest.fixture
+def server(project):
+    """Tables lie beside the project; a warm server runs it more than once."""
+    with connect_server(project, sys.executable, "spark.sql.shuffle.partitions=2") as address:
+        yield address
+
+
+@pytest.fixture
+def own_broker(penstock_broker_factory):
+    """The example's topics have fixed names."""
+    with penstock_broker_factory() as broker, Cluster(str(broker.bootstrap)) as cluster:
+        for name in ("orders", "large-orders"):
+            Admin(cluster).create_topic(name, partitions=2)
+        yield cluster, str(broker.bootstrap)
+
+
+def run(project, bootstrap, server):
+    program = os.path.join(os.path.dirname(sys.executable), "spark-pipelines")
+    env = os.environ | {
+        "JAVA_HOME": java.find().home,
+        "PYSPARK_PYTHON": sys.executable,
+        "PENSTOCK_BOOTSTRAP": bootstrap,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [program, "run", "--remote", server],
+        cwd=project,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+
+
+def order(number, total):
+    return json.dumps({"id": number, "customer": f"c{number % 2}", "total": total}).encode()
+
+
+def table(spark, project, name):
+    return spark.read.parquet(str(project / "spark-warehouse" / name))
+
+
+def test_the_example_takes_each_order_once(spark, own_broker, project, server):
+    cluster, bootstrap = own_broker
+    with Producer(cluster) as producer:
+        for number in range(10):
+            producer.send("orders", order(number, 50.0 * number))
+    run(project, bootstrap, server)
+    assert table(spark, project, "orders").count() == 10
+    assert sorted(json.loads(value)["id"] for value in values_of(cluster, "large-orders")) == list(range(2, 10))
+    with Producer(cluster) as producer:
+        producer.send("orders", order(10, 1000.0))
+    run(project, bootstrap, server)
+    large = sorted(json.loads(value)["id"] for value in values_of(cluster, "large-orders"))
+    assert large == list(range(2, 11)), "the second run went on where the first ended"
+    revenue = {row.customer: (row.orders, row.total) for row in table(spark, project, "revenue").collect()}
+    assert revenue == {"c0": (6, 2000.0), "c1": (5, 1250.0)}

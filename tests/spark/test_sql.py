@@ -1,0 +1,162 @@
+"""``penstock sql`` over a real broker: views, JSON columns, the broker's own tables, errors in a sentence."""
+
+import contextlib
+import io
+import json
+import time
+import uuid
+
+import pytest
+
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.sql import answer
+from penstock.cli.sql_rows import RowFormat
+from penstock.client import Admin
+from penstock.spark.views import Views, register_topics
+
+
+@pytest.fixture
+def views(spark, bootstrap):
+    with Views(spark, bootstrap) as views:
+        yield views
+
+
+@pytest.fixture
+def ask(spark, views):
+    """What a statement finds, as a program gets it."""
+
+    def ask(statement, views=views):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            answer(spark, views, statement, RowFormat.JSON, 10)
+        return json.loads(out.getvalue())
+
+    return ask
+
+
+@pytest.fixture
+def orders(topic, produce):
+    """A topic of JSON values whose name is a word of SQL's too."""
+    produce(
+        topic,
+        [
+            (b"ann", json.dumps({"id": 1, "customer": "ann", "total": 10.5, "items": [{"sku": "a"}]}).encode()),
+            (b"bob", json.dumps({"id": 2, "customer": "bob", "total": 20}).encode()),
+            (b"ann", json.dumps({"id": 3, "customer": "ann", "total": 1.5, "note": "late"}).encode()),
+        ],
+        partition=0,
+        headers=[("trace", b"t")],
+    )
+    return topic
+
+
+def test_a_topic_is_a_view_of_readable_records(ask, orders):
+    rows = ask(f"SELECT * FROM `{orders}` ORDER BY offset")
+    assert [row["key"] for row in rows] == ["ann", "bob", "ann"]
+    assert json.loads(rows[1]["value"])["total"] == 20
+    assert [(row["partition"], row["offset"]) for row in rows] == [(0, 0), (0, 1), (0, 2)]
+    assert rows[0]["headers"] == [{"key": "trace", "value": "t"}]
+
+
+def test_a_count_decodes_nothing_it_does_not_name(ask, spark, views, orders):
+    assert ask(f"SELECT count(*) AS n FROM `{orders}`") == [{"n": 3}]
+    assert spark.table(f"`{orders}`").columns == ["offset"]
+
+
+def test_a_query_may_name_other_columns_than_the_one_before(ask, orders):
+    assert ask(f"SELECT max(offset) AS m FROM `{orders}`") == [{"m": 2}]
+    assert ask(f"SELECT key FROM `{orders}` WHERE partition = 0 AND offset = 1") == [{"key": "bob"}]
+
+
+def test_json_values_are_columns_on_demand(ask, orders):
+    rows = ask(f"SELECT customer, sum(total) AS total FROM `{orders}__json` GROUP BY customer ORDER BY customer")
+    assert rows == [{"customer": "ann", "total": 12.0}, {"customer": "bob", "total": 20.0}]
+
+
+def test_json_columns_have_the_record_beside_them(ask, orders):
+    rows = ask(f"SELECT id, items, note, _key, _offset, _value FROM `{orders}__json` ORDER BY id")
+    assert [row["_key"] for row in rows] == ["ann", "bob", "ann"]
+    assert [row["note"] for row in rows] == [None, None, "late"]
+    assert rows[0]["items"] == [{"sku": "a"}]
+    assert json.loads(rows[0]["_value"])["id"] == 1
+
+
+def test_every_topic_can_be_taken_as_json(spark, bootstrap, ask, orders):
+    with Views(spark, bootstrap, json=True) as views:
+        assert ask(f"SELECT id FROM `{orders}` WHERE customer = 'bob'", views) == [{"id": 2}]
+
+
+def test_a_topic_without_json_says_so(ask, topic, produce):
+    produce(topic, [(None, b"plain")])
+    with pytest.raises(Failure, match="shows no JSON object in its latest values"):
+        ask(f"SELECT * FROM `{topic}__json`")
+
+
+def test_bytes_that_are_no_text_are_base64_and_raw_bytes_are_there_too(ask, topic, produce):
+    produce(topic, [(None, b"\xff\xfe"), (None, None), (None, "grün".encode())], partition=0)
+    assert [row["value"] for row in ask(f"SELECT value FROM `{topic}` ORDER BY offset")] == ["//4=", None, "grün"]
+    assert ask(f"SELECT hex(value) AS h FROM `{topic}__raw` WHERE offset = 0") == [{"h": "FFFE"}]
+
+
+def test_topics_join(ask, orders, cluster, produce):
+    other = f"t_{uuid.uuid4().hex[:8]}"
+    Admin(cluster).create_topic(other, partitions=1)
+    produce(other, [(b"ann", b'{"customer": "ann", "city": "Oslo"}')])
+    found = ask(
+        f"SELECT c.city, count(*) AS n FROM `{orders}__json` o JOIN {other}__json c USING (customer) GROUP BY 1"
+    )
+    assert found == [{"city": "Oslo", "n": 2}]
+
+
+def test_what_the_broker_knows_is_there_too(ask, orders):
+    assert ask(f"SELECT topic, records FROM penstock_topics WHERE topic = '{orders}'") == [
+        {"topic": orders, "records": 3}
+    ]
+    assert ask(f"SELECT count(*) AS n FROM penstock_partitions WHERE topic = '{orders}'") == [{"n": 2}]
+    for table in ("penstock_groups", "penstock_dead_letters", "penstock_queue"):
+        ask(f"SELECT count(*) AS n FROM {table}")
+
+
+def test_show_tables_lists_topics_that_no_query_has_named_yet(ask, orders):
+    names = [row["name"] for row in ask("SHOW TABLES")]
+    assert f"`{orders}`" in names
+    assert "penstock_groups" in names
+
+
+def test_a_query_reads_from_a_moment_on(spark, bootstrap, ask, topic, produce):
+    now_ms = int(time.time() * 1000)
+    produce(topic, [(None, b"old")], partition=0, timestamp_ms=now_ms - 60_000)
+    produce(topic, [(None, b"new")], partition=0, timestamp_ms=now_ms)
+    options = {"startingTimestamp": str(now_ms - 1000), "startingOffsetsByTimestampStrategy": "latest"}
+    with Views(spark, bootstrap, options=options) as views:
+        assert ask(f"SELECT value FROM `{topic}`", views) == [{"value": "new"}]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence", "code"),
+    [
+        ("SELECT * FROM nowhere_at_all", "`nowhere_at_all` cannot be found", Exit.NOT_FOUND),
+        ("SELEC 1", "Syntax error at or near 'SELEC'", Exit.FAILED),
+        ("SELECT 1 / 0", "Division by zero", Exit.FAILED),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(ask, statement, sentence, code):
+    with pytest.raises(Failure, match=sentence) as refused:
+        ask(statement)
+    assert refused.value.code is code
+    assert "\n" not in str(refused.value)
+    assert "org.apache" not in str(refused.value)
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are(ask, orders):
+    with pytest.raises(Failure, match=r"`nonsense` cannot be resolved.*`headers`"):
+        ask(f"SELECT nonsense FROM `{orders}`")
+
+
+def test_a_name_that_needs_backticks_is_told(ask, orders):
+    with pytest.raises(Failure, match=f"in backticks: `{orders}`"):
+        ask(f"SELECT * FROM {orders}")
+
+
+def test_a_script_registers_topics_as_views(spark, bootstrap, orders):
+    assert register_topics(spark, bootstrap, [orders]) == [orders]
+    assert spark.sql(f"SELECT count(*) FROM `{orders}`").first()[0] == 3
