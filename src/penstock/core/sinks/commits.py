@@ -94,7 +94,9 @@ class Commits:
             yield from self._intend(sink, request.batch_id, planned)
         else:
             # An empty batch counts too: it must not come again with records in it.
-            yield from self._note(sink, Intent(batch_id=request.batch_id, targets=[]))
+            empty = Intent(batch_id=request.batch_id, targets=[])
+            yield from self._note(sink, empty)
+            self._finished(sink, empty)
 
     def _check(self, sink: Sink, request: CommitRequest) -> Steps[list[Planned]]:
         while True:

@@ -303,7 +303,7 @@ class Sinks:
             if stored.intent is not None:
                 self._commits.resume(sink)
                 self._serve(sink)
-        for topic in self._leftovers():
+        for topic in list(self._leftovers()):
             self._drop_staging(topic)
 
     def _leftovers(self) -> Iterator[str]:
