@@ -1,0 +1,31 @@
+"""``stats`` is a pipeline file that nobody had to write."""
+
+import pytest
+
+from penstock.spark.lake.formats import LakeFormat
+from penstock.spark.pipelines.builtin.stats import StatsArguments, pipeline_of
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.model import Mode, SinkKind
+
+
+def test_a_topic_gets_changes_and_a_table_what_is_final():
+    arguments = StatsArguments(topics=("a", "b"), to="s", table="lake", format=LakeFormat.DELTA, every="5 minutes")
+    pipeline = pipeline_of(arguments, "stats")
+    topic, table = pipeline.sinks
+    assert (topic.kind, topic.topic, topic.mode) == (SinkKind.TOPIC, "s", Mode.UPDATE)
+    assert (table.kind, table.path, table.mode) == (SinkKind.DELTA, "lake", Mode.APPEND)
+    assert "window(timestamp, '300000 milliseconds')" in pipeline.steps[0].sql
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "stats: say where the results go: --to TOPIC, --table PATH, or both"),
+        ({"to": "s", "every": "x"}, 'every: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
+        ({"to": "s", "start": "x"}, '[sources.records] start: got "x", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_before_spark_starts(arguments, text):
+    with pytest.raises(PipelineUsageError) as caught:
+        pipeline_of(StatsArguments(topics=("a",), **arguments), "stats")
+    assert str(caught.value) == text
