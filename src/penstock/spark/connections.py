@@ -72,6 +72,12 @@ def drop(options: Mapping[str, str]) -> None:
         kept.close()
 
 
+def drop_all() -> None:
+    """Close every connection of this thread."""
+    while _KEPT.clusters:
+        _KEPT.clusters.popitem()[1].close()
+
+
 @contextmanager
 def connected(options: Mapping[str, str]) -> Iterator[Cluster]:
     """The cluster for a piece of work; whatever goes wrong in it, the next piece begins with new connections."""

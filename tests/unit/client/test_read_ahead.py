@@ -118,7 +118,7 @@ def test_a_range_that_is_gone_is_an_error(read):
 
 
 def test_records_that_do_not_come_are_an_error_that_names_them(read):
-    with pytest.raises(RequestTimeout, match="t/0 has no record at offset 4 .* up to 10; its end is 4"):
+    with pytest.raises(RequestTimeout, match=r"t/0 has no record at offset 4 .* up to 10; its end is 4"):
         list(read(Log(4), 0, 10, timeout_ms=1))
 
 
@@ -128,7 +128,7 @@ def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
     answers = iter(reader)
     next(answers)
     answers.close()
-    again = ReadAhead(reader._cluster, "t", 0, 6, 8, wait_ms_max=0)  # noqa: SLF001  the same connections
+    again = ReadAhead(reader._cluster, "t", 0, 6, 8, wait_ms_max=0)
     assert spans(again) == [(6, 8)]
 
 

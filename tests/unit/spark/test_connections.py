@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from penstock.client import BrokerRefused, CannotConnect, Cluster, NotKafka
-from penstock.spark.connections import cluster_for, connected, drop, patiently
+from penstock.spark.connections import cluster_for, connected, drop, drop_all, patiently
 from penstock.spark.errors import OptionError
 
 UNREACHED = "127.0.0.1:1"
@@ -18,7 +18,7 @@ def options(bootstrap=UNREACHED, **more):
 @pytest.fixture(autouse=True)
 def fresh():
     yield
-    drop(options())
+    drop_all()
 
 
 def test_the_same_options_share_a_cluster_and_others_do_not():
@@ -27,7 +27,6 @@ def test_the_same_options_share_a_cluster_and_others_do_not():
     other = options(**{"kafka.request.timeout.ms": "77"})
     assert cluster_for(other) is not one
     assert cluster_for(other).timeout_ms == 77
-    drop(other)
 
 
 def test_a_thread_has_its_own():
@@ -42,6 +41,13 @@ def test_after_an_error_connections_are_made_anew():
     with pytest.raises(KeyError), connected(options()) as first:
         raise KeyError
     assert cluster_for(options()) is not first
+
+
+def test_dropped_connections_are_closed_and_not_given_out_again():
+    kept, other = cluster_for(options()), cluster_for(options(**{"kafka.client.id": "other"}))
+    drop(options())
+    assert cluster_for(options()) is not kept
+    assert cluster_for(options(**{"kafka.client.id": "other"})) is other
 
 
 def test_an_address_that_is_none_is_an_error_of_the_option():

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.spark.connections import patiently
 from penstock.spark.errors import OptionError, SourceError, report_data_loss
-from penstock.spark.source.bounds import Bound
+from penstock.spark.source.bounds import LATEST, Bound
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
 from penstock.spark.source.pushdown import Constraints, push
@@ -49,7 +49,13 @@ class RecordsReader(DataSourceReader):
         start = edges.resolve(settings.start, found.partitions)
         end = edges.resolve(settings.end, found.partitions)
         ranges = [
-            Range(*place, start.offsets[place], end.offsets[place], from_earliest=place in start.at_earliest)
+            Range(
+                *place,
+                start.offsets[place],
+                end.offsets[place],
+                from_earliest=place in start.at_earliest,
+                to_latest=place in end.at_latest and settings.end.mentions(LATEST),
+            )
             for place in sorted(found.partitions)
         ]
         for each in ranges:

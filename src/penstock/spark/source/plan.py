@@ -2,11 +2,14 @@
 
 Invariant: the tasks of a plan cover its ranges exactly, without a gap and without an overlap; what the broker no longer has of them
 comes from the topic's lake, or is a data loss that was reported.
+
+Spark plans a DataFrame once and runs it as often as it is used. A range that was asked for up to the latest is therefore bound again by its task, as Spark's
+Kafka connector does it: a DataFrame that is used again has what came since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,13 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets ``[from_offset, to_offset)`` of one partition. ``from_earliest``: it begins wherever the partition does."""
+    """Offsets ``[from_offset, to_offset)`` of one partition.
+
+    ``from_earliest``: it begins wherever the partition does. ``to_latest``: it ends wherever the partition does when it is read.
+    """
 
     topic: str
     partition: int
     from_offset: int
     to_offset: int
     from_earliest: bool = False
+    to_latest: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it, and nothing will be."""
+        return self.size <= 0 and not self.to_latest
 
     @property
     def size(self) -> int:
@@ -64,31 +76,24 @@ class LakePart(InputPartition):
         self.split = split
 
 
-def divide(ranges: Iterable[Range], min_partitions: int | None, records_max: int | None) -> list[Range]:
+def divide(ranges: Sequence[Range], min_partitions: int | None, records_max: int | None) -> list[Range]:
     """The ranges that are not empty, cut so that none is above ``records_max`` and there are about ``min_partitions``.
 
     Small ranges stay whole and count as one; the others share what is left in proportion to their size.
     """
+    open_ended = [each for each in ranges if each.size <= 0 and each.to_latest]
     whole = [each for each in ranges if each.size > 0]
     if records_max is not None:
         whole = [part for each in whole for part in _cut(each, -(-each.size // records_max))]
-    if min_partitions is None or len(whole) >= min_partitions:
-        return whole
-    total = sum(each.size for each in whole)
-    small = {each for each in whole if _parts(each.size, total, min_partitions) == 1}
-    large_total = total - sum(each.size for each in small)
-    for_large = max(min_partitions - len(small), 1)
-    return [
-        part
-        for each in whole
-        for part in ([each] if each in small else _cut(each, _parts(each.size, large_total, for_large)))
-    ]
+    if min_partitions is not None and whole and len(whole) < min_partitions:
+        whole = _cut_in_proportion(whole, min_partitions)
+    return [*whole, *open_ended]
 
 
 def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[InputPartition]:
     """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
     fail = settings.fail_on_data_loss
-    wanted = [each for each in ranges if each.size > 0]
+    wanted = [each for each in ranges if not each.is_empty]
     held = edges.held_from({each.place for each in wanted})
     parts: list[InputPartition] = []
     from_broker: list[Range] = []
@@ -97,7 +102,7 @@ def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[Inp
         if each.from_offset >= first:
             from_broker.append(each)
             continue
-        below = replace(each, to_offset=min(first, each.to_offset))
+        below = replace(each, to_offset=min(first, max(each.from_offset, each.to_offset)))
         archived = lake_splits(edges.cluster, each.place, below.from_offset, below.to_offset, fail=fail)
         if archived:
             parts += [LakePart(each.topic, each.partition, split) for split in archived]
@@ -113,6 +118,18 @@ def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[Inp
     return parts
 
 
+def _cut_in_proportion(whole: list[Range], count: int) -> list[Range]:
+    total = sum(each.size for each in whole)
+    small = {each for each in whole if _parts(each.size, total, count) == 1}
+    large_total = total - sum(each.size for each in small)
+    for_large = max(count - len(small), 1)
+    return [
+        part
+        for each in whole
+        for part in ([each] if each in small else _cut(each, _parts(each.size, large_total, for_large)))
+    ]
+
+
 def _parts(size: int, total: int, count: int) -> int:
     """The share of ``count`` that ``size`` has in ``total``, rounded half up, one at least."""
     return max((2 * size * count + total) // (2 * total), 1)
@@ -125,6 +142,15 @@ def _cut(whole: Range, parts: int) -> list[Range]:
     for left in range(parts, 0, -1):
         until = at + (whole.to_offset - at) // left
         if until > at:
-            cut.append(replace(whole, from_offset=at, to_offset=until, from_earliest=whole.from_earliest and not cut))
+            first, last = not cut, left == 1
+            cut.append(
+                replace(
+                    whole,
+                    from_offset=at,
+                    to_offset=until,
+                    from_earliest=whole.from_earliest and first,
+                    to_latest=whole.to_latest and last,
+                )
+            )
         at = until
     return cut

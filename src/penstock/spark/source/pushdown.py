@@ -2,6 +2,9 @@
 
 Timestamps need not rise with offsets. The broker's answer to a time is the first offset whose record is not older, so everything before it is older and
 may be skipped; there is no such answer for an upper bound, and Spark filters the rest itself either way.
+
+Only where the option ``pushdown`` is true. Spark 4.3 keeps one plan for each ``load()`` and lets the filters that were pushed last decide it for every use:
+``df.where("partition = 0").count()`` and then ``df.count()`` would count the same rows. So it is for a DataFrame that is used once.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 if TYPE_CHECKING:
+    from penstock.spark.options import Options
     from penstock.spark.source.offsets import Edges
     from penstock.spark.source.plan import Range
 
@@ -34,12 +38,17 @@ NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "tim
 _OFFSET_MAX: Final = 2**63 - 1
 
 
-def is_offered() -> bool:
-    """Whether Spark is about to push filters, in the worker that plans a read.
+OPTION: Final = "pushdown"
+
+
+def is_wanted(options: Options) -> bool:
+    """Whether the query asks for it, and Spark is about to push filters: in the worker that plans a read.
 
     A reader that has ``pushFilters`` is refused while ``spark.sql.python.filterPushdown.enabled`` is off, and no setting of the session
     reaches this process. But Spark plans with pushdown in a worker module of its own, which nothing else loads.
     """
+    if not options.flag(OPTION, default=False):
+        return False
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHDOWN_WORKER in sys.modules or getattr(spec, "name", None) == _PUSHDOWN_WORKER
 
@@ -61,12 +70,13 @@ class Constraints:
                 each,
                 from_offset=max(each.from_offset, self.from_offset),
                 to_offset=min(each.to_offset, self.to_offset),
+                to_latest=each.to_latest and self.to_offset == _OFFSET_MAX,
             )
             for each in ranges
             if (self.topics is None or each.topic in self.topics)
             and (self.partitions is None or each.partition in self.partitions)
         ]
-        kept = [each for each in kept if each.size > 0]
+        kept = [each for each in kept if not each.is_empty]
         return kept if self.not_before_ms is None else _narrow_by_time(edges, kept, self.not_before_ms)
 
 
@@ -149,6 +159,7 @@ def _narrow_by_time(edges: Edges, ranges: list[Range], bound_ms: int) -> list[Ra
     narrowed: list[Range] = []
     for each in ranges:
         first = found[each.place]
-        if first is not None and first < each.to_offset:
-            narrowed.append(replace(each, from_offset=max(each.from_offset, first)))
-    return narrowed
+        # Where nothing is late enough yet, something may be by the time that the range is read.
+        first = each.to_offset if first is None else min(first, each.to_offset)
+        narrowed.append(replace(each, from_offset=max(each.from_offset, first)))
+    return [each for each in narrowed if not each.is_empty]

@@ -27,13 +27,13 @@ class RecordsTable:
         return RECORDS_WITH_HEADERS if include_headers(given) else RECORDS
 
     def reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-        """What reads it once; one that takes filters where Spark pushes them."""
+        """What reads it once; one that takes filters where that was asked for and Spark pushes them."""
         from penstock.spark.source.batch import FilteringRecordsReader, RecordsReader
-        from penstock.spark.source.pushdown import is_offered
+        from penstock.spark.source.pushdown import is_wanted
 
         check_columns(schema)
         settings = batch_settings(options_of(options))
-        return FilteringRecordsReader(settings, schema) if is_offered() else RecordsReader(settings, schema)
+        return (FilteringRecordsReader if is_wanted(settings.options) else RecordsReader)(settings, schema)
 
     def stream_reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
         """What follows it."""

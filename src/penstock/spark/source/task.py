@@ -5,7 +5,7 @@ Memory is bounded: one answer of the broker that is being opened, one on its way
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,10 +24,12 @@ from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import LakePart, Range
+from penstock.spark.source.tiers import lake_splits
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from penstock.spark.lake.reading import LakeSplit
     from penstock.spark.source.settings import Settings
 
 ROWS_MAX: Final = 65_536
@@ -65,15 +67,17 @@ class Rows:
 def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
     rows = Rows(schema, wanted.topic, wanted.partition)
-    while True:
-        at = wanted.from_offset
+    left: Range | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
+    while left is not None:
+        reading = left
+        at = reading.from_offset
         try:
             # A process that never reached the broker gives up at once; this one may have been started while it is away.
             patiently(settings.options, partial(Cluster.leader_address, topic=wanted.topic, partition=wanted.partition))
             with connected(settings.options) as cluster:
-                reader = _reader(cluster, wanted, settings)
+                reader = _reader(cluster, reading, settings)
                 for fetched in reader:
-                    for decoded in _decoded(fetched, rows.columns, wanted):
+                    for decoded in _decoded(fetched, rows.columns, reading):
                         yield from rows.batches(decoded)
                     at = reader.position
             return
@@ -81,21 +85,23 @@ def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterato
             if error.code not in (OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION):
                 raise
             # Once something of it was read, what comes next must be there too.
-            rest = replace(wanted, from_offset=at, from_earliest=wanted.from_earliest and at == wanted.from_offset)
-            left = _what_is_left(rest, settings, error)
+            rest = replace(reading, from_offset=at, from_earliest=reading.from_earliest and at == reading.from_offset)
+            left, archived = _what_is_left(rest, settings, error)
         except RequestTimeout as error:
             raise SourceError(f"{wanted}: {error}. Run the query again; is the broker busy, or away?") from error
-        if left is None:
-            return
-        wanted = left
+        for split in archived:
+            yield from _read_split(split, rows)
 
 
 def read_lake_part(part: LakePart, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a part of a lake."""
+    return _read_split(part.split, Rows(schema, part.topic, part.partition))
+
+
+def _read_split(split: LakeSplit, rows: Rows) -> Iterator[pa.RecordBatch]:
     from penstock.spark.lake.tier import read_split
 
-    rows = Rows(schema, part.topic, part.partition)
-    for found in read_split(part.split, sorted(rows.columns)):
+    for found in read_split(split, sorted(rows.columns)):
         yield from rows.batches(found)
 
 
@@ -130,30 +136,55 @@ def _decoded(fetched: Fetched, columns: frozenset[str], wanted: Range) -> Iterat
         raise SourceError(f"{at}: {error.text}") from error
 
 
-def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> Range | None:
-    """What can still be read of a range that the broker does not have whole; reported unless it began at the earliest."""
+def _edges(wanted: Range, settings: Settings) -> tuple[int, int]:
+    """Where the partition begins and ends at the moment."""
 
     def ask(cluster: Cluster) -> tuple[int, int]:
         cluster.forget(wanted.topic)
         edges = Edges(cluster, settings)
         return edges.held_from([wanted.place])[wanted.place], edges.latest([wanted.place])[wanted.place]
 
+    return patiently(settings.options, ask)
+
+
+def _bound_now(wanted: Range, settings: Settings) -> Range | None:
+    """The range up to where the partition ends now; from where it begins, when that went back: the topic was made anew."""
+    try:
+        first, last = _edges(wanted, settings)
+    except BrokerRefused as gone:
+        report_data_loss(f"{wanted} cannot be read: {gone}.", fail=settings.fail_on_data_loss)
+        return None
+    begin = min(first, wanted.from_offset) if wanted.from_earliest else wanted.from_offset
+    bound = replace(wanted, from_offset=begin, to_offset=last, to_latest=False)
+    if bound.size < 0 and wanted.from_offset != wanted.to_offset:
+        report_data_loss(
+            f"{wanted} cannot be read: the partition ends at offset {last} now.", fail=settings.fail_on_data_loss
+        )
+    return bound if bound.size > 0 else None
+
+
+def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> tuple[Range | None, Sequence[LakeSplit]]:
+    """What can still be read of a range that the broker does not have whole, and what its lake has of the rest.
+
+    The rest is a data loss where there is no lake, unless the range was to begin wherever the partition does.
+    """
     fail = settings.fail_on_data_loss
     try:
-        first, last = patiently(settings.options, ask)
+        first, last = _edges(wanted, settings)
     except BrokerRefused as gone:
         report_data_loss(f"{wanted} cannot be read: {gone}.", fail=fail)
-        return None
+        return None, ()
+    left = replace(wanted, from_offset=max(first, wanted.from_offset), to_offset=min(wanted.to_offset, last))
+    archived: Sequence[LakeSplit] = ()
     if wanted.from_offset < first:
-        if not wanted.from_earliest:
+        with connected(settings.options) as cluster:
+            until = min(first, wanted.to_offset)
+            archived = lake_splits(cluster, wanted.place, wanted.from_offset, until, fail=fail)
+        if not archived and not wanted.from_earliest:
             report_data_loss(f"{wanted} cannot be read whole: the partition begins at offset {first} now.", fail=fail)
-        left = replace(wanted, from_offset=first, to_offset=min(wanted.to_offset, last))
-    else:
+    elif last < wanted.to_offset:
         report_data_loss(f"{wanted} cannot be read whole: the partition ends at offset {last} now.", fail=fail)
-        left = replace(wanted, to_offset=min(wanted.to_offset, last))
-    if left.size <= 0:
-        return None
     if left == wanted:
         raise error
     LOG.warning("reading %s instead of %s", left, wanted)
-    return left
+    return (left if left.size > 0 else None), archived

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from penstock.client import Admin, Cluster, Producer
-from penstock.spark.connections import drop
+from penstock.spark.connections import drop_all
 from penstock.spark.schema import RECORDS, RECORDS_WITH_HEADERS
 from penstock.spark.source.table import RecordsTable
 
@@ -52,7 +52,7 @@ def options(penstock_broker, topic):
         "kafkaConsumer.pollTimeoutMs": "5000",
     }
     yield given
-    drop(given)
+    drop_all()
 
 
 @pytest.fixture

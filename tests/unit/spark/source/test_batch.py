@@ -200,6 +200,38 @@ def test_pushed_filters_are_what_is_read(options, fill, topic):
     assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)
 
 
+def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic):
+    """Spark plans it once and runs the same tasks again."""
+    fill(topic, 3)
+    late, fixed = reader(), reader(endingTimestamp=str(2**52))
+    plans = late.partitions(), fixed.partitions()
+    fill(topic, 2, 4)
+    assert offsets(taken(late, plans[0])) == [[0, 1, 2, 3, 4], [0, 1, 2, 3]]
+    assert offsets(taken(fixed, plans[1])) == [[0, 1, 2]], "an end that was given stays"
+
+
+def test_a_dataframe_whose_topic_was_made_anew_has_what_is_there_now(reader, fill, topic, admin):
+    fill(topic, 10)
+    admin.delete_records({(topic, 0): 8})
+    made = reader()
+    plan = made.partitions()
+    assert offsets(taken(made, plan)) == [[8, 9]]
+    admin.delete_topic(topic)
+    admin.create_topic(topic, partitions=2)
+    fill(topic, 3)
+    assert offsets(taken(made, plan)) == [[0, 1, 2]]
+    strict = reader(startingOffsets=by_partition(topic, 2, 0))
+    plan = strict.partitions()
+    admin.delete_topic(topic)
+    admin.create_topic(topic, partitions=2)
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[2, 3\) cannot be read: the partition ends at offset 0 now"):
+        taken(strict, plan)
+
+
+def taken(made, parts):
+    return [row for part in parts for batch in made.read(part) for row in batch.to_pylist()]
+
+
 def test_a_task_that_spark_made_up_reads_nothing(reader):
     from pyspark.sql.datasource import InputPartition
 

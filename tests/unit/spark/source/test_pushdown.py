@@ -19,8 +19,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from penstock.spark.options import Options
 from penstock.spark.source.plan import Range
-from penstock.spark.source.pushdown import Constraints, is_offered, push
+from penstock.spark.source.pushdown import Constraints, is_wanted, push
 
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
 AT = datetime(2025, 1, 1, tzinfo=UTC)
@@ -104,8 +105,18 @@ def test_a_time_narrows_from_below_and_drops_what_is_all_too_old():
     assert narrowed == [Range("a", 0, 7, 10), Range("a", 3, 5, 10)]
 
 
-def test_filters_are_taken_only_in_the_worker_that_spark_pushes_them_in(monkeypatch):
-    assert not is_offered()
+def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeypatch):
+    asked = Options({"pushdown": "true"})
+    assert not is_wanted(asked)
     name = "pyspark.sql.worker.data_source_pushdown_filters"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    assert is_offered()
+    assert is_wanted(asked)
+    assert not is_wanted(Options({}))
+
+
+def test_a_range_to_the_latest_stays_open_unless_a_filter_ends_it():
+    (narrowed,) = Constraints(from_offset=3).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)])
+    assert narrowed == Range("a", 0, 3, 3, to_latest=True)
+    assert Constraints(from_offset=3, to_offset=9).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)]) == []
+    (narrowed,) = Constraints(not_before_ms=AT_MS).narrow(Times(None), [Range("a", 0, 0, 3, to_latest=True)])
+    assert narrowed == Range("a", 0, 3, 3, to_latest=True)
