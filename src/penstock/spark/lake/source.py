@@ -8,6 +8,7 @@ when it was first asked: it is for replaying, not for following.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.datasource import lake_of
 from penstock.spark.lake.layout import folder_values
-from penstock.spark.lake.reading import LakeSplit, plan_splits, read_split
+from penstock.spark.lake.reading import SPLIT_ROWS, LakeSplit, plan_splits, read_split
 from penstock.spark.lake.store import open_uri
 from penstock.spark.schema import RECORDS_WITH_HEADERS, arrow_schema
 
@@ -124,7 +125,8 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """The tasks of one micro-batch."""
-        return _parts(self._options, {int(p): at for p, at in start.items()}, {int(p): at for p, at in end.items()})
+        # One a partition: a sink that appends keeps the order of a task.
+        return _parts(self._options, _load(start), _load(end), split_rows=sys.maxsize)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task."""
@@ -185,12 +187,19 @@ def _dump(offsets: Mapping[int, int]) -> JsonOffsets:
     return {str(partition): offset for partition, offset in offsets.items()}
 
 
-def _parts(options: Options, start: Mapping[int, int], end: Mapping[int, int]) -> list[InputPartition]:
+def _load(offsets: JsonOffsets) -> dict[int, int]:
+    return {int(partition): offset for partition, offset in offsets.items()}
+
+
+def _parts(
+    options: Options, start: Mapping[int, int], end: Mapping[int, int], split_rows: int = SPLIT_ROWS
+) -> list[InputPartition]:
     files = lake_of(options).files(options["topic"])
     parts: list[InputPartition] = []
     for partition, to_offset in sorted(end.items()):
         of_partition = [file for file in files if file.partition == partition]
-        parts += [SplitPart(split) for split in plan_splits(of_partition, start.get(partition, 0), to_offset)]
+        splits = plan_splits(of_partition, start.get(partition, 0), to_offset, split_rows)
+        parts += [SplitPart(split) for split in splits]
     return parts
 
 

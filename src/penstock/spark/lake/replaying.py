@@ -1,0 +1,299 @@
+"""What a replay sends, settled once: the offsets of each partition, first those that a lake has and then the broker's.
+
+In its checkpoint folder lies ``replay.json``: what was asked for, what it came to, and the folder of the run. While that is there, the same command goes on
+with it; another command is refused. Each phase is a streaming query with a checkpoint of its own into the exactly-once sink.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import sleep
+from typing import TYPE_CHECKING, Final, Literal
+from uuid import uuid4
+
+import msgspec
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import Cluster
+from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused
+from penstock.client.offsets import list_offsets, watermarks
+from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
+from penstock.spark.lake.lake import open_lake
+from penstock.spark.lake.reading import find_time
+from penstock.spark.lake.store import Store
+from penstock.spark.lake.tier import read_tier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.lake.layout import StoredFile
+
+PLAN: Final = "replay.json"
+_ASK_SECONDS: Final = 0.2
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What was asked for."""
+
+    topic: str
+    to: str
+    partition: int | None
+    from_offset: int | None
+    to_offset: int | None
+    from_ms: int | None
+    to_ms: int | None
+    broker: bool
+    lake: bool
+    lake_needed: bool
+    location: str
+    format: str
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A part that comes from one source: offsets ``[start, end)`` of each partition."""
+
+    source: Literal["lake", "broker"]
+    start: dict[int, int]
+    end: dict[int, int]
+
+    @property
+    def total(self) -> int:
+        """How many offsets."""
+        return sum(self.end.values()) - sum(self.start.values())
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A replay that was begun."""
+
+    wanted: Wanted
+    run: str
+    folder: str
+    location: str
+    format: str
+    keep_partitions: bool
+    phases: list[Phase]
+
+    @property
+    def total(self) -> int:
+        """How many offsets; there may be fewer records."""
+        return sum(phase.total for phase in self.phases)
+
+
+def begin(wanted: Wanted, bootstrap: str, folder: str, note: Callable[[str], None]) -> Replay:
+    """Settle what is sent, or go on with what was settled by the same command before."""
+    store = Store(folder)
+    data = store.read(PLAN)
+    if data is not None:
+        found = msgspec.json.decode(data, type=Replay)
+        if found.wanted != wanted:
+            raise LakeError(
+                f"a replay with other arguments is unfinished ({store.uri_of(PLAN)}): run that command again to finish it, give this one "
+                "another --name, or remove that file"
+            )
+        note("going on with the replay that was interrupted")
+        return found
+    with Cluster(bootstrap, client_id="penstock-pipeline") as cluster:
+        replay = _Planner(cluster, wanted, store.uri).plan(note)
+    store.write_atomic(PLAN, msgspec.json.encode(replay))
+    return replay
+
+
+def finish(replay: Replay) -> None:
+    """The replay is done: the same command begins a new one."""
+    store = Store(replay.folder)
+    store.remove([PLAN])
+    store.remove_folder(replay.run)
+
+
+class _Planner:
+    """Finds out where a range begins and ends, and who has it."""
+
+    def __init__(self, cluster: Cluster, wanted: Wanted, folder: str) -> None:
+        self._cluster = cluster
+        self._wanted = wanted
+        self._folder = folder
+
+    def plan(self, note: Callable[[str], None]) -> Replay:
+        wanted = self._wanted
+        held = self._held() if wanted.broker else {}
+        location, lake_format = self._lake()
+        files = open_lake(location, lake_format).files(wanted.topic) if location else []
+        partitions = sorted(held.keys() | {file.partition for file in files})
+        if wanted.partition is not None:
+            partitions = [each for each in partitions if each == wanted.partition]
+        if not partitions:
+            raise LakeError(f"there is no {wanted.topic}/{wanted.partition or 0}, neither at the broker nor in a lake")
+        lake_phase, broker_phase = Phase("lake", {}, {}), Phase("broker", {}, {})
+        for partition in partitions:
+            of_partition = [file for file in files if file.partition == partition]
+            self._share(partition, of_partition, held.get(partition), lake_phase, broker_phase)
+        phases = [phase for phase in (lake_phase, broker_phase) if phase.total > 0]
+        keep = self._target(max(partitions) + 1, len(held), note)
+        return Replay(wanted, uuid4().hex, self._folder, location, lake_format.value, keep, phases)
+
+    def _share(
+        self,
+        partition: int,
+        files: list[StoredFile],
+        held: tuple[int, int] | None,
+        lake_phase: Phase,
+        broker_phase: Phase,
+    ) -> None:
+        """The offsets of one partition: what the broker has is its own, what lies before comes from the lake."""
+        lake_first = min((file.first_offset for file in files), default=None)
+        lake_end = max((file.last_offset + 1 for file in files), default=0)
+        first = (
+            held[0]
+            if lake_first is None and held
+            else lake_first
+            if held is None
+            else min(held[0], lake_first or held[0])
+        )
+        end = lake_end if held is None else held[1]
+        assert first is not None
+        start_at = self._place(partition, files, held, self._wanted.from_offset, self._wanted.from_ms, first, end)
+        end_at = self._place(partition, files, held, self._wanted.to_offset, self._wanted.to_ms, end, end)
+        border = min(lake_end if held is None else held[0], end_at)
+        if start_at < border:
+            lake_phase.start[partition], lake_phase.end[partition] = start_at, border
+        if held is not None and max(start_at, border) < end_at:
+            broker_phase.start[partition], broker_phase.end[partition] = max(start_at, border), end_at
+
+    def _place(
+        self,
+        partition: int,
+        files: list[StoredFile],
+        held: tuple[int, int] | None,
+        offset: int | None,
+        time_ms: int | None,
+        otherwise: int,
+        end: int,
+    ) -> int:
+        """One bound of the range, inside of what there is."""
+        if time_ms is not None:
+            offset = find_time((file for file in files if held is None or file.first_offset < held[0]), time_ms)
+            if offset is None and held is not None:
+                place = (self._wanted.topic, partition)
+                offset = list_offsets(self._cluster, {place: time_ms})[place].offset
+            offset = end if offset is None or offset < 0 else offset
+        if offset is None:
+            return otherwise
+        least = min([file.first_offset for file in files] + ([] if held is None else [held[0]]))
+        return min(max(offset, least), end)
+
+    def _held(self) -> dict[int, tuple[int, int]]:
+        try:
+            topic = self._cluster.topic(self._wanted.topic)
+        except BrokerRefused as error:
+            if error.code == UNKNOWN_TOPIC_OR_PARTITION and self._wanted.location:
+                return {}
+            raise
+        places = [(topic.name, each.index) for each in topic.partitions]
+        return {place[1]: bounds for place, bounds in watermarks(self._cluster, places).items()}
+
+    def _lake(self) -> tuple[str, LakeFormat]:
+        wanted = self._wanted
+        if wanted.location or not wanted.lake:
+            return wanted.location, format_named(wanted.format)
+        tier = read_tier(self._cluster, wanted.topic)
+        if tier is None and wanted.lake_needed:
+            raise LakeError(f"{wanted.topic} has no tier, so where is its lake? Write --lake PATH and --format")
+        return ("", format_named(wanted.format)) if tier is None else (tier.location, tier.format)
+
+    def _target(self, needed: int, count: int, note: Callable[[str], None]) -> bool:
+        """Make the target when it is not there; whether it has room for every partition."""
+        name = self._wanted.to
+        try:
+            return len(self._cluster.topic(name).partitions) >= needed
+        except BrokerRefused as error:
+            if error.code != UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        Admin(self._cluster).create_topic(name, partitions=max(needed, count))
+        note(f"made the topic {name} with {max(needed, count)} partitions")
+        return True
+
+
+@dataclass(slots=True)
+class Sending:
+    """One phase as a streaming query."""
+
+    spark: SparkSession
+    replay: Replay
+    phase: Phase
+    bootstrap: str
+    batch_offsets: int
+
+    def start(self, every_ms: int) -> StreamingQuery:
+        """The query, with its own checkpoint below the replay's."""
+        columns = ["key", "value", "headers", "timestamp"]
+        if self.replay.keep_partitions:
+            columns.append("partition")
+        place = f"{self.replay.folder}/{self.replay.run}/{self.phase.source}"
+        return (
+            self._read()
+            .select(*columns)
+            .writeStream.format("penstock")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("topic", self.replay.wanted.to)
+            .option("keepTimestamp", "true")
+            .option("checkpointLocation", place)
+            .trigger(processingTime=f"{every_ms} milliseconds")
+            .start()
+        )
+
+    def follow(self, query: StreamingQuery) -> Iterator[int]:
+        """How many offsets more are sent, now and then, until all are; raises what made the query fail."""
+        sent = 0
+        while sent < self.phase.total:
+            error = query.exception()
+            if error is not None:
+                raise error
+            done = self._done(query)
+            if done > sent:
+                yield done - sent
+                sent = done
+            else:
+                sleep(_ASK_SECONDS)
+
+    def _done(self, query: StreamingQuery) -> int:
+        progress = query.lastProgress
+        reached = _reached(progress.sources[0].endOffset if progress is not None else None, self.replay.wanted.topic)
+        return sum(
+            min(max(reached.get(partition, 0), start), self.phase.end[partition]) - start
+            for partition, start in self.phase.start.items()
+        )
+
+    def _read(self) -> DataFrame:
+        wanted, phase = self.replay.wanted, self.phase
+        options = {"maxOffsetsPerTrigger": str(self.batch_offsets), "includeHeaders": "true"}
+        if phase.source == "lake":
+            options |= {"path": self.replay.location, "lake": self.replay.format, "topic": wanted.topic}
+            options |= {"startingOffsets": _json(phase.start), "endingOffsets": _json(phase.end)}
+            from penstock.spark.lake.datasource import LakeDataSource
+
+            self.spark.dataSource.register(LakeDataSource)
+            return self.spark.readStream.format("penstock-lake").options(**options).load()
+        options |= {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "assign": json.dumps({wanted.topic: sorted(phase.start)}),
+            "startingOffsets": json.dumps({wanted.topic: {str(each): at for each, at in phase.start.items()}}),
+            "kafka.isolation.level": "read_committed",
+        }
+        frame = self.spark.readStream.format("penstock").options(**options).load()
+        # The stream goes on while the topic does; what came after the replay was begun is not sent.
+        inside = " OR ".join(f"(partition = {each} AND offset < {at})" for each, at in sorted(phase.end.items()))
+        return frame.where(inside)
+
+
+def _json(offsets: Mapping[int, int]) -> str:
+    return json.dumps({str(partition): offset for partition, offset in offsets.items()})
+
+
+def _reached(text: str | None, topic: str) -> dict[int, int]:
+    """How far a query is: the broker's offsets are by topic, the lake's are not."""
+    found = json.loads(text) if text else {}
+    of_topic = found.get(topic, found) if isinstance(found, dict) else {}
+    return {int(partition): int(offset) for partition, offset in of_topic.items() if isinstance(offset, int)}

@@ -1,0 +1,124 @@
+"""``penstock pipeline replay``: a range of old records into a topic, from the broker, from a lake, or from both as one.
+
+What is sent is settled when a replay begins and kept in its checkpoint: the first and the last offset of each partition. Run again after a kill, the same
+command goes on, and every record is in the target once; a replay that ended is forgotten, and the same command is a new one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+from penstock.spark.lake.formats import LakeError, LakeFormat
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+from penstock.spark.pipelines.values import moment_ms
+
+if TYPE_CHECKING:
+    from penstock.spark.lake.replaying import Replay, Wanted
+
+BATCH_OFFSETS: Final = 500_000
+"""Of one batch, when no rate is told."""
+
+
+class ReplaySource(StrEnum):
+    """Where old records are read."""
+
+    BROKER = "broker"
+    LAKE = "lake"
+    BOTH = "both"
+
+
+class ReplayArguments(Arguments, frozen=True):
+    """What ``replay`` is told."""
+
+    topic: Annotated[str, argument("TOPIC", "The topic whose records are sent again.")]
+    to: Annotated[str, option("The topic they are sent to; it is made when it is not there.", metavar="TOPIC")]
+    from_offset: Annotated[int | None, option("From this offset of each partition.", metavar="N")] = None
+    to_offset: Annotated[int | None, option("Up to this offset, which is not sent.", metavar="N")] = None
+    from_time: Annotated[str, option("From the first record that is not before this time.", metavar="TIME")] = ""
+    to_time: Annotated[str, option("Up to the first record that is not before this time.", metavar="TIME")] = ""
+    partition: Annotated[int | None, option("This partition only.", metavar="N")] = None
+    source: Annotated[
+        ReplaySource | None, option("Where to read; both when the topic has a tier, else the broker.")
+    ] = None
+    lake: Annotated[str, option("The lake; that of the topic's tier unless told.", metavar="PATH")] = ""
+    format: Annotated[LakeFormat, option("What --lake is made of.")] = LakeFormat.PARQUET
+    rate: Annotated[int | None, option("So many records a second; as fast as it goes unless told.", metavar="N")] = None
+
+
+def run(arguments: ReplayArguments, context: Context) -> None:
+    """Send a range of old records into a topic, with their keys, headers and timestamps, in their order, exactly once.
+
+    Without a range it is all there is now. A record keeps its partition when the target has as many. Interrupted, the same command goes on where it
+    stopped. Times are as 2026-03-01T12:00:00Z.
+    """
+    wanted = _wanted(arguments)
+    from penstock.spark.lake import replaying
+
+    try:
+        replay = replaying.begin(wanted, context.bootstrap, context.checkpoint, context.note)
+    except LakeError as error:
+        raise PipelineError(str(error)) from error
+    if replay.total == 0:
+        context.note("there is nothing in this range")
+        replaying.finish(replay)
+        return
+    context.note(f"{replay.total} offsets of {arguments.topic} to {arguments.to}")
+    _send(arguments, context, replay)
+    replaying.finish(replay)
+
+
+def _wanted(arguments: ReplayArguments) -> Wanted:
+    from penstock.spark.lake.replaying import Wanted
+    from penstock.spark.lake.store import absolute
+
+    if arguments.lake and arguments.source is ReplaySource.BROKER:
+        raise PipelineUsageError("replay: --lake means something only with --source lake or both")
+    for flag, offset, time in (
+        ("from", arguments.from_offset, arguments.from_time),
+        ("to", arguments.to_offset, arguments.to_time),
+    ):
+        if offset is not None and time:
+            raise PipelineUsageError(f"replay: write --{flag}-offset or --{flag}-time, not both")
+        if offset is not None and offset < 0:
+            raise PipelineUsageError(f"replay: --{flag}-offset must be 0 or more")
+    if arguments.rate is not None and arguments.rate < 1:
+        raise PipelineUsageError("replay: --rate must be 1 or more")
+    try:
+        from_ms = moment_ms(arguments.from_time) if arguments.from_time else None
+        to_ms = moment_ms(arguments.to_time) if arguments.to_time else None
+    except ValueError as error:
+        raise PipelineUsageError(f"replay: {error}") from None
+    return Wanted(
+        topic=arguments.topic,
+        to=arguments.to,
+        partition=arguments.partition,
+        from_offset=arguments.from_offset,
+        to_offset=arguments.to_offset,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        broker=arguments.source is not ReplaySource.LAKE,
+        lake=arguments.source is not ReplaySource.BROKER,
+        lake_needed=arguments.source in (ReplaySource.LAKE, ReplaySource.BOTH),
+        location=absolute(arguments.lake) if arguments.lake else "",
+        format=arguments.format.value,
+    )
+
+
+def _send(arguments: ReplayArguments, context: Context, replay: Replay) -> None:
+    from penstock.spark.lake.replaying import Sending
+
+    progress = context.progress(f"replaying {arguments.topic}", replay.total)
+    batch_offsets = arguments.rate or BATCH_OFFSETS
+    for phase in replay.phases:
+        sending = Sending(context.spark(), replay, phase, context.bootstrap, batch_offsets)
+        query = sending.start(every_ms=1_000 if arguments.rate else 0)
+        try:
+            for sent in sending.follow(query):
+                progress.advance(sent, phase.source)
+        finally:
+            query.stop()
+
+
+BUILTIN = Builtin("replay", ReplayArguments, run, streams=False)

@@ -1,0 +1,128 @@
+"""Runs built-in pipelines in the test's own session, and in processes that can be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.spark.pipelines.builtin import builtin_named
+from penstock.spark.pipelines.registry import Registry
+from penstock.spark.pipelines.run import Execution, Settings
+from penstock.spark.pipelines.values import Trigger
+
+
+class Silent:
+    """A screen that nobody looks at; what was said is kept."""
+
+    def __init__(self):
+        self.notes = []
+        self.rows = []
+        self.done = 0
+
+    def show(self, run):
+        pass
+
+    def clear(self):
+        pass
+
+    def progress(self, what, total):
+        del what, total
+        return self
+
+    def advance(self, amount=1, note=""):
+        del note
+        self.done += amount
+
+    def emit(self, rows, columns, nothing):
+        del columns, nothing
+        self.rows += rows
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def confirm(self, question):
+        raise AssertionError(f"nobody is there to answer: {question}")
+
+
+def run_builtin(spark, kind, arguments, *, bootstrap, state, name="", rate=None, checkpoint=""):
+    """One run that does all there is and ends; gives back the screen."""
+    builtin = builtin_named(kind)
+    screen = Silent()
+    settings = Settings(
+        name=name or kind, kind=kind, bootstrap=bootstrap, checkpoint=checkpoint, trigger=Trigger(once=True), rate=rate
+    )
+    execution = Execution(settings, Registry(Path(state)), screen, make_session=lambda _: spark)
+    execution.execute(lambda context: builtin.run(builtin.arguments(**arguments), context))
+    return screen
+
+
+class PipelineProcess:
+    """``penstock pipeline ...`` with its JVM and its Python workers, in a process group of its own."""
+
+    def __init__(self, *words, log, environment=None):
+        self._log = log.open("ab")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "pipeline", *words],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    @property
+    def running(self):
+        return self._process.poll() is None
+
+    def wait(self, seconds):
+        return self._process.wait(seconds)
+
+    def kill(self):
+        """kill -9 to all of it: driver, JVM, workers."""
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self._process.wait()
+        self._log.close()
+
+    def pids(self):
+        """Every process of the session that it began."""
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            # Fields behind the name: state, parent, process group, session.
+            if int(fields[3]) == self._process.pid and fields[0] != "Z":
+                found.append(int(stat.parent.name))
+        return found
+
+    def python_workers(self):
+        """Those that run tasks: forked from Spark's daemon, which is their parent."""
+        commands = {pid: _command(pid) for pid in self.pids()}
+        daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
+        return [pid for pid in daemons if _parent(pid) in daemons]
+
+
+def _command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
