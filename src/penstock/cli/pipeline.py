@@ -163,12 +163,11 @@ def list_all(state_dir: StateDir = None, output: Output = Format.TABLE) -> None:
     with _told():
         runs = _registry(state_dir).all()
     columns = ["name", "kind", "state", "rows", "rows_per_second", "lag", "last_batch", "started", "pid"]
-    emit(
-        [_row(each) for each in runs],
-        columns,
-        output,
-        nothing="no pipeline has run yet; see penstock pipeline run --help",
-    )
+    rows = [_row(each) for each in runs]
+    if output is Format.TABLE:
+        # A number that is a name: not one to group by thousands.
+        rows = [{**row, "pid": str(row["pid"])} for row in rows]
+    emit(rows, columns, output, nothing="no pipeline has run yet; see penstock pipeline run --help")
 
 
 @app.command("status")

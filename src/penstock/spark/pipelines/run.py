@@ -321,7 +321,9 @@ def session_for(name: str, master: str, conf: Mapping[str, object]) -> SparkSess
     """A session for a pipeline. A file must mean the same on every machine: days and hours of windows are UTC's."""
     from penstock.spark import session
 
-    return session(name, master, **{"spark.sql.session.timeZone": "UTC", **conf})
+    # Spark's bar of stages would be written over our own line.
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": False}
+    return session(name, master, **{**settings, **conf})
 
 
 def _session(settings: Settings) -> SparkSession:

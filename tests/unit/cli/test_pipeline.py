@@ -1,0 +1,188 @@
+"""``penstock pipeline`` without Spark: checking files, and what is remembered of runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.failures import Exit
+from penstock.spark.pipelines.process import birth_of
+from penstock.spark.pipelines.registry import QueryStatus, Registry, Run, State
+
+GOOD = '[source]\ntopics = "orders"\n[[steps]]\nsql = "SELECT * FROM orders"\n[[sinks]]\nkind = "console"\n'
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path / "state"))
+    return Registry(tmp_path / "state")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "copy.toml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.fixture
+def sleeper():
+    """A process that ends when told to, and says so in its exit code."""
+    program = (
+        "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint('ready', flush=True)\ninput()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        yield child
+        child.kill()
+
+
+def a_run(pid, **more):
+    query = QueryStatus(
+        name="topic-big", query_id="q", batch_id=4, rows=1200, rows_per_second=88.25, lag=7, batch_at_ms=0
+    )
+    given = {
+        "name": "big",
+        "kind": "steps",
+        "pid": pid,
+        "birth": birth_of(pid),
+        "state": State.RUNNING,
+        "queries": [query],
+    }
+    return Run(**(given | {"master": "local[*]", "checkpoint": "there"} | more))
+
+
+def test_a_good_file_is_said_to_be_one(file, capsys):
+    assert main.run(["pipeline", "check", str(file)]) == Exit.OK
+    assert capsys.readouterr().err == f"{file} is right: copy, 1 source, 1 step, 1 sink\n"
+
+
+def test_mistakes_are_on_stderr_a_line_each(file, capsys):
+    file.write_text(GOOD.replace("FROM orders", "FROM ordes").replace("console", "consle"))
+    assert main.run(["pipeline", "check", str(file)]) == Exit.USAGE
+    told = 'got "consle", wanted "topic", "parquet", "delta", "iceberg" or "console"; did you mean "console"?'
+    assert capsys.readouterr().err == f"error: {file}:6: [[sinks]] kind: {told}\n"
+
+
+def test_mistakes_are_json_for_programs(file, capsys):
+    file.write_text(GOOD.replace("FROM orders", "FROM ordes"))
+    assert main.run(["pipeline", "check", str(file), "-o", "json"]) == Exit.USAGE
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is False
+    assert [(each["line"], each["text"]) for each in answer["problems"]] == [
+        (4, "[[steps]] sql: there is no ordes to read; did you mean orders?")
+    ]
+
+
+def test_a_good_file_is_json_for_programs(file, capsys):
+    assert main.run(["pipeline", "check", str(file), "-o", "ndjson"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {
+        "file": str(file),
+        "name": "copy",
+        "ok": True,
+        "problems": [],
+        "views": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["check", "nosuch.toml"], "there is no file nosuch.toml"),
+        (["run", "nosuch.toml"], "there is no file nosuch.toml"),
+        (["check", "FILE", "--set", "source.topcs=x"], "--set: [source] topcs: unknown; did you mean topics?"),
+        (["check", "FILE", "--set", "source"], "--set 'source': write NAME=VALUE"),
+        (["run", "FILE", "--trigger", "often"], '--trigger: got "often", wanted a time span as "10s", or "once"'),
+        (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must lie where driver and executors both reach it"),
+        (["transform", "--from", "a", "--to", "b"], "Missing option '--sql'"),
+        (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "[[steps]] sql: there is no c to read; known here: a"),
+        (["stats", "a"], "stats: say where the results go: --to TOPIC, --table PATH, or both"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state, capsys):
+    given = [str(file) if argument == "FILE" else argument for argument in arguments]
+    assert main.run(["pipeline", *given]) == Exit.USAGE
+    assert says in capsys.readouterr().err
+
+
+def test_no_broker_is_told_before_spark_starts(file, state, capsys):
+    assert main.run(["pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
+    assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
+    assert state.load("copy").state is State.FAILED
+    assert "pyspark.sql" not in sys.modules or "cannot connect" in state.load("copy").reason
+
+
+def test_nothing_ran_yet(state, capsys):
+    assert main.run(["pipeline", "ls"]) == Exit.OK
+    assert capsys.readouterr().err == "no pipeline has run yet; see penstock pipeline run --help\n"
+    assert main.run(["pipeline", "status", "x"]) == Exit.NOT_FOUND
+
+
+def test_what_runs_is_listed(state, capsys):
+    state.save(a_run(os.getpid()))
+    assert main.run(["pipeline", "ls"]) == Exit.OK
+    shown = capsys.readouterr().out
+    for word in ("big", "running", "1,200", "88.2", "7", str(os.getpid())):
+        assert word in shown
+    assert main.run(["pipeline", "ls", "-o", "json"]) == Exit.OK
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["state"], row["rows"], row["lag"], row["last_batch"]) == ("big", "running", 1200, 7, 4)
+
+
+def test_the_status_of_one_that_was_killed(state, sleeper, capsys):
+    state.save(a_run(sleeper.pid))
+    sleeper.kill()
+    sleeper.wait()
+    assert main.run(["pipeline", "status", "big"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert f"failed: its process (pid {sleeper.pid}) is gone without a word, killed or crashed" in shown
+    assert "topic-big" in shown
+    assert main.run(["pipeline", "status", "big", "-o", "json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["state"] == "failed"
+
+
+def test_stop_tells_the_process_and_waits_for_its_end(state, sleeper, capsys):
+    state.save(a_run(sleeper.pid))
+    assert main.run(["pipeline", "stop", "big"]) == Exit.OK
+    assert sleeper.wait() == 7
+    # A real run says "stopped" of itself; this one is only gone.
+    assert capsys.readouterr().err == "pipeline big is failed\n"
+    assert main.run(["pipeline", "stop", "big"]) == Exit.OK
+    assert capsys.readouterr().err == "pipeline big does not run: failed\n"
+
+
+def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys):
+    program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        state.save(a_run(child.pid))
+        assert main.run(["pipeline", "stop", "big", "--timeout", "0"]) == Exit.FAILED
+        assert f"pipeline big (pid {child.pid}) has not ended after 0 s; wait, or add --kill" in capsys.readouterr().err
+        assert main.run(["pipeline", "stop", "big", "--timeout", "0.01", "--kill"]) in (Exit.OK, Exit.FAILED)
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_forget(state, sleeper, capsys):
+    state.save(a_run(sleeper.pid))
+    assert main.run(["pipeline", "forget", "big"]) == Exit.FAILED
+    state.save(a_run(sleeper.pid, state=State.STOPPED))
+    assert main.run(["pipeline", "forget", "big"]) == Exit.OK
+    assert state.all() == []
+
+
+def test_a_built_in_has_help_made_of_its_declaration(capsys):
+    assert main.run(["pipeline", "stats", "--help"]) == Exit.OK
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Usage: penstock pipeline stats [OPTIONS]" in shown
+    assert "The topics to count. [required]" in shown
+    assert "--lateness TIME How late a record may be and still count. [default: 1 minute]" in shown
+    assert "--detach" in shown
+
+
+def test_one_that_ends_has_no_options_of_streams(capsys):
+    assert main.run(["pipeline", "dlq-report", "--help"]) == Exit.OK
+    assert "--checkpoint" not in capsys.readouterr().out
