@@ -12,10 +12,10 @@ from penstock.types import Flush
 from tests.crash.simulated_world import Stopped
 from tests.unit.core.sinks.world import CALLER, SINK, TOPIC, Told, World
 
-BATCHES = 3
+BATCHES = 2
 PARTITIONS = 2
-PER_PARTITION = 3
-"""Staged batches for each partition in each batch of the query."""
+PER_PARTITION = 7
+"""Staged batches for each partition in each batch of the query: more than a log remembers of a producer."""
 LARGE = b"x" * 70_000
 """Some are large enough to be written when they are appended."""
 
@@ -97,6 +97,7 @@ class Driver:
             ]
         assert self._open() == BATCHES - 1
         assert self.world.status().staged_bytes == 0
+        assert self.world.staging().log.start_offset > 0
         assert not [line for line in self.world.reports if "dropped" in line]
 
 
