@@ -75,6 +75,8 @@ class Connection:
         self._client_id: Final = client_id
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()
+        self._early: dict[int, memoryview] = {}
+        """Answers that came before one that was waited for: metadata is asked for while batches are on their way."""
         self._versions: dict[int, tuple[int, int]] = {}
         try:
             self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
@@ -129,10 +131,10 @@ class Connection:
         return self._send(request, api, version, answered=answered)
 
     def receive(self, ticket: Ticket, answer: type[A], *, timeout_ms: int | None = None) -> A:
-        """The answer to the oldest request on its way, which must be ``ticket``'s."""
-        assert self._waiting and self._waiting[0] is ticket, "answers come in the order of the requests"
-        self._waiting.popleft()
-        body = self._receive_frame(ticket, self.timeout_ms if timeout_ms is None else timeout_ms)
+        """The answer to a request on its way; answers that come before it are kept for those who will ask for them."""
+        body = self._early.pop(ticket.correlation_id, None)
+        if body is None:
+            body = self._receive_own(ticket, self.timeout_ms if timeout_ms is None else timeout_ms)
         try:
             header_version = ticket.api.response_header_version(ticket.version)
             correlation_id, position = decode_response_header(body, 0, header_version)
@@ -143,6 +145,14 @@ class Connection:
             raise self._violated(error) from error
         assert isinstance(message, answer)
         return message
+
+    def _receive_own(self, ticket: Ticket, timeout_ms: int) -> memoryview:
+        if not self._open:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        assert ticket in self._waiting, "an answer is received once"
+        while (first := self._waiting.popleft()) is not ticket:
+            self._early[first.correlation_id] = self._receive_frame(first, timeout_ms)
+        return self._receive_frame(ticket, timeout_ms)
 
     def _send(self, request: msgspec.Struct, api: Api, version: int, *, answered: bool) -> Ticket:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

@@ -166,6 +166,35 @@ def test_requests_are_pipelined_and_answers_come_in_order():
         connection.close()
 
 
+def test_a_call_between_pipelined_requests_leaves_their_answers_to_them():
+    def echo(request):
+        return MetadataResponse(cluster_id=request.topics[0].name)
+
+    def asking(name):
+        return MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+
+    with ScriptedBroker({ApiKey.METADATA: echo}) as broker:
+        connection = connect(broker.port)
+        first, second = connection.send(asking("first")), connection.send(asking("second"))
+        assert connection.call(asking("between"), MetadataResponse).cluster_id == "between"
+        third = connection.send(asking("third"))
+        found = [connection.receive(ticket, MetadataResponse).cluster_id for ticket in (first, third, second)]
+        assert found == ["first", "third", "second"]
+        connection.close()
+
+
+def test_requests_on_their_way_are_lost_with_the_connection():
+    answers = iter([MetadataResponse(), CLOSE])
+    with ScriptedBroker({ApiKey.METADATA: lambda _: next(answers)}) as broker:
+        connection = connect(broker.port)
+        first, second, third = (connection.send(MetadataRequest()) for _ in range(3))
+        with pytest.raises(ConnectionLost):
+            connection.receive(third, MetadataResponse)
+        assert connection.receive(first, MetadataResponse) == MetadataResponse()
+        with pytest.raises(ConnectionLost):
+            connection.receive(second, MetadataResponse)
+
+
 def test_a_large_request_and_a_large_answer_pass_whole():
     big = "x" * 30_000
 
