@@ -20,9 +20,7 @@ _ABORT: Final = 0
 
 
 def visible(batches: Iterable[Batch], aborted: Sequence[tuple[int, int]], bytes_max: int) -> list[Batch]:
-    """The batches with records for a reader. ``aborted`` is (producer id, first offset); empty for who reads uncommitted records."""
-    if not aborted:
-        return [batch for batch in batches if not batch[0].is_control]
+    """The batches with records for a reader. ``aborted`` is (producer id, first offset)."""
     seen: list[Batch] = []
     to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
     aborting: set[int] = set()

@@ -14,16 +14,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.records.batch import LOG_APPEND_TIME_BIT, BatchHeader
-from penstock.records.columnar.columns import Flags, numbers, slices
+from penstock.records.columnar.columns import numbers, slices
 from penstock.records.columnar.committed import Batch, visible
 from penstock.records.columnar.headers import HEADERS, headers_column
-from penstock.records.columnar.opened import Opened, joined, open_all, open_one
+from penstock.records.columnar.heads import Heads
+from penstock.records.columnar.opened import COLUMN_BYTES_MAX, Opened, open_groups
 from penstock.records.columnar.starts import find_records
 from penstock.records.columnar.words import Bytes, Cursor, Ints
 from penstock.records.records import corrupt
-from penstock.types import Buffer
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema(
@@ -63,10 +63,16 @@ def decode(
     more than ``bytes_max`` is RECORDS_TOO_LARGE, as are batches that open to 2 GB together: use :func:`decode_each` for such.
     A malformed batch is CORRUPT_RECORDS, and then nothing is returned. A timestamp that Spark cannot hold (behind the year 294,000) is the last it can.
     """
-    wanted = _wanted(batches, from_offset, to_offset, aborted, bytes_max)
-    if not wanted:
+    seen = visible(batches, aborted, bytes_max) if aborted else batches
+    opened = next(open_groups(seen, from_offset, to_offset, bytes_max, COLUMN_BYTES_MAX), None)
+    if opened is None:
         return None
-    return _decode(wanted, open_all(wanted, bytes_max), columns, from_offset, to_offset)
+    if not opened.are_all:
+        raise PenstockError(
+            Reason.RECORDS_TOO_LARGE,
+            f"the batches open to more than the {COLUMN_BYTES_MAX} bytes of a column; decode fewer at a time",
+        )
+    return _decode(opened, columns, from_offset, to_offset)
 
 
 def decode_each(
@@ -80,39 +86,11 @@ def decode_each(
     group_bytes: int = _GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """As :func:`decode`, in as many record batches as hold about ``group_bytes`` of opened records each: what memory is bounded by."""
-    wanted = _wanted(batches, from_offset, to_offset, aborted, bytes_max)
-    group: list[Batch] = []
-    opened: list[Buffer] = []
-    size = 0
-    for header, data in wanted:
-        body = open_one(header, data, bytes_max)
-        if group and size + len(body) > group_bytes:
-            yield from _some(_decode(group, joined(opened), columns, from_offset, to_offset))
-            group, opened, size = [], [], 0
-        group.append((header, data))
-        opened.append(body)
-        size += len(body)
-    if group:
-        yield from _some(_decode(group, joined(opened), columns, from_offset, to_offset))
-
-
-def _some(decoded: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:
-    if decoded is not None:
-        yield decoded
-
-
-def _wanted(
-    batches: Sequence[Batch], from_offset: int, to_offset: int, aborted: Sequence[tuple[int, int]], bytes_max: int
-) -> list[Batch]:
-    """The batches that may have a record for the caller, by their headers."""
-    return [
-        batch
-        for batch in visible(batches, aborted, bytes_max)
-        # One that ends before it begins is not passed over but refused, with its records.
-        if batch[0].record_count
-        and batch[0].base_offset < to_offset
-        and (batch[0].base_offset + batch[0].last_offset_delta >= from_offset or batch[0].last_offset_delta < 0)
-    ]
+    seen = visible(batches, aborted, bytes_max) if aborted else batches
+    for opened in open_groups(seen, from_offset, to_offset, bytes_max, group_bytes):
+        decoded = _decode(opened, columns, from_offset, to_offset)
+        if decoded is not None:
+            yield decoded
 
 
 class _Fields(NamedTuple):
@@ -160,11 +138,8 @@ def _all_fields(source: Bytes, bodies: Ints, ends: Ints) -> _Fields:
     return _Fields(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _decode(
-    batches: Sequence[Batch], opened: Opened, columns: frozenset[str], from_offset: int, to_offset: int
-) -> pa.RecordBatch | None:
-    heads = _heads([header for header, _ in batches])
-    source = opened.source
+def _decode(opened: Opened, columns: frozenset[str], from_offset: int, to_offset: int) -> pa.RecordBatch | None:
+    heads, source = opened.heads, opened.source
     bodies, ends = find_records(source, opened.begins, opened.ends, heads.counts)
     fields = _all_fields(source, bodies, ends)
     offsets = _offsets(heads, fields.offset_deltas)
@@ -194,30 +169,7 @@ def _decode(
     return decoded if columns else decoded.select([])
 
 
-class _Heads(NamedTuple):
-    """The headers of the batches, each field a vector."""
-
-    base_offsets: Ints
-    last_offset_deltas: Ints
-    base_timestamps: Ints
-    max_timestamps: Ints
-    are_appended: Flags
-    counts: Ints
-
-
-def _heads(headers: Sequence[BatchHeader]) -> _Heads:
-    by_field = BatchHeader(*zip(*headers, strict=True))  # type: ignore[arg-type]  # each field of all headers, for a moment
-    return _Heads(
-        np.array(by_field.base_offset, np.int64),
-        np.array(by_field.last_offset_delta, np.int64),
-        np.array(by_field.base_timestamp, np.int64),
-        np.array(by_field.max_timestamp, np.int64),
-        (np.array(by_field.attributes, np.int64) & LOG_APPEND_TIME_BIT) != 0,
-        np.array(by_field.record_count, np.int64),
-    )
-
-
-def _offsets(heads: _Heads, deltas: Ints) -> Ints:
+def _offsets(heads: Heads, deltas: Ints) -> Ints:
     """The offset of each record; refused unless they rise in each batch, from 0 up to its last."""
     behind = np.cumsum(heads.counts)
     before = np.empty_like(deltas)
@@ -230,7 +182,7 @@ def _offsets(heads: _Heads, deltas: Ints) -> Ints:
     return deltas + np.repeat(heads.base_offsets, heads.counts)
 
 
-def _timestamps_us(heads: _Heads, deltas: Ints) -> Ints:
+def _timestamps_us(heads: Heads, deltas: Ints) -> Ints:
     """The timestamp of each record in microseconds, held at what 64 bits can say."""
     bases = heads.base_timestamps
     if heads.are_appended.any():

@@ -7,23 +7,30 @@ beginning has shown that it was none, and goes on. In the end only lanes that ar
 Invariant: a lane never leaves its batch, and no record is returned that the chain from the batch's first byte does not have.
 """
 
+import math
 from bisect import bisect_left
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.records.columnar.words import WORD_BYTES, Bytes, Ints, varints
+from penstock.errors import PenstockError
+from penstock.records.columnar.words import WORD_BYTES, Bytes, Ints, Words, raw_varints, shifted, varints
 from penstock.records.records import RECORD_BYTES_MIN, corrupt
 
 LENGTH_MIN: Final = RECORD_BYTES_MIN - 1
+_NUMBER_MIN: Final = LENGTH_MIN << 1
+"""The same in zigzag, in which only even numbers are positive."""
+_ONE: Final = np.uint64(1)
 WIDTH_BITS: Final = 4
 """A record is marked as its place times 16 plus the bytes of its length: one number to sort."""
 
 _LANES_MIN: Final = 96
 """A step of all lanes costs as much as so many turns of the plain loop."""
-_LANE_RECORDS: Final = 12
-"""Records between two guesses: more cost steps, fewer cost guessing."""
+_LANE_RECORDS_MIN: Final = 6
+_LANE_RECORDS_MAX: Final = 64
+_LANE_COST: Final = 60
+"""A step of all lanes takes the time in which so many guesses are made: it says how many records a lane should have."""
 _GUESS_RECORDS_MIN: Final = 1500
 """Fewer records are walked in less time than the guesses take."""
 _WINDOW_RECORDS: Final = 1.5
@@ -57,7 +64,19 @@ def walk_lanes(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> l
 
 
 class _Lanes:
-    __slots__ = ("_at", "_begins", "_behind", "_ends", "_is_first", "_marks", "_met", "_owners", "_source", "_targets")
+    __slots__ = (
+        "_at",
+        "_begins",
+        "_behind",
+        "_ends",
+        "_is_first",
+        "_late",
+        "_marks",
+        "_met",
+        "_owners",
+        "_source",
+        "_targets",
+    )
 
     def __init__(self, source: Bytes, begins: Ints, ends: Ints, is_first: NDArray[np.bool_]) -> None:
         self._source = source
@@ -74,6 +93,8 @@ class _Lanes:
         self._met = np.full(len(begins), _UNMET, np.int64)
         self._marks: list[Ints] = []
         self._owners: list[Ints] = []
+        self._late: list[int] = []
+        """Lanes that are left to the plain loop."""
 
     def walk_together(self) -> None:
         """Walk all lanes until so few are left that the plain loop is faster."""
@@ -81,27 +102,42 @@ class _Lanes:
         at, ends = self._begins, self._ends
         stops = self._stops(self._targets, ends)
         while len(lanes) >= _LANES_MIN:
-            lengths, widths = varints(self._source.words_at(at))
-            bodies = at + widths
-            is_sound = (lengths >= LENGTH_MIN) & (lengths <= ends - bodies)
-            if not isinstance(widths, int) and int(widths.max()) > WORD_BYTES:
-                # Its length is written in nine or ten bytes: the plain loop reads it, should the lane be a true one.
-                odd = widths > WORD_BYTES
-                self._at[lanes[odd]] = at[odd]
-                lanes, at, ends, stops = lanes[~odd], at[~odd], ends[~odd], stops[~odd]
-                continue
-            if not is_sound.all():
-                self._met[lanes[~is_sound]] = _BROKEN
-                lanes, at, ends, stops = lanes[is_sound], at[is_sound], ends[is_sound], stops[is_sound]
+            numbers, widths = raw_varints(self._source.words_at(at))
+            if int(numbers.min()) < _NUMBER_MIN or int(np.bitwise_or.reduce(numbers)) & 1 or _is_long(widths):
+                left = self._without_unsound(lanes, at, numbers, widths)
+                lanes, at, ends, stops = lanes[left], at[left], ends[left], stops[left]
                 continue
             self._marks.append((at << WIDTH_BITS) | widths)
             self._owners.append(lanes)
-            at = bodies + lengths
+            at = at + widths + (numbers >> _ONE).view(np.int64)
             if (at >= stops).any():
                 stops = self._meet(lanes, at, ends, stops)
                 left = np.flatnonzero(at < stops)
                 lanes, at, ends, stops = lanes[left], at[left], ends[left], stops[left]
         self._at[lanes] = at
+        self._finish([*lanes.tolist(), *self._late])
+
+    def _without_unsound(self, lanes: Ints, at: Ints, numbers: Words, widths: Ints | int) -> Ints:
+        """Which lanes stand at a length that can be one."""
+        # In nine or ten bytes: the plain loop reads it, should the lane be a true one.
+        is_long = np.broadcast_to(np.asarray(widths) > WORD_BYTES, at.shape)
+        self._at[lanes[is_long]] = at[is_long]
+        self._late += lanes[is_long].tolist()
+        is_sound = (numbers >= _NUMBER_MIN) & ((numbers & _ONE) == 0)
+        self._met[lanes[~is_sound & ~is_long]] = _BROKEN
+        return np.flatnonzero(is_sound & ~is_long)
+
+    def _finish(self, lanes: list[int]) -> None:
+        """Walk the last lanes one by one; they will be needed, if they are not the rare ones that are no records."""
+        begins = self._begins.tolist()
+        for lane in lanes:
+            marks: list[int] = []
+            try:
+                self._met[lane] = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, marks)
+            except PenstockError:
+                self._met[lane] = _BROKEN
+            self._marks.append(np.array(marks, np.int64))
+            self._owners.append(np.full(len(marks), lane))
 
     def _stops(self, targets: Ints, ends: Ints) -> Ints:
         return np.where(targets >= 0, self._begins[targets], ends)
@@ -118,6 +154,10 @@ class _Lanes:
             targets = np.where(is_same, behind, _AT_END)
             self._targets[lanes[passed]] = targets
             stops[passed] = self._stops(targets, ends[passed])
+            # Behind the end of its region nothing can be met.
+            out = at > ends
+            self._met[lanes[out]] = _BROKEN
+            stops[out] = 0
         met = lanes[at == stops]
         self._met[met] = self._targets[met]
         return stops
@@ -170,11 +210,17 @@ class _Lanes:
             behind = bisect_left(begins, at, behind)
 
 
+def _is_long(widths: Ints | int) -> bool:
+    return not isinstance(widths, int) and int(widths.max()) > WORD_BYTES
+
+
 def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple[Ints, Ints]:
     """Places that look like the beginning of a record, rising, and the region of each."""
     sizes = ends - begins
+    lane_records = math.isqrt(int((sizes // record_bytes).sum()) // _LANE_COST)
+    lane_records = min(max(lane_records, _LANE_RECORDS_MIN), _LANE_RECORDS_MAX)
     fitting = np.flatnonzero(record_bytes * _WINDOW_RECORDS <= _WINDOW_BYTES_MAX)
-    spacing = record_bytes[fitting] * _LANE_RECORDS
+    spacing = record_bytes[fitting] * lane_records
     guesses = sizes[fitting] // spacing - 1
     fitting, spacing, guesses = fitting[guesses > 0], spacing[guesses > 0], guesses[guesses > 0]
     if not len(fitting):
@@ -211,13 +257,15 @@ def _starts_before(source: Bytes, attributes_at: Ints, ends: Ints) -> tuple[Ints
     ).view(np.int64)
     behind: Ints = attributes_at + (number >> 1)
     likely = np.flatnonzero(((number & 1) == 0) & (number >= LENGTH_MIN << 1) & (last < 128) & (behind < ends))
-    attributes_at, behind, width = attributes_at[likely], behind[likely], width[likely]
+    behind = behind[likely]
     lengths, widths = varints(source.words_at(behind))
-    next_attributes_at = behind + widths
-    is_record = (lengths >= LENGTH_MIN) & (next_attributes_at < ends[likely])
-    is_record &= source.data[np.minimum(next_attributes_at, source.size - 1)] == 0
-    here, there = _offset_delta(source, attributes_at + 1), _offset_delta(source, next_attributes_at + 1)
-    is_record &= (here >= 0) & (here < there)
+    next_at = np.minimum(behind + widths, source.size - 1)
+    # Few are left when the next record must have attributes of zero too; the deltas are the last proof that is cheap.
+    sound = np.flatnonzero((source.data[next_at] == 0) & (lengths >= LENGTH_MIN) & (next_at < ends[likely]))
+    likely, next_at = likely[sound], next_at[sound]
+    attributes_at, width = attributes_at[likely], width[likely]
+    here, there = _offset_delta(source, attributes_at + 1), _offset_delta(source, next_at + 1)
+    is_record = (here >= 0) & (here < there)
     return (attributes_at - width)[is_record], likely[is_record]
 
 
@@ -225,4 +273,4 @@ def _offset_delta(source: Bytes, at: Ints) -> Ints:
     """The second varint from each place on; some number where there is none."""
     words = source.words_at(np.minimum(at, source.size - 1))
     _, widths = varints(words)
-    return varints(words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64)))[0]
+    return varints(shifted(words, widths))[0]

@@ -3,77 +3,117 @@
 Invariant: the regions rise through the buffer and do not overlap; a column over it can hold all its bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from penstock.errors import PenstockError, Reason
-from penstock.records.batch import COMPRESSION_MASK, HEADER_BYTES, BatchHeader
+from penstock.records.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_END
 from penstock.records.columnar.committed import Batch
+from penstock.records.columnar.heads import Heads, read_heads
 from penstock.records.columnar.words import Bytes, Ints
 from penstock.records.records import corrupt, open_records
 from penstock.types import Buffer
 
-_BYTES_MAX: Final = 2**31 - 1
+COLUMN_BYTES_MAX: Final = 2**31 - 1
 """What one Arrow column of 32-bit offsets can hold."""
 _NEIGHBOUR_BYTES_MIN: Final = 4096
 """Smaller batches are copied together in less time than it takes to see that they are neighbours."""
 
 
 class Opened(NamedTuple):
-    """The opened records of batches in one buffer: those of each are a region."""
+    """The opened records of some batches in one buffer: those of each are a region."""
 
+    heads: Heads
     source: Bytes
     begins: Ints
     ends: Ints
+    are_all: bool
+    """Whether no wanted batch is left behind these."""
 
 
-def open_all(batches: Sequence[Batch], bytes_max: int) -> Opened:
-    """All of them, without a copy when they are large, uncompressed neighbours. ``bytes_max`` is for each."""
-    if any(header.attributes & COMPRESSION_MASK for header, _ in batches):
-        return joined([open_one(header, data, bytes_max) for header, data in batches])
-    sizes = np.array([len(data) for _, data in batches], np.int64)
-    if [len(data) for _, data in batches] != [header.size_bytes for header, _ in batches]:
+def open_groups(
+    batches: Sequence[Batch], from_offset: int, to_offset: int, bytes_max: int, group_bytes: int
+) -> Iterator[Opened]:
+    """The batches that may have records of these offsets, neighbours together while they open to at most ``group_bytes``.
+
+    Control batches are left out. A batch that opens to more than ``group_bytes`` is a group of its own; none may open to more than
+    ``bytes_max``. Large, uncompressed batches are not copied when they lie in one buffer, as those of a fetch do.
+    """
+    assert group_bytes <= COLUMN_BYTES_MAX
+    if not batches:
+        return
+    raw, behind, sizes = _joined([data for _, data in batches])
+    if int(sizes.min()) < HEADER_BYTES:
         raise corrupt("a batch is not whole")
-    if int(sizes.max()) - HEADER_BYTES > bytes_max:
-        raise _too_large(bytes_max)
-    total = int(sizes.sum())
-    _check_total(total)
-    source = None
-    if total >= len(batches) * _NEIGHBOUR_BYTES_MIN:
-        source = _neighbours([data for _, data in batches], sizes)
-    if source is None:
-        source = b"".join(data for _, data in batches)
-    behind = np.cumsum(sizes)
-    return Opened(Bytes(source), behind - sizes + HEADER_BYTES, behind)
-
-
-def open_one(header: BatchHeader, data: Buffer, bytes_max: int) -> Buffer:
-    """The records of one batch, without a copy when they are not compressed."""
-    if len(data) != header.size_bytes:
+    heads = read_heads(raw, behind - sizes)
+    if (heads.lengths + LENGTH_END != sizes).any():
         raise corrupt("a batch is not whole")
-    if header.attributes & COMPRESSION_MASK:
-        return open_records(data, header, bytes_max)
-    if len(data) - HEADER_BYTES > bytes_max:
-        raise _too_large(bytes_max)
-    return memoryview(data)[HEADER_BYTES:]
-
-
-def joined(opened: Sequence[Buffer]) -> Opened:
-    """Records that were opened each on their own, put together."""
-    sizes = np.array([len(each) for each in opened], np.int64)
-    _check_total(int(sizes.sum()))
-    behind = np.cumsum(sizes)
-    return Opened(Bytes(opened[0] if len(opened) == 1 else b"".join(opened)), behind - sizes, behind)
-
-
-def _check_total(total: int) -> None:
-    if total > _BYTES_MAX:
-        raise PenstockError(
-            Reason.RECORDS_TOO_LARGE,
-            f"the records open to {total} bytes and a column holds {_BYTES_MAX}; decode fewer batches at a time",
+    last_deltas = np.maximum(heads.last_offset_deltas, 0)
+    wanted = np.flatnonzero(
+        (heads.counts != 0)
+        & ~heads.are_control
+        & (heads.base_offsets < to_offset)
+        # One that ends before it begins is not passed over but refused, with its records.
+        & ((heads.base_offsets >= from_offset - last_deltas) | (heads.last_offset_deltas < 0))
+    )
+    if len(wanted) < len(sizes):
+        heads, behind, sizes = heads.at(wanted), behind[wanted], sizes[wanted]
+    if heads.are_compressed.any():
+        yield from _decompressed([batches[index] for index in wanted.tolist()], heads, bytes_max, group_bytes)
+        return
+    if int(sizes.max(initial=0)) - HEADER_BYTES > min(bytes_max, COLUMN_BYTES_MAX):
+        raise _too_large(min(bytes_max, COLUMN_BYTES_MAX))
+    begins = behind - sizes + HEADER_BYTES
+    at = 0
+    while at < len(wanted):
+        after = max(at + 1, int(np.searchsorted(behind, int(begins[at]) + group_bytes, "right")))
+        first, last = int(begins[at]), int(behind[after - 1])
+        yield Opened(
+            heads.at(slice(at, after)),
+            Bytes(raw.view[first:last]),
+            begins[at:after] - first,
+            behind[at:after] - first,
+            are_all=after == len(wanted),
         )
+        at = after
+
+
+def _decompressed(batches: Sequence[Batch], heads: Heads, bytes_max: int, group_bytes: int) -> Iterator[Opened]:
+    """As :func:`open_groups`, where some have to be decompressed."""
+    parts: list[Buffer] = []
+    begin = size = 0
+
+    def group(after: int) -> Opened:
+        source, behind, sizes = _joined(parts)
+        return Opened(heads.at(slice(begin, after)), source, behind - sizes, behind, are_all=after == len(batches))
+
+    for index, (header, data) in enumerate(batches):
+        part: Buffer = memoryview(data)[HEADER_BYTES:]
+        if header.attributes & COMPRESSION_MASK:
+            part = open_records(data, header, bytes_max)
+        elif len(part) > bytes_max:
+            raise _too_large(bytes_max)
+        if len(part) > COLUMN_BYTES_MAX:
+            raise _too_large(COLUMN_BYTES_MAX)
+        if parts and size + len(part) > group_bytes:
+            yield group(index)
+            parts, begin, size = [], index, 0
+        parts.append(part)
+        size += len(part)
+    yield group(len(batches))
+
+
+def _joined(parts: Sequence[Buffer]) -> tuple[Bytes, Ints, Ints]:
+    """The parts one behind the other, where each ends, and its size."""
+    sizes = np.array([*map(len, parts)], np.int64)
+    whole = None
+    if len(parts) == 1:
+        whole = parts[0]
+    elif int(sizes.sum()) >= len(parts) * _NEIGHBOUR_BYTES_MIN:
+        whole = _neighbours(parts, sizes)
+    return Bytes(b"".join(parts) if whole is None else whole), np.cumsum(sizes), sizes
 
 
 def _too_large(bytes_max: int) -> PenstockError:
@@ -85,8 +125,6 @@ def _too_large(bytes_max: int) -> PenstockError:
 def _neighbours(views: Sequence[Buffer], sizes: Ints) -> Buffer | None:
     """The one run of bytes that the views are, one behind the other; None when they are not."""
     first = views[0]
-    if len(views) == 1:
-        return first
     if not isinstance(first, memoryview) or not first.c_contiguous:
         return None
     owner = first.obj

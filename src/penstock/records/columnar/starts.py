@@ -19,7 +19,10 @@ from penstock.records.columnar.words import Bytes, Ints
 from penstock.records.records import RECORD_BYTES_MIN, corrupt
 
 _RUN_MIN: Final = 48
-"""The shortest run after which another is looked for; a region of twice as many is tried at all."""
+"""A shorter run is left to the lanes, with all that follows it."""
+_RUN_REGION_MIN: Final = 256
+"""Regions of fewer records are not searched for runs."""
+_RUN_SAMPLE: Final = 4
 _RUN_WIDTH_MAX: Final = 4
 """A length that takes more bytes than it needs is not worth a run."""
 _RUN_GROWTH: Final = 8
@@ -40,14 +43,14 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
         return np.empty(0, np.int64), np.empty(0, np.int64)
     found: list[Ints] = []
     walked = begins.copy()
-    for index in np.flatnonzero(counts >= 2 * _RUN_MIN).tolist():
+    for index in np.flatnonzero(counts >= _RUN_REGION_MIN).tolist():
         walked[index] = _walk_runs(source, int(begins[index]), int(ends[index]), int(counts[index]), found)
     is_open = walked < ends
     if is_open.any():
         record_bytes = (ends - begins) // counts
         found += walk_lanes(source, walked[is_open], ends[is_open], record_bytes[is_open])
     marked = np.concatenate(found)
-    if len(found) > 1:
+    if (marked[1:] < marked[:-1]).any():
         marked.sort()
     starts = marked >> WIDTH_BITS
     bodies = starts + (marked & ((1 << WIDTH_BITS) - 1))
@@ -62,24 +65,34 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
 
 def _walk_runs(source: Bytes, at: int, end: int, count: int, found: list[Ints]) -> int:
     """Walk the runs that a region begins with, one after the other; where they end."""
-    while count > 0:
+    while count >= _RUN_MIN:
         length, body = source.varint_at(at)
-        if not LENGTH_MIN <= length <= end - body:
-            raise corrupt(f"a record says {length} bytes of {end - body}")
         width = body - at
-        if width > _RUN_WIDTH_MAX:
-            break
         step = width + length
-        run = _run_at(source, at, step, width, min(count, (end - at) // step), found)
-        at += run * step
-        count -= run
-        if run < _RUN_MIN:
+        if (
+            not LENGTH_MIN <= length <= end - body
+            or width > _RUN_WIDTH_MAX
+            or not _is_run(source, at, step, width, end)
+        ):
             break
+        run = _run_at(source, at, step, width, min(count, (end - at) // step))
+        if len(run) < _RUN_MIN:
+            break
+        found.append((run << WIDTH_BITS) | width)
+        at += len(run) * step
+        count -= len(run)
     return at
 
 
-def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int, found: list[Ints]) -> int:
-    """How many records of ``step`` bytes follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
+def _is_run(source: Bytes, at: int, step: int, width: int, end: int) -> bool:
+    """Whether the first few records are of one size: what it costs to be wrong about it is little then."""
+    places = range(at + step, at + step * _RUN_SAMPLE, step)
+    first = source.view[at : at + width]
+    return places[-1] + _RUN_WIDTH_MAX <= end and all(source.view[place : place + width] == first for place in places)
+
+
+def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int) -> Ints:
+    """The records of ``step`` bytes that follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
     length_bytes = (1 << 8 * width) - 1
     first = source.words_at(np.array([at]))[0]
     run = 0
@@ -87,9 +100,7 @@ def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int, found
     while True:
         places = at + step * np.arange(run, tried, dtype=np.int64)
         differs = np.flatnonzero((source.words_at(places) ^ first) & length_bytes)
-        same = int(differs[0]) if len(differs) else len(places)
-        run += same
-        found.append((places[:same] << WIDTH_BITS) | width)
-        if same < len(places) or tried == count_max:
-            return run
+        run += int(differs[0]) if len(differs) else len(places)
+        if run < tried or tried == count_max:
+            return at + step * np.arange(run, dtype=np.int64)
         tried = min(count_max, tried * _RUN_GROWTH)

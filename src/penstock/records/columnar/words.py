@@ -22,7 +22,10 @@ WORD_BYTES: Final = 8
 _ONE: Final = np.uint64(1)
 _TWO: Final = np.uint64(2)
 _FOUR: Final = np.uint64(4)
+_SEVEN: Final = np.uint64(7)
+_EIGHT: Final = np.uint64(8)
 _BYTE_BITS: Final = np.uint64(0x7F)
+_SECOND_BITS: Final = np.uint64(0x3F80)
 _GOES_ON: Final = np.uint64(0x8080808080808080)
 _BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _PAIRS_LOW: Final = np.uint64(0x007F007F007F007F)
@@ -65,8 +68,18 @@ class Bytes:
 
 def varints(words: Words) -> tuple[Ints, Ints | int]:
     """The varint that each word begins with, zigzag-decoded, and its bytes; 9 bytes where it does not end in the word."""
+    numbers, widths = raw_varints(words)
+    return unzigzag(numbers), widths
+
+
+def raw_varints(words: Words) -> tuple[Words, Ints | int]:
+    """As :func:`varints`, still in zigzag."""
     if not int(np.bitwise_or.reduce(words)) & 0x80:
-        return unzigzag(words & _BYTE_BITS), 1
+        return words & _BYTE_BITS, 1
+    if not int(np.bitwise_or.reduce(words & (words >> _EIGHT))) & 0x80:
+        # Two bytes at most, which is what nearly all have.
+        more = (words >> _SEVEN) & _ONE
+        return (words & _BYTE_BITS) | ((words >> _ONE) & (more * _SECOND_BITS)), (more + _ONE).view(np.int64)
     ends = ~words & _GOES_ON
     # From the lowest bit that says "the end" downwards: the bytes of this varint.
     inside = ends ^ (ends - _ONE)
@@ -78,7 +91,12 @@ def varints(words: Words) -> tuple[Ints, Ints | int]:
         bits = (bits & _HALVES_LOW) | ((bits >> _FOUR) & _HALVES_HIGH)
     if not ends.all():
         widths[ends == 0] = WORD_BYTES + 1
-    return unzigzag(bits), widths
+    return bits, widths
+
+
+def shifted(words: Words, widths: Ints | int) -> Words:
+    """The words without as many bytes at their beginnings."""
+    return words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64))
 
 
 def unzigzag(numbers: Words) -> Ints:
@@ -117,7 +135,7 @@ class Cursor:
             if not _is_in_word(used):
                 return self._varint_long(numbers, widths)
         self.at = self.at + widths
-        self._words = words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64))
+        self._words = shifted(words, widths)
         self._used = used
         return numbers
 

@@ -308,6 +308,13 @@ def test_a_batch_that_opens_to_more_than_the_bound_is_refused(compression):
     assert caught.value.reason is Reason.RECORDS_TOO_LARGE
 
 
+@pytest.mark.parametrize("compression", Compression)
+def test_a_batch_that_opens_to_nothing_is_corrupt(compression):
+    batches = placed(batch_of(b"", 1, 0, compression))
+    assert rows_or_reason(expected, batches) is Reason.CORRUPT_RECORDS
+    assert rows_or_reason(lambda: rows(decoded(batches))) is Reason.CORRUPT_RECORDS
+
+
 def test_an_unknown_codec_is_refused():
     batch = build_batch([Record(0, 0, b"k", b"v")])
     batch[22] |= 7
