@@ -156,12 +156,17 @@ class Sink(Table, frozen=True):
     from_: Annotated[str, _says("The step or source that is written; unless given, the last step.")] = msgspec.field(
         name="from", default=""
     )
-    topic: Annotated[str, _says("Of kind `topic`: its name. It must exist, or the broker makes it when it may.")] = ""
-    key: Annotated[str, _says("Of kind `topic`: an SQL expression for the key; none unless given.")] = ""
+    topic: Annotated[str, _says("Of kind `topic`: its name; it is made when it is not there.")] = ""
+    key: Annotated[
+        str,
+        _says(
+            "Of kind `topic`: an SQL expression for the key; unless given, the record's own while the rows have `_key`, else none."
+        ),
+    ] = ""
     value: Annotated[
         str,
         _says(
-            "Of kind `topic`: an SQL expression for the value; unless given, `to_json(struct(*))`, or the columns `key`, `value`, `headers` when the rows have no others."
+            "Of kind `topic`: an SQL expression for the value; unless given, `to_json(struct(*))` without the columns that begin with `_`; rows that have the columns `value`, `key`, `headers` only are taken as they are."
         ),
     ] = ""
     headers: Annotated[

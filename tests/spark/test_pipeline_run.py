@@ -1,0 +1,393 @@
+"""Pipelines end to end: a broker, Spark, and what comes out; each test its own topics and state, all one session."""
+
+import json
+import uuid
+
+import pytest
+
+from penstock.client import Admin
+from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError
+from penstock.spark.pipelines.registry import State
+from tests.spark.pipelining import Pipelines
+from tests.spark.sinking import seen_in
+
+pytestmark = pytest.mark.timeout(600)
+
+HOUR_MS = 3_600_000
+NOON_MS = 1_772_366_400_000
+"""2026-03-01T12:00:00Z."""
+
+
+@pytest.fixture
+def pipelines(spark, bootstrap, tmp_path):
+    return Pipelines(spark, bootstrap, tmp_path)
+
+
+@pytest.fixture
+def other(cluster):
+    """A second topic, for joins."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    Admin(cluster).create_topic(name, partitions=2)
+    return name
+
+
+def values(*rows):
+    return [(str(row.get("id", "")).encode(), json.dumps(row).encode()) for row in rows]
+
+
+def by_id(rows):
+    return sorted(rows, key=lambda row: str(row.get("id")))
+
+
+def test_a_filter_keeps_keys_and_goes_on_where_it_was(pipelines, topic, produce):
+    out = f"{topic}.out"
+    text = f"""
+[pipeline]
+name = "filter"
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "id INT, amount DOUBLE"
+[[steps]]
+sql = "SELECT * FROM orders WHERE amount > 100"
+[[sinks]]
+kind = "topic"
+topic = "{out}"
+"""
+    produce(topic, values({"id": 1, "amount": 50}, {"id": 2, "amount": 150}, {"id": 3, "amount": 250.5}))
+    run = pipelines.run(text)
+    assert (run.state, run.rows, run.lag) == (State.FINISHED, 3, 0)
+    assert pipelines.screen.notes == [f"made the topic {out}, with the broker's defaults"]
+    found = sorted((seen.key, json.loads(seen.value)["amount"]) for seen in seen_in(pipelines.bootstrap, out))
+    assert found == [(b"2", 150.0), (b"3", 250.5)]
+    assert pipelines.json_in(out)[0].keys() == {"id", "amount"}
+
+    produce(topic, values({"id": 4, "amount": 400}))
+    assert pipelines.run(text).rows == 1
+    assert by_id(pipelines.json_in(out))[-1] == {"id": 4, "amount": 400.0}
+    assert len(pipelines.json_in(out)) == 3
+    assert pipelines.registry.load("filter").state is State.FINISHED
+
+
+def test_records_without_a_schema_pass_as_they_are(pipelines, topic, produce):
+    produce(topic, [(b"\xff\x00", b"\x00raw"), (None, b"no key")])
+    pipelines.run(f"""
+[source]
+topics = "{topic}"
+as = "raw"
+[[steps]]
+sql = "SELECT key, value FROM raw"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.out"
+""")
+    found = {(seen.key, seen.value) for seen in seen_in(pipelines.bootstrap, f"{topic}.out")}
+    assert found == {(b"\xff\x00", b"\x00raw"), (None, b"no key")}
+
+
+def test_a_window_is_written_once_the_watermark_has_passed_it(pipelines, topic, produce):
+    text = f"""
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "id INT, amount DOUBLE, at TIMESTAMP"
+event_time = "at"
+watermark = "10 minutes"
+[[steps]]
+as = "hourly"
+sql = '''
+SELECT window.start AS hour, count(*) AS orders, sum(amount) AS amount
+FROM orders
+GROUP BY window(at, '1 hour')
+'''
+[[sinks]]
+kind = "topic"
+topic = "{topic}.hourly"
+key = "CAST(hour AS STRING)"
+[[sinks]]
+kind = "parquet"
+path = "{pipelines.folder}/hourly"
+[[sinks]]
+kind = "delta"
+path = "{pipelines.folder}/delta"
+[[sinks]]
+kind = "iceberg"
+path = "{pipelines.folder}/iceberg"
+"""
+    produce(
+        topic,
+        values(
+            {"id": 1, "amount": 10, "at": "2026-03-01T12:05:00Z"},
+            {"id": 2, "amount": 20, "at": "2026-03-01T12:55:00Z"},
+            {"id": 3, "amount": 40, "at": "2026-03-01T13:05:00Z"},
+        ),
+    )
+    pipelines.run(text)
+    # Past the watermark: the first hour is final. Late for it: does not count any more.
+    produce(topic, values({"id": 4, "amount": 80, "at": "2026-03-01T14:30:00Z"}))
+    pipelines.run(text)
+    produce(topic, values({"id": 5, "amount": 160, "at": "2026-03-01T12:10:00Z"}))
+    pipelines.run(text)
+    expected = [("2026-03-01T12:00:00.000Z", 2, 30.0), ("2026-03-01T13:00:00.000Z", 1, 40.0)]
+    rows = pipelines.json_in(f"{topic}.hourly")
+    assert sorted((row["hour"], row["orders"], row["amount"]) for row in rows) == expected
+    for name, lake in {"hourly": "parquet", "delta": "delta", "iceberg": "iceberg"}.items():
+        if lake == "parquet":
+            frame = pipelines.spark.read.parquet(f"{pipelines.folder}/{name}")
+        else:
+            options = {"path": f"{pipelines.folder}/{name}", "lake": lake}
+            frame = pipelines.spark.read.format("penstock-lake").options(**options).load()
+        found = sorted((row.orders, row.amount) for row in frame.collect())
+        assert found == [(1, 40.0), (2, 30.0)], lake
+
+
+def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
+    produce(topic, values({"id": 1, "item": "book"}, {"id": 2, "item": "pen"}), timestamp_ms=NOON_MS)
+    produce(other, values({"id": 1, "paid": 10.0}), timestamp_ms=NOON_MS + 60_000)
+    pipelines.builtin(
+        "transform",
+        "join",
+        from_=(f"orders={topic}", f"payments={other}"),
+        schema=("orders=id INT, item STRING", "payments=id INT, paid DOUBLE"),
+        watermark=("1 hour",),
+        sql="""SELECT o.id, o.item, p.paid FROM orders o JOIN payments p ON o.id = p.id
+               AND p._timestamp BETWEEN o._timestamp AND o._timestamp + INTERVAL 30 MINUTES""",
+        to=f"{topic}.paid",
+    )
+    assert pipelines.json_in(f"{topic}.paid") == [{"id": 1, "item": "book", "paid": 10.0}]
+    # The other half comes in a later run: the first half was kept in state.
+    produce(other, values({"id": 2, "paid": 2.0}), timestamp_ms=NOON_MS + 120_000)
+    pipelines.builtin(
+        "transform",
+        "join",
+        from_=(f"orders={topic}", f"payments={other}"),
+        schema=("orders=id INT, item STRING", "payments=id INT, paid DOUBLE"),
+        watermark=("1 hour",),
+        sql="""SELECT o.id, o.item, p.paid FROM orders o JOIN payments p ON o.id = p.id
+               AND p._timestamp BETWEEN o._timestamp AND o._timestamp + INTERVAL 30 MINUTES""",
+        to=f"{topic}.paid",
+    )
+    assert by_id(pipelines.json_in(f"{topic}.paid"))[1] == {"id": 2, "item": "pen", "paid": 2.0}
+
+
+def test_running_totals_are_kept_across_runs_in_update_mode(pipelines, topic, produce):
+    text = f"""
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "id INT, amount DOUBLE"
+[[steps]]
+sql = "SELECT id, sum(amount) AS total FROM orders GROUP BY id"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.totals"
+key = "CAST(id AS STRING)"
+mode = "update"
+"""
+    produce(topic, values({"id": 1, "amount": 10}, {"id": 1, "amount": 5}, {"id": 2, "amount": 1}))
+    pipelines.run(text)
+    produce(topic, values({"id": 1, "amount": 100}))
+    pipelines.run(text)
+    rows = [(row["id"], row["total"]) for row in pipelines.json_in(f"{topic}.totals")]
+    assert sorted(rows) == [(1, 15.0), (1, 115.0), (2, 1.0)]
+
+
+def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_its_sink(pipelines, topic):
+    text = f'[source]\ntopics = "{topic}"\nas = "o"\n[[steps]]\nsql = "SELECT count(*) AS n FROM o"\n[[sinks]]\nkind = "topic"\ntopic = "{topic}.n"\n'
+    with pytest.raises(FileErrors) as caught:
+        pipelines.run(text)
+    (problem,) = caught.value.problems
+    assert problem.line == 6
+    assert problem.text.endswith('Write mode = "update", or give the source a watermark.')
+
+
+def test_duplicates_are_dropped_also_across_runs(pipelines, topic, produce):
+    text = f"""
+[source]
+topics = "{topic}"
+schema = "id INT"
+watermark = "1 hour"
+[[steps]]
+deduplicate = ["id"]
+[[sinks]]
+kind = "topic"
+topic = "{topic}.once"
+"""
+    produce(topic, values({"id": 1}, {"id": 1}, {"id": 2}))
+    pipelines.run(text)
+    produce(topic, values({"id": 2}, {"id": 3}))
+    pipelines.run(text)
+    assert by_id(pipelines.json_in(f"{topic}.once")) == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+CLASHES = [
+    b'{"id": 1, "amount": 2.5}',
+    b'{"id": 2}',
+    b'{"id": 3, "amount": "much"}',
+    b"no JSON",
+    b"",
+    b'{"id": 4, "amount": 1, "extra": [1]}',
+]
+
+
+def test_a_field_that_is_added_mid_stream_and_values_that_do_not_fit(pipelines, topic, produce):
+    def text(schema):
+        return f"""
+[pipeline]
+name = "evolves"
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "{schema}"
+[[steps]]
+sql = "SELECT *, _corrupt AS bad FROM orders"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.typed"
+"""
+
+    produce(topic, [(None, value) for value in CLASHES])
+    pipelines.run(text("id INT, amount DOUBLE"))
+    found = sorted(pipelines.json_in(f"{topic}.typed"), key=str)
+    # A missing field is null, a field that nobody named is dropped; what does not fit keeps its good fields and says so.
+    assert found == sorted(
+        [
+            {"id": 1, "amount": 2.5},
+            {"id": 2},
+            {"id": 3, "bad": '{"id": 3, "amount": "much"}'},
+            {"bad": "no JSON"},
+            {"bad": ""},
+            {"id": 4, "amount": 1.0},
+        ],
+        key=str,
+    )
+    # The file learns the new field; the checkpoint goes on, and old values lack it.
+    produce(topic, [(None, b'{"id": 5, "amount": 1, "currency": "EUR"}'), (None, b'{"id": 6, "amount": 1}')])
+    pipelines.run(text("id INT, amount DOUBLE, currency STRING"))
+    new = [row for row in pipelines.json_in(f"{topic}.typed") if row.get("id", 0) > 4]
+    assert by_id(new) == [{"id": 5, "amount": 1.0, "currency": "EUR"}, {"id": 6, "amount": 1.0}]
+
+
+def test_values_that_do_not_fit_are_put_aside_with_where_they_came_from(pipelines, topic, produce):
+    produce(topic, [(b"k", value) for value in CLASHES], partition=0)
+    pipelines.run(f"""
+[source]
+topics = "{topic}"
+schema = "id INT, amount DOUBLE"
+on_bad = "dead_letter"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.good"
+""")
+    assert [row["id"] for row in by_id(pipelines.json_in(f"{topic}.good"))] == [1, 2, 4]
+    bad = {seen.value: seen for seen in seen_in(pipelines.bootstrap, f"{topic}.bad")}
+    assert set(bad) == {CLASHES[2], CLASHES[3], CLASHES[4]}
+    assert bad[b"no JSON"].key == b"k"
+    assert dict(bad[b"no JSON"].headers) == {
+        "original_topic": topic.encode(),
+        "original_partition": b"0",
+        "original_offset": b"3",
+        "last_error": b"the value is not JSON, or does not fit the schema",
+    }
+
+
+def test_a_value_that_does_not_fit_can_fail_the_pipeline_and_is_named(pipelines, topic, produce):
+    produce(topic, [(None, b'{"id": 1}'), (None, b"no JSON")], partition=1)
+    with pytest.raises(PipelineError, match=f"{topic}/1@1: the value is not JSON, or does not fit the schema: no JSON"):
+        pipelines.run(f"""
+[pipeline]
+name = "strict"
+[source]
+topics = "{topic}"
+schema = "id INT"
+on_bad = "fail"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.strict"
+""")
+    run = pipelines.registry.load("strict")
+    assert run.state is State.FAILED
+    assert f"{topic}/1@1" in run.reason
+
+
+def test_a_python_step_beside_the_file_runs_in_workers_too(pipelines, topic, produce):
+    (pipelines.folder / "my_steps.py").write_text(
+        "from pyspark.sql.functions import udf\n"
+        "def shout(text):\n    return text.upper()\n"
+        "def loud(frame, spark):\n"
+        "    return frame.withColumn('item', udf(shout)('item')).select('id', 'item')\n"
+    )
+    produce(topic, values({"id": 1, "item": "book"}))
+    pipelines.run(f"""
+[source]
+topics = "{topic}"
+schema = "id INT, item STRING"
+[[steps]]
+python = "my_steps.py:loud"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.loud"
+""")
+    assert pipelines.json_in(f"{topic}.loud") == [{"id": 1, "item": "BOOK"}]
+
+
+def test_a_static_source_is_looked_up(pipelines, topic, produce, tmp_path):
+    pipelines.spark.sql("SELECT 1 AS id, 'Ada' AS customer").write.parquet(str(tmp_path / "customers"))
+    produce(topic, values({"id": 1, "amount": 3}, {"id": 2, "amount": 4}))
+    pipelines.run(f"""
+[sources.orders]
+topics = "{topic}"
+schema = "id INT, amount INT"
+[sources.customers]
+lake = "{tmp_path}/customers"
+static = true
+[[steps]]
+sql = "SELECT o.id, amount, customer FROM orders o LEFT JOIN customers c ON o.id = c.id"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.named"
+""")
+    assert by_id(pipelines.json_in(f"{topic}.named")) == [
+        {"id": 1, "amount": 3, "customer": "Ada"},
+        {"id": 2, "amount": 4},
+    ]
+
+
+def test_spark_tells_the_line_of_what_it_does_not_understand(pipelines, topic):
+    text = f'[source]\ntopics = "{topic}"\nas = "orders"\n[[steps]]\nsql = """\nSELECT offset,\n       amout\nFROM orders\n"""\n[[sinks]]\nkind = "console"\n'
+    with pytest.raises(FileErrors) as caught:
+        pipelines.run(text)
+    (problem,) = caught.value.problems
+    assert problem.line == 7
+    assert "`amout` cannot be resolved" in problem.text
+    assert "\n" not in problem.text
+    with pytest.raises(FileErrors) as caught:
+        pipelines.run(text.replace("amout", "timestamp timestamp timestamp"))
+    assert caught.value.problems[0].line == 7
+
+
+def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic):
+    with pytest.raises(PipelineNotFoundError, match=f"there is no topic {topic}x to read; did you mean {topic}"):
+        pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
+    assert pipelines.registry.load("test").state is State.FAILED
+
+
+def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produce):
+    def count():
+        pipelines.builtin(
+            "stats", "stats", topics=(topic,), to=f"{topic}.stats", table=f"{pipelines.folder}/stats", every="1 hour"
+        )
+
+    produce(topic, [(b"a", b"12345"), (b"b", b"1"), (b"a", None), (None, b"")], timestamp_ms=NOON_MS)
+    count()
+    row = pipelines.json_in(f"{topic}.stats")[-1]
+    assert (row["window_start"], row["window_end"]) == ("2026-03-01T12:00:00.000Z", "2026-03-01T13:00:00.000Z")
+    assert (row["topic"], row["records"], row["bytes"], row["keys"]) == (topic, 4, 9, 2)
+    assert row["latency_ms_p50"] == row["latency_ms_p99"] == row["latency_ms_max"] > HOUR_MS
+    # Two hours on, the first window is final, and goes to the table.
+    produce(topic, [(b"c", b"x")], timestamp_ms=NOON_MS + 2 * HOUR_MS)
+    count()
+    found = pipelines.spark.read.parquet(f"{pipelines.folder}/stats").collect()
+    assert [(row.topic, row.records, row.bytes, row["keys"]) for row in found] == [(topic, 4, 9, 2)]
+    keys = {seen.key for seen in seen_in(pipelines.bootstrap, f"{topic}.stats")}
+    assert keys == {f"{topic}@2026-03-01T12:00:00Z".encode(), f"{topic}@2026-03-01T14:00:00Z".encode()}
