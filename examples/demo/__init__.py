@@ -1,0 +1,1 @@
+"""A shop on Penstock and Spark: ``make demo``. The pipeline is ``orders.toml``; the shop around it is ``shop.py``."""

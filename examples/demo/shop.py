@@ -1,0 +1,156 @@
+"""The shop of the demo: customers who order, workers who bill them, and the ways in which that fails.
+
+Orders go into topic ``orders``, which group ``billing`` works as a queue. A paid order becomes a record of topic ``payments``. A card service that
+does not answer is tried again; a card that is declined is declined again, until the broker puts the order among the dead letters.
+"""
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from penstock.client import Cluster, LeasedRecord, Producer, QueueClient, RequestRefused
+
+ORDERS: Final = "orders"
+PAYMENTS: Final = "payments"
+SALES: Final = "sales"
+BILLING: Final = "billing"
+PARTITIONS: Final = 3
+ATTEMPTS_MAX: Final = 3
+
+_PRICES: Final = {"apples": 2.4, "bread": 3.2, "cheese": 7.5, "dates": 4.9, "eggs": 3.9}
+_WEIGHTS: Final = (5, 8, 3, 2, 6)
+_CITIES: Final = ("Bergen", "Lima", "Osaka", "Turin")
+_CARDS: Final = ("good", "slow", "declined", "expired")
+_CARD_WEIGHTS: Final = (86, 9, 3, 2)
+_LEASE_MS: Final = 5_000
+_WAIT_MS: Final = 300
+
+
+@dataclass
+class Counts:
+    """What happened so far; workers share it."""
+
+    ordered: int = 0
+    paid: int = 0
+    attempts_failed: int = 0
+    abandoned: int = 0
+    failures: list[BaseException] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def order(number: int, chance: random.Random) -> dict[str, object]:
+    """A customer's wish, and a card that may be good or not."""
+    product = chance.choices(tuple(_PRICES), _WEIGHTS)[0]
+    quantity = chance.randint(1, 6)
+    return {
+        "id": f"order-{number:05}",
+        "product": product,
+        "city": chance.choice(_CITIES),
+        "amount": round(_PRICES[product] * quantity, 2),
+        "card": chance.choices(_CARDS, _CARD_WEIGHTS)[0],
+    }
+
+
+def sell(bootstrap: str, count: int, seconds: float, counts: Counts, stop: threading.Event) -> None:
+    """Send so many orders, spread over so many seconds. The first few make sure that each kind of card is seen."""
+    chance = random.Random(7)
+    headers = [
+        ("penstock.max_attempts", str(ATTEMPTS_MAX).encode()),
+        ("penstock.backoff_ms", b"300"),
+        ("penstock.max_backoff_ms", b"1000"),
+    ]
+    with Cluster(bootstrap) as cluster, Producer(cluster) as producer:
+        for number in range(count):
+            wish = order(number, chance)
+            if number < len(_CARDS):
+                wish["card"] = _CARDS[number]
+            producer.send(ORDERS, json.dumps(wish).encode(), key=str(wish["city"]).encode(), headers=headers)
+            producer.flush()
+            counts.ordered += 1
+            if stop.wait(seconds / count):
+                return
+
+
+class Worker(threading.Thread):
+    """Bills orders until it is told to stop. One that ``walks_away`` leaves its third order as it is, and is not seen again."""
+
+    def __init__(
+        self, name: str, http: str, counts: Counts, stop: threading.Event, *, walks_away: bool = False
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._http = http
+        self._counts = counts
+        self._stop = stop
+        self._orders_left = 3 if walks_away else None
+
+    def run(self) -> None:
+        """Lease, bill, say how it went."""
+        try:
+            with QueueClient(self._http, owner=self.name) as client:
+                while not self._stop.is_set():
+                    for record in client.lease(ORDERS, BILLING, max_records=4, lease_ms=_LEASE_MS, wait_ms=_WAIT_MS):
+                        if self._orders_left is not None:
+                            self._orders_left -= 1
+                            if not self._orders_left:
+                                self._counts.abandoned += 1
+                                return
+                        self._bill(client, record)
+        except BaseException as error:  # noqa: BLE001 - told by whoever looks after the workers
+            self._counts.failures.append(error)
+
+    def _bill(self, client: QueueClient, record: LeasedRecord) -> None:
+        wish = json.loads(record.value or b"{}")
+        trouble = _trouble(wish["card"], record.attempts)
+        if trouble is not None:
+            with self._counts.lock:
+                self._counts.attempts_failed += 1
+            with _lease_may_be_over():
+                client.nack(record, trouble)
+            return
+        paid = {name: wish[name] for name in ("id", "product", "city", "amount")}
+        # Billed twice by two workers, it is paid once: the broker knows the key.
+        produced = client.produce(
+            PAYMENTS,
+            json.dumps({**paid, "paid_at": datetime.now(UTC).isoformat()}),
+            key=wish["city"],
+            idempotency_key=wish["id"],
+        )
+        with _lease_may_be_over():
+            client.ack(record)
+        if not produced.duplicate:
+            with self._counts.lock:
+                self._counts.paid += 1
+
+
+def _lease_may_be_over() -> AbstractContextManager[None]:
+    """Then somebody else has the order, and will find it as it is."""
+    return suppress(RequestRefused)
+
+
+def _trouble(card: str, attempts: int) -> str | None:
+    """What goes wrong, if anything."""
+    if card == "slow" and attempts == 1:
+        return "the card service did not answer"
+    return {"declined": "card declined", "expired": "card expired"}.get(card)
+
+
+def close_the_till(http: str, after: timedelta) -> None:
+    """A last record that is later than all others: with it every window is over."""
+    last = {"id": "till", "product": "-", "city": "-", "amount": 0.0}
+    with QueueClient(http) as client:
+        client.produce(PAYMENTS, json.dumps({**last, "paid_at": (datetime.now(UTC) + after).isoformat()}))
+
+
+def watch(check: Callable[[], bool], seconds: float, stop: threading.Event, what: str) -> None:
+    """Wait until something holds; TimeoutError when it does not in time."""
+    for _ in range(max(1, int(seconds / 0.2))):
+        if check():
+            return
+        if stop.wait(0.2):
+            raise InterruptedError(what)
+    raise TimeoutError(f"not within {seconds:.0f} s: {what}")
