@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
 from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.registry import Registry
 from penstock.spark.pipelines.run import Execution, Settings
@@ -53,7 +55,7 @@ def run_builtin(spark, kind, arguments, *, bootstrap, state, name="", rate=None,
         name=name or kind, kind=kind, bootstrap=bootstrap, checkpoint=checkpoint, trigger=Trigger(once=True), rate=rate
     )
     execution = Execution(settings, Registry(Path(state)), screen, make_session=lambda _: spark)
-    execution.execute(lambda context: builtin.run(builtin.arguments(**arguments), context))
+    execution.execute(lambda context: builtin.run(msgspec.convert(arguments, builtin.arguments), context))
     return screen
 
 
@@ -107,11 +109,25 @@ class PipelineProcess:
                 found.append(int(stat.parent.name))
         return found
 
+    def pythons(self):
+        """All but the JVM, whose memory is what it was given."""
+        return [pid for pid in self.pids() if "python" in _command(pid).split(" ")[0]]
+
     def python_workers(self):
         """Those that run tasks: forked from Spark's daemon, which is their parent."""
         commands = {pid: _command(pid) for pid in self.pids()}
         daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
         return [pid for pid in daemons if _parent(pid) in daemons]
+
+
+def peak_bytes(pid):
+    """The most memory that a process had so far; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(lines[0].split()[1]) * 1024 if lines else 0
 
 
 def _command(pid):

@@ -143,17 +143,9 @@ class _Planner:
         broker_phase: Phase,
     ) -> None:
         """The offsets of one partition: what the broker has is its own, what lies before comes from the lake."""
-        lake_first = min((file.first_offset for file in files), default=None)
         lake_end = max((file.last_offset + 1 for file in files), default=0)
-        first = (
-            held[0]
-            if lake_first is None and held
-            else lake_first
-            if held is None
-            else min(held[0], lake_first or held[0])
-        )
+        first = _least(files, held)
         end = lake_end if held is None else held[1]
-        assert first is not None
         start_at = self._place(partition, files, held, self._wanted.from_offset, self._wanted.from_ms, first, end)
         end_at = self._place(partition, files, held, self._wanted.to_offset, self._wanted.to_ms, end, end)
         border = min(lake_end if held is None else held[0], end_at)
@@ -181,8 +173,7 @@ class _Planner:
             offset = end if offset is None or offset < 0 else offset
         if offset is None:
             return otherwise
-        least = min([file.first_offset for file in files] + ([] if held is None else [held[0]]))
-        return min(max(offset, least), end)
+        return min(max(offset, _least(files, held)), end)
 
     def _held(self) -> dict[int, tuple[int, int]]:
         try:
@@ -286,6 +277,11 @@ class Sending:
         # The stream goes on while the topic does; what came after the replay was begun is not sent.
         inside = " OR ".join(f"(partition = {each} AND offset < {at})" for each, at in sorted(phase.end.items()))
         return frame.where(inside)
+
+
+def _least(files: list[StoredFile], held: tuple[int, int] | None) -> int:
+    """The first offset that anybody has."""
+    return min([file.first_offset for file in files] + ([] if held is None else [held[0]]))
 
 
 def _json(offsets: Mapping[int, int]) -> str:

@@ -14,3 +14,11 @@ def archive(request, tmp_path):
 @pytest.fixture
 def parquet(tmp_path):
     return Archive(tmp_path / "lake", LakeFormat.PARQUET)
+
+
+@pytest.fixture
+def bare_broker(penstock_broker_factory):
+    """With no topics but the test's own."""
+    broker = penstock_broker_factory()
+    yield broker
+    broker.stop()

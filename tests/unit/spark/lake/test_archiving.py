@@ -1,0 +1,115 @@
+"""What is settled before an archive runs, against a real broker and a real lake."""
+
+import json
+
+import pytest
+
+from penstock.client import Admin, Cluster, Producer
+from penstock.client.group_admin import GroupAdmin
+from penstock.spark.errors import DataLossError
+from penstock.spark.lake import archiving
+from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.progress import commit_archived
+from penstock.spark.lake.tier import read_split, read_tier, tier_of
+from tests.unit.spark.lake.kit import records
+
+
+@pytest.fixture
+def cluster(bare_broker):
+    with Cluster(bare_broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("orders", partitions=2)
+        with Producer(cluster) as producer:
+            for n in range(20):
+                producer.send("orders", b"%d" % n, partition=n % 2)
+        yield cluster
+
+
+def offsets(cluster, group="g"):
+    return {place[1]: each.offset for place, each in GroupAdmin(cluster).offsets(group).items()}
+
+
+def test_an_archive_starts_where_the_lake_ends_and_its_group_says_what_the_lake_has(parquet, cluster):
+    start = archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    assert (json.loads(start.offsets), start.behind) == ({"orders": {"0": -2, "1": -2}}, 20)
+    assert offsets(cluster) == {0: 0, 1: 0}
+    parquet.run(0, records(offsets=range(4)))
+    start = archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    assert (json.loads(start.offsets), start.behind) == ({"orders": {"0": 4, "1": -2}}, 16)
+    assert offsets(cluster) == {0: 4, 1: 0}
+
+
+def test_a_group_that_promises_more_than_the_lake_has_is_taken_back(parquet, cluster):
+    GroupAdmin(cluster).commit("g", {("orders", 0): 9, ("orders", 1): 9})
+    archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    assert offsets(cluster) == {0: 0, 1: 0}
+
+
+def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster):
+    options = {"kafka.bootstrap.servers": bare_broker.bootstrap}
+    commit_archived(options, "g", {"orders": {0: 5, 1: 2}})
+    commit_archived(options, "g", {"orders": {0: 3, 1: 4}})
+    commit_archived(options, "g", {})
+    assert offsets(cluster) == {0: 5, 1: 4}
+
+
+def test_a_lake_that_has_more_than_the_topic_is_of_another_topic(parquet, cluster):
+    parquet.run(0, records(offsets=range(11)))
+    with pytest.raises(LakeError, match="up to offset 11, but the topic ends at 10"):
+        archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+
+
+def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, tmp_path):
+    lake, folder = parquet.open(), tmp_path / "checkpoint"
+    archiving.check_checkpoint(lake, str(folder))
+    (folder / "commits").mkdir(parents=True)
+    (folder / "metadata").write_text(json.dumps({"id": "q"}))
+    archiving.check_checkpoint(lake, str(folder))
+    (folder / "commits" / "0").write_text("v1")
+    with pytest.raises(LakeError, match="another lake"):
+        archiving.check_checkpoint(lake, str(folder))
+    parquet.run(0, records(offsets=range(3)))
+    archiving.check_checkpoint(lake, str(folder))
+    archiving.check_checkpoint(lake, "s3a://only/spark/knows/this")
+
+
+def test_a_tier_is_set_kept_and_found(parquet, cluster):
+    lake = parquet.open()
+    assert read_tier(cluster, "orders") is None
+    archiving.check_tier(cluster, lake, ["orders"])
+    archiving.set_tier(cluster, lake, ["orders"], "g", 3_600_000)
+    tier = read_tier(cluster, "orders")
+    assert (tier.location, tier.format, tier.group) == (lake.location, "parquet", "g")
+    configs = {entry.name: entry.value for entry in Admin(cluster).configs("orders")}
+    assert configs["local.retention.ms"] == "3600000"
+    archiving.check_tier(cluster, lake, ["orders"])
+    parquet.folder = parquet.folder.with_name("another")
+    with pytest.raises(LakeError, match="may be there alone"):
+        archiving.check_tier(cluster, parquet.open(), ["orders"])
+
+
+def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluster):
+    parquet.run(0, records(offsets=range(2, 6)))
+    archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
+    tier = tier_of(cluster, "orders")
+    assert tier_of(cluster, "orders") is tier
+    assert (tier.earliest(0), tier.end(0), tier.earliest(1)) == (2, 6, None)
+    (split,) = tier.splits(0, 3, 6)
+    assert [n for batch in read_split(split, ["offset"]) for n in batch["offset"].to_pylist()] == [3, 4, 5]
+    # What was archived since the files were listed is found.
+    parquet.run(1, records(offsets=range(6, 8)))
+    assert tier.splits(0, 3, 8)[0].to_offset == 8
+    for partition, first, end in ((0, 1, 6), (0, 3, 9), (1, 0, 5)):
+        with pytest.raises(DataLossError, match=r"the lake .* has"):
+            tier.splits(partition, first, end)
+    assert [len(tier.splits(partition, 0, 100, whole=False)) for partition in (0, 1)] == [1, 0]
+    for path in parquet.data_files():
+        path.unlink()
+    with pytest.raises(DataLossError, match="cannot be read"):
+        list(read_split(split, ["offset"]))
+
+
+def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster):
+    archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
+    parquet.folder.rename(parquet.folder.with_name("elsewhere"))
+    with pytest.raises(DataLossError, match=r"cannot be read .*no lake of records"):
+        read_tier(cluster, "orders").earliest(0)

@@ -1,0 +1,100 @@
+"""What a replay comes to, against a real broker and a real lake."""
+
+import pytest
+
+from penstock.client import Admin, Cluster, Producer
+from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.replaying import Phase, Wanted, begin, finish
+from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def bootstrap(bare_broker, parquet):
+    """Partition 0: offsets 0 to 9 an hour apart, of which the broker has 6 to 9, and the lake 0 to 7. Partition 1: 10, at the broker."""
+    with Cluster(bare_broker.bootstrap) as cluster:
+        Admin(cluster).create_topic("orders", partitions=2, configs={"retention.ms": "-1"})
+        with Producer(cluster) as producer:
+            for n in range(20):
+                producer.send("orders", b"%d" % n, partition=n // 10, timestamp_ms=NEW_YEAR_MS + n % 10 * HOUR_MS)
+        Admin(cluster).delete_records({("orders", 0): 6})
+    times = [NEW_YEAR_MS + n * HOUR_MS for n in range(8)]
+    parquet.run(0, records(offsets=range(8), timestamps_ms=times))
+    return bare_broker.bootstrap
+
+
+@pytest.fixture
+def plan(bootstrap, parquet, tmp_path):
+    def settle(*, lake=True, notes=None, folder="checkpoint", **more):
+        given = dict.fromkeys(["partition", "from_offset", "to_offset", "from_ms", "to_ms"])
+        given |= {"topic": "orders", "to": "again", "broker": True, "lake": lake, "lake_needed": lake}
+        given |= {"location": str(parquet.folder) if lake else "", "format": "parquet"}
+        return begin(Wanted(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append)
+
+    return settle
+
+
+def phases(replay):
+    return {phase.source: (phase.start, phase.end) for phase in replay.phases}
+
+
+def test_the_broker_gives_what_it_has_and_the_lake_what_lies_before(plan):
+    replay = plan()
+    assert phases(replay) == {"lake": ({0: 0}, {0: 6}), "broker": ({0: 6, 1: 0}, {0: 10, 1: 10})}
+    assert (replay.total, replay.keep_partitions) == (20, True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settled"),
+    [
+        ({"lake": False}, {"broker": ({0: 6, 1: 0}, {0: 10, 1: 10})}),
+        ({"broker": False}, {"lake": ({0: 0}, {0: 8})}),
+        ({"from_offset": 3, "to_offset": 5, "partition": 0}, {"lake": ({0: 3}, {0: 5})}),
+        ({"from_offset": 7, "to_offset": 99}, {"broker": ({0: 7, 1: 7}, {0: 10, 1: 10})}),
+        ({"lake": False, "from_offset": 2, "to_offset": 7}, {"broker": ({0: 6, 1: 2}, {0: 7, 1: 7})}),
+        (
+            {"from_ms": NEW_YEAR_MS + 2 * HOUR_MS + 1, "to_ms": NEW_YEAR_MS + 8 * HOUR_MS},
+            {"lake": ({0: 3}, {0: 6}), "broker": ({0: 6, 1: 3}, {0: 8, 1: 8})},
+        ),
+        ({"broker": False, "from_ms": NEW_YEAR_MS + 2 * HOUR_MS, "to_offset": 7}, {"lake": ({0: 2}, {0: 7})}),
+        ({"from_ms": NEW_YEAR_MS + 100 * HOUR_MS}, {}),
+        ({"from_offset": 5, "to_offset": 5}, {}),
+    ],
+)
+def test_a_range_is_cut_to_what_there_is(plan, asked, settled):
+    assert phases(plan(**asked)) == settled
+
+
+def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(plan, bootstrap):
+    begun = plan()
+    with Cluster(bootstrap) as cluster, Producer(cluster) as producer:
+        producer.send("orders", b"later", partition=0)
+    notes = []
+    assert plan(notes=notes) == begun
+    assert notes == ["going on with the replay that was interrupted"]
+    with pytest.raises(LakeError, match="unfinished"):
+        plan(to_offset=3)
+    finish(begun)
+    assert plan().total == 21
+
+
+def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_key(plan, bootstrap):
+    notes = []
+    plan(notes=notes)
+    assert notes == ["made the topic again with 2 partitions"]
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic("one", partitions=1)
+    assert not plan(to="one", folder="other").keep_partitions
+    assert plan(to="one", partition=0, folder="third").keep_partitions
+
+
+def test_where_nothing_can_come_from_is_said(plan):
+    with pytest.raises(LakeError, match="has no tier, so where is its lake"):
+        plan(location="")
+    with pytest.raises(LakeError, match="there is no orders/7"):
+        plan(partition=7)
+
+
+def test_a_phase_counts_its_offsets():
+    assert Phase("lake", {0: 3, 1: 5}, {0: 10, 1: 5}).total == 7
