@@ -41,7 +41,7 @@ CUT_BYTES: Final = 16 * MIB
 STAGING_PRODUCER_MS: Final = 60 * 60 * 1000
 """Each task of each batch stages as a producer of its own, and none sends again after so long."""
 _EPOCH_MAX: Final = 2**15 - 1
-_IN_FLIGHT_MAX: Final = 8
+_IN_FLIGHT_MAX: Final = 16
 """Turns whose appends are not committed yet: the disk is kept busy, and memory bounded."""
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.ports import Flusher
 
-TURN_BYTES: Final = 2 * MIB
+TURN_BYTES: Final = 1 * MIB
 """Read, checked, copied and written: some milliseconds."""
 CALL_BYTES: Final = 4096
 """What a step costs that moves no bytes to speak of, in bytes."""
