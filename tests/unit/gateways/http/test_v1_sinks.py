@@ -1,0 +1,167 @@
+"""Exactly-once sinks as HTTP clients see them: bodies, statuses, and what happens when the core takes its time."""
+
+import asyncio
+
+import pytest
+
+from penstock.core.sinks.stored import Intent
+from penstock.gateways.http.gateway import HttpDefaults
+from penstock.records.builder import build_batch
+from penstock.records.records import Record
+from tests.support.http_node import HttpNode, becomes
+
+PATH = "/v1/sinks/q.0"
+
+
+async def stage(node: HttpNode, *values: bytes, sink: str = "q.0") -> list[int]:
+    """One batch, as a produce leaves it."""
+    staging = node.broker.partition(f"__staging.{sink}", 0)
+    records = [Record(n, node.clock.now_ms(), b"k", value) for n, value in enumerate(values)]
+    offset = staging.append(build_batch(records), node.clock.now_ms())
+    await node.committed(staging)
+    return [0, offset, len(values)]
+
+
+@pytest.fixture
+async def opened(node: HttpNode) -> HttpNode:
+    await node.create("out", 2)
+    answer = await node.client.post(f"{PATH}/open", json={})
+    assert answer.status_code == 200
+    return node
+
+
+async def test_a_sink_is_opened_as_often_as_one_likes(opened):
+    for body in (b"", b"{}"):
+        answer = await opened.client.post(f"{PATH}/open", content=body)
+        assert answer.json() == {
+            "sink": "q.0",
+            "staging_topic": "__staging.q.0",
+            "partitions": 1,
+            "last_batch_id": None,
+        }
+
+
+async def test_a_batch_is_committed_once(opened):
+    parts = [
+        {"topic": "out", "partition": 0, "staged": [await stage(opened, b"1", b"2")]},
+        {"topic": "out", "partition": 1, "staged": [await stage(opened, b"3")]},
+    ]
+    for already, records in ((False, 3), (True, 0)):
+        answer = await opened.client.post(f"{PATH}/commit", json={"batch_id": 4, "parts": parts})
+        assert answer.status_code == 200
+        assert answer.json() == {"committed": True, "already": already, "records": records, "dropped": 0}
+    assert [opened.broker.partition("out", index).high_watermark for index in range(2)] == [2, 1]
+    answer = await opened.client.post(f"{PATH}/open", json={})
+    assert answer.json()["last_batch_id"] == 4
+
+
+async def test_a_status_says_how_a_sink_stands(opened):
+    since_ms = opened.clock.now_ms()
+    fresh = {
+        "sink": "q.0",
+        "staging_topic": "__staging.q.0",
+        "last_batch_id": None,
+        "committed_ms": None,
+        "since_ms": since_ms,
+        "staged_bytes": 0,
+        "committing": None,
+        "problem": None,
+    }
+    assert (await opened.client.get(PATH)).json() == fresh
+    staged = await stage(opened, b"1")
+    assert (await opened.client.get(PATH)).json()["staged_bytes"] > 60
+    opened.clock.advance(5)
+    body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": [staged]}]}
+    await opened.client.post(f"{PATH}/commit", json=body)
+    done = {**fresh, "last_batch_id": 0, "committed_ms": since_ms + 5}
+    assert (await opened.client.get("/v1/sinks")).json() == {"sinks": [done]}
+
+
+async def test_an_abort_says_what_it_did(opened):
+    staged = await stage(opened, b"1")
+    assert (await opened.client.post(f"{PATH}/abort", json={"batch_id": 0})).json() == {"aborted": True, "why": ""}
+    body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": [staged]}]}
+    refused = await opened.client.post(f"{PATH}/commit", json=body)
+    assert refused.status_code == 400
+    assert "not staged" in refused.json()["message"]
+    await opened.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})
+    answer = await opened.client.post(f"{PATH}/abort", json={"batch_id": 0})
+    assert answer.json() == {"aborted": False, "why": "batch 0 is committed already"}
+
+
+async def test_a_deleted_sink_is_gone(opened):
+    assert (await opened.client.delete(PATH)).status_code == 204
+    for answer in (await opened.client.get(PATH), await opened.client.delete(PATH)):
+        assert answer.status_code == 404
+        assert answer.json() == {"error": "NOT_FOUND", "message": "there is no sink 'q.0'; open it first"}
+    await becomes(lambda: "__staging.q.0" not in opened.broker.topics)
+    assert (await opened.client.get("/v1/sinks")).json() == {"sinks": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "JSON body"),
+        (b"{", "invalid json body"),
+        (b"{}", "batch_id"),
+        (b'{"batch_id": -1, "parts": []}', "batch_id"),
+        (b'{"batch_id": 1, "parts": [], "more": 1}', "more"),
+        (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 1]]}]}', "staged"),
+        (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 0, 0]]}]}', "no staged batch"),
+        (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 9, 1]]}]}', "not staged"),
+        (b'{"batch_id": 1, "parts": [{"topic": "__sinks", "partition": 0, "staged": [[0, 0, 1]]}]}', "broker's own"),
+    ],
+)
+async def test_a_commit_that_cannot_be_is_told_why(opened, body, says):
+    answer = await opened.client.post(f"{PATH}/commit", content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "INVALID_ARGUMENT"
+    assert says in answer.json()["message"]
+
+
+async def test_an_unknown_target_is_not_found(opened):
+    staged = await stage(opened, b"1")
+    for topic, partition in (("nowhere", 0), ("out", 2)):
+        body = {"batch_id": 1, "parts": [{"topic": topic, "partition": partition, "staged": [staged]}]}
+        assert (await opened.client.post(f"{PATH}/commit", json=body)).status_code == 404
+
+
+async def test_a_name_that_no_sink_can_have_is_refused(node):
+    for name in ("a%20b", "x" * 201, "%C3%A4"):
+        answer = await node.client.post(f"/v1/sinks/{name}/open", json={})
+        assert answer.status_code == 400
+
+
+async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened):
+    sink = opened.broker.sinks._sinks["q.0"]
+    sink.busy = True
+    for answer in (await opened.client.delete(PATH), await opened.client.post(f"{PATH}/abort", json={"batch_id": 3})):
+        assert answer.status_code == 409
+        assert answer.json()["error"] == "FAILED_PRECONDITION"
+
+
+async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path):
+    async with HttpNode(tmp_path, defaults=HttpDefaults(request_timeout_ms=50)) as node:
+        await node.client.post(f"{PATH}/open", json={})
+        sink = node.broker.sinks._sinks["q.0"]
+        sink.busy = True
+        answer = await node.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})
+        assert answer.status_code == 504
+        node.broker.sinks._jobs.start(node.broker.sinks._commits.serve(sink))
+        await becomes(lambda: sink.stored.last_batch_id == 0)
+
+
+async def test_many_sinks_are_told_in_order(node):
+    names = [f"s{number:02}" for number in range(40)]
+    await asyncio.gather(*(node.client.post(f"/v1/sinks/{name}/open", json={}) for name in reversed(names)))
+    told = (await node.client.get("/v1/sinks")).json()["sinks"]
+    assert [sink["sink"] for sink in told] == names
+
+
+async def test_a_commit_under_way_shows_in_the_status(opened):
+    sink = opened.broker.sinks._sinks["q.0"]
+    fields = {name: getattr(sink.stored, name) for name in sink.stored.__struct_fields__}
+    sink.stored = type(sink.stored)(**{**fields, "intent": Intent(batch_id=9, targets=[])})
+    sink.problem = "the disk is full"
+    told = (await opened.client.get(PATH)).json()
+    assert (told["committing"], told["problem"]) == (9, "the disk is full")
