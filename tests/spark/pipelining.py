@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.spark.lake.datasource import LakeDataSource
 from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.loading import loads
 from penstock.spark.pipelines.registry import Registry
@@ -51,6 +52,8 @@ class Pipelines:
 
     def __init__(self, spark, bootstrap, folder: Path):
         self.spark = spark
+        # Spark looks for the formats of Python in the session that was active first.
+        spark.dataSource.register(LakeDataSource)
         self.bootstrap = bootstrap
         self.folder = folder
         self.registry = Registry(folder / "state")

@@ -1,7 +1,9 @@
 """Pipelines end to end: a broker, Spark, and what comes out; each test its own topics and state, all one session."""
 
 import json
+import time
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,8 +16,8 @@ from tests.spark.sinking import seen_in
 pytestmark = pytest.mark.timeout(600)
 
 HOUR_MS = 3_600_000
-NOON_MS = 1_772_366_400_000
-"""2026-03-01T12:00:00Z."""
+BEGIN_MS = (int(time.time() * 1000) // HOUR_MS - 5) * HOUR_MS
+"""A full hour some hours ago: records of long ago would be gone at once."""
 
 
 @pytest.fixture
@@ -33,6 +35,10 @@ def other(cluster):
 
 def values(*rows):
     return [(str(row.get("id", "")).encode(), json.dumps(row).encode()) for row in rows]
+
+
+def hour(number):
+    return datetime.fromtimestamp((BEGIN_MS + number * HOUR_MS) / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def by_id(rows):
@@ -142,8 +148,8 @@ path = "{pipelines.folder}/iceberg"
 
 
 def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
-    produce(topic, values({"id": 1, "item": "book"}, {"id": 2, "item": "pen"}), timestamp_ms=NOON_MS)
-    produce(other, values({"id": 1, "paid": 10.0}), timestamp_ms=NOON_MS + 60_000)
+    produce(topic, values({"id": 1, "item": "book"}, {"id": 2, "item": "pen"}), timestamp_ms=BEGIN_MS)
+    produce(other, values({"id": 1, "paid": 10.0}), timestamp_ms=BEGIN_MS + 60_000)
     pipelines.builtin(
         "transform",
         "join",
@@ -156,7 +162,7 @@ def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
     )
     assert pipelines.json_in(f"{topic}.paid") == [{"id": 1, "item": "book", "paid": 10.0}]
     # The other half comes in a later run: the first half was kept in state.
-    produce(other, values({"id": 2, "paid": 2.0}), timestamp_ms=NOON_MS + 120_000)
+    produce(other, values({"id": 2, "paid": 2.0}), timestamp_ms=BEGIN_MS + 120_000)
     pipelines.builtin(
         "transform",
         "join",
@@ -378,16 +384,16 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
             "stats", "stats", topics=(topic,), to=f"{topic}.stats", table=f"{pipelines.folder}/stats", every="1 hour"
         )
 
-    produce(topic, [(b"a", b"12345"), (b"b", b"1"), (b"a", None), (None, b"")], timestamp_ms=NOON_MS)
+    produce(topic, [(b"a", b"12345"), (b"b", b"1"), (b"a", None), (None, b"")], timestamp_ms=BEGIN_MS)
     count()
     row = pipelines.json_in(f"{topic}.stats")[-1]
-    assert (row["window_start"], row["window_end"]) == ("2026-03-01T12:00:00.000Z", "2026-03-01T13:00:00.000Z")
+    assert (row["window_start"], row["window_end"]) == (f"{hour(0)}.000Z", f"{hour(1)}.000Z")
     assert (row["topic"], row["records"], row["bytes"], row["keys"]) == (topic, 4, 9, 2)
     assert row["latency_ms_p50"] == row["latency_ms_p99"] == row["latency_ms_max"] > HOUR_MS
     # Two hours on, the first window is final, and goes to the table.
-    produce(topic, [(b"c", b"x")], timestamp_ms=NOON_MS + 2 * HOUR_MS)
+    produce(topic, [(b"c", b"x")], timestamp_ms=BEGIN_MS + 2 * HOUR_MS)
     count()
     found = pipelines.spark.read.parquet(f"{pipelines.folder}/stats").collect()
     assert [(row.topic, row.records, row.bytes, row["keys"]) for row in found] == [(topic, 4, 9, 2)]
     keys = {seen.key for seen in seen_in(pipelines.bootstrap, f"{topic}.stats")}
-    assert keys == {f"{topic}@2026-03-01T12:00:00Z".encode(), f"{topic}@2026-03-01T14:00:00Z".encode()}
+    assert keys == {f"{topic}@{hour(0)}Z".encode(), f"{topic}@{hour(2)}Z".encode()}

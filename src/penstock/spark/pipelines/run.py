@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,7 @@ class Execution:
         self._make_session = make_session or _session
         self._spark: SparkSession | None = None
         self._stop = threading.Event()
+        self._hurry = threading.Event()
         self._following = False
         self._followers: list[Follower] = []
         self._started: dict[str, str] = {}
@@ -210,7 +212,7 @@ class Execution:
             self._ask()
             self._raise_failure(queries)
         finally:
-            _stop_gently(queries)
+            _stop_gently(queries, self._hurry)
             self._ask()
             self._following = False
             self._screen.clear()
@@ -281,11 +283,12 @@ class Execution:
             signal.signal(signal.SIGINT, self._told)
 
     def _told(self, number: int, frame: FrameType | None) -> None:
+        """The first signal lets the batch end, the second does not, the third waits for nothing."""
         del frame
-        again = self._stop.is_set()
-        self._stop.set()
-        if not self._following or again:
+        if not self._following or self._hurry.is_set():
+            self._stop.set()
             raise KeyboardInterrupt if number == signal.SIGINT else Told
+        (self._hurry if self._stop.is_set() else self._stop).set()
 
 
 class _Remembered:
@@ -312,7 +315,8 @@ def run_file(pipeline: Pipeline, context: Context) -> None:
             with plan.blaming(output.path, "source", about=f"sink {output.name}"):
                 queries.append(context.start(output.writer, output.name))
     except BaseException:
-        _stop_gently(queries, grace_s=0)
+        for query in queries:
+            query.stop()
         raise
     context.follow(queries)
 
@@ -330,15 +334,19 @@ def _session(settings: Settings) -> SparkSession:
     return session_for(settings.name, settings.master, settings.conf)
 
 
-def _stop_gently(queries: Sequence[StreamingQuery], grace_s: float = STOP_GRACE_S) -> None:
-    """Stop each when its batch has ended, or when it took too long: then Spark does the batch again next time."""
-    waited = threading.Event()
+def _stop_gently(queries: Sequence[StreamingQuery], hurry: threading.Event) -> None:
+    """Stop each when its batch has ended, or when that takes too long: then Spark does the batch again next time."""
+    deadline = time.monotonic() + STOP_GRACE_S
     for query in queries:
-        left_s = grace_s
         batch = _batch_of(query)
-        while left_s > 0 and query.isActive and query.status["isTriggerActive"] and _batch_of(query) == batch:
-            waited.wait(0.05)
-            left_s -= 0.05
+        while (
+            query.isActive
+            and query.status["isTriggerActive"]
+            and _batch_of(query) == batch
+            and time.monotonic() < deadline
+            and not hurry.wait(0.05)
+        ):
+            pass
         if query.isActive:
             query.stop()
 

@@ -1,0 +1,125 @@
+"""The life of a run, without Spark: what is remembered when it ends, fails, or is told to stop."""
+
+import os
+import signal
+
+import pytest
+
+from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+from penstock.spark.pipelines.registry import Registry, State
+from penstock.spark.pipelines.run import Execution, Settings
+
+
+class Screen:
+    """Keeps what it is shown."""
+
+    def __init__(self):
+        self.done = 0
+
+    def clear(self):
+        pass
+
+    def progress(self, what, total):
+        return self
+
+    def advance(self, amount=1, note=""):
+        self.done += amount
+
+
+class Query:
+    """A query that has done what it had to, or that failed."""
+
+    def __init__(self, error=None):
+        self.id, self.name, self.error, self.active, self.stopped = "q", "name", error, error is None, False
+        self.lastProgress = None
+        self.status = {"isTriggerActive": False}
+
+    @property
+    def isActive(self):  # noqa: N802  Spark's name
+        return self.active and not self.stopped
+
+    def exception(self):
+        return self.error
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture
+def registry(tmp_path):
+    return Registry(tmp_path)
+
+
+def execution(registry, **more):
+    given = {"name": "p", "kind": "steps", "bootstrap": "h:1", "description": "d"} | more
+    return Execution(Settings(**given), registry, Screen())
+
+
+def test_one_that_ends_is_finished_and_was_starting_before(registry):
+    seen = []
+    run = execution(registry).execute(lambda _: seen.append(registry.load("p").state))
+    assert seen == [State.STARTING]
+    assert run == registry.load("p")
+    assert (run.state, run.reason, run.description) == (State.FINISHED, "", "d")
+    assert run.ended_at_ms >= run.started_at_ms > 0
+
+
+def test_one_that_fails_says_why_and_lets_its_name_go(registry):
+    def work(_):
+        raise PipelineError("no more disk; make some")
+
+    with pytest.raises(PipelineError):
+        execution(registry).execute(work)
+    run = registry.load("p")
+    assert (run.state, run.reason) == (State.FAILED, "no more disk; make some")
+    assert execution(registry).execute(lambda _: None).state is State.FINISHED
+
+
+def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry):
+    before = signal.getsignal(signal.SIGTERM)
+    run = execution(registry).execute(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert run.state is State.STOPPED
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(KeyboardInterrupt):
+        execution(registry).execute(lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert registry.load("p").reason == "interrupted"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, number):
+    queries = [Query(), Query()]
+
+    def work(context):
+        queries[0].exception = lambda: os.kill(os.getpid(), number)
+        context.follow(queries)
+
+    assert execution(registry).execute(work).state is State.STOPPED
+    assert [query.stopped for query in queries] == [True, True]
+
+
+def test_one_query_that_fails_stops_the_others(registry):
+    queries = [Query(), Query(error=ValueError("boom"))]
+    with pytest.raises(PipelineError, match="query name failed: boom"):
+        execution(registry).execute(lambda context: context.follow(queries))
+    assert queries[0].stopped
+    assert registry.load("p").state is State.FAILED
+
+
+def test_progress_is_shown_and_remembered(registry):
+    def work(context):
+        progress = context.progress("copying", 10)
+        assert registry.load("p").state is State.RUNNING
+        progress.advance(3)
+        progress.advance(4)
+
+    assert execution(registry, streams=False).execute(work).rows == 7
+
+
+def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_cluster(registry):
+    assert execution(registry).checkpoint == str(registry.folder / "checkpoints" / "p")
+    assert execution(registry, checkpoint="s3a://there").checkpoint == "s3a://there"
+    with pytest.raises(
+        PipelineUsageError, match="on yarn the checkpoint must lie where driver and executors both reach it"
+    ):
+        execution(registry, master="yarn").execute(lambda _: None)
+    execution(registry, master="yarn", streams=False).execute(lambda _: None)
