@@ -28,7 +28,6 @@ class Daemon:
         program = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
         self.log = []
         self._ready = ready
-        self._is_over = threading.Event()
         self._is_ready = threading.Event()
         self.process = subprocess.Popen(
             [program, main_class, *arguments],
@@ -65,6 +64,7 @@ class Daemon:
             self.process.kill()
             self.process.wait()
         self._reader.join(STOP_TIMEOUT_S)
+        self.process.stdout.close()
 
 
 def daemon_env(folder):

@@ -23,8 +23,9 @@ SETTINGS = {
     "spark.executor.cores": 1,
     "spark.sql.shuffle.partitions": 2,
     "spark.ui.enabled": False,
+    "spark.ui.showConsoleProgress": False,
 }
-JOB_TIMEOUT_S = 300
+JOB_TIMEOUT_S = 400
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ The time zone is left alone: it is the machine's, as in every session.
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
@@ -68,7 +70,8 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
     for name, value in settings.items():
         if value is not None:
             builder = builder.config(name, as_setting(value))
-    spark: SparkSession = builder.getOrCreate()
+    with _found_by_the_driver(existing is None and not master.startswith(CONNECT_SCHEME) and not is_local(master)):
+        spark: SparkSession = builder.getOrCreate()
     _be_quiet()
     make_known(spark)
     return spark
@@ -96,6 +99,25 @@ def spark_name(name: str) -> str:
 def as_setting(value: object) -> str:
     """A value as Spark writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@contextmanager
+def _found_by_the_driver(sent: bool) -> Iterator[None]:
+    """Let the driver's own Python workers find Penstock too, though they run the cluster's Python.
+
+    Spark gives what was sent to those that plan a batch, and not to those that plan a stream: these have what Java has from
+    its environment.
+    """
+    before = os.environ.get("PYTHONPATH")
+    if sent:
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [before, str(shipping.package())]))
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
+        elif sent:
+            del os.environ["PYTHONPATH"]
 
 
 def _choose_python(given: dict[str, object]) -> None:
