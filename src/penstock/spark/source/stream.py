@@ -129,15 +129,14 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found.partitions
 
     def _ends_now(self, cluster: Cluster) -> Offsets:
-        return Edges(cluster, self._settings).latest(self._there(cluster, {}))
+        # Whether a topic that is missing was ever read shows when Spark says where the query stands.
+        return Edges(cluster, self._settings).latest(find(cluster, self._settings.selection).partitions)
 
     def _next_end(self, cluster: Cluster, known: Offsets, limit: ReadLimit) -> Offsets:
         settings = self._settings
         edges = Edges(cluster, settings)
-        if self._target is not None:
-            end = self._target
-        else:
-            end = edges.latest_not_before(self._there(cluster, known), known)
+        there = self._there(cluster, known)
+        end = edges.latest_not_before(there, known) if self._target is None else self._target
         self._latest = end
         if isinstance(limit, ReadAllAvailable):
             return end

@@ -156,7 +156,7 @@ def _bound_now(wanted: Range, settings: Settings) -> Range | None:
         return None
     begin = min(first, wanted.from_offset) if wanted.from_earliest else wanted.from_offset
     bound = replace(wanted, from_offset=begin, to_offset=last, to_latest=False)
-    if bound.size < 0 and wanted.from_offset != wanted.to_offset:
+    if bound.size < 0 < wanted.size:
         report_data_loss(
             f"{wanted} cannot be read: the partition ends at offset {last} now.", fail=settings.fail_on_data_loss
         )

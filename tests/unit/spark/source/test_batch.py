@@ -200,6 +200,17 @@ def test_pushed_filters_are_what_is_read(options, fill, topic):
     assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)
 
 
+def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, fill, topic):
+    from penstock.spark.options import Options
+    from penstock.spark.schema import RECORDS
+    from penstock.spark.source.settings import batch_settings
+
+    fill(topic, 10, 3)
+    made = FilteringRecordsReader(batch_settings(Options(options)), RECORDS)
+    made.pushFilters([GreaterThanOrEqual(("offset",), 7)])
+    assert offsets(taken(made, made.partitions())) == [[7, 8, 9]]
+
+
 def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic):
     """Spark plans it once and runs the same tasks again."""
     fill(topic, 3)

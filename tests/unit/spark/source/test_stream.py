@@ -212,6 +212,19 @@ def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(
     assert read(lenient, end, lenient.latestOffset(end, ALL)) == {(topic, 0): [0, 1]}
 
 
+def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admin):
+    fill(topic, 5)
+    query = stream(startingOffsets="earliest")
+    start = query.initialOffset()
+    admin.delete_topic(topic)
+    query.prepareForTriggerAvailableNow()
+    end = query.latestOffset(start, ALL)
+    with pytest.raises(DataLossError, match=f"{topic}/0, {topic}/1 are gone"):
+        query.partitions(start, end)
+    with pytest.raises(SourceError, match=f"no topic {topic}"):
+        query.latestOffset({}, ALL)
+
+
 def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning(stream, fill, topic, admin):
     fill(topic, 10)
     query, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss="false")
