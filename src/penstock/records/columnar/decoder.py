@@ -9,21 +9,21 @@ are not looked into when nobody asks for them. What is not refused is the same r
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.records.columnar.columns import numbers, slices
+from penstock.records.columnar.columns import numbers, taken
 from penstock.records.columnar.committed import Batch, visible
+from penstock.records.columnar.fields import read_fields
 from penstock.records.columnar.headers import HEADERS, headers_column
-from penstock.records.columnar.heads import Heads
 from penstock.records.columnar.opened import COLUMN_BYTES_MAX, Opened, open_groups
 from penstock.records.columnar.starts import find_records
-from penstock.records.columnar.words import Bytes, Cursor, Ints
-from penstock.records.records import corrupt
+from penstock.records.columnar.words import Ints
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema(
@@ -39,13 +39,9 @@ SCHEMA: Final = pa.schema(
 COLUMNS: Final = frozenset(SCHEMA.names)
 """What can be asked for, in the schema's order in the result."""
 
-_GROUP_BYTES: Final = 64 * MIB
-_OFFSET_MAX: Final = 2**63 - 1
-_CHUNK_RECORDS: Final = 16384
-"""As many records as have their vectors in the processor's cache while they are read."""
-_TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
-_TIMESTAMP_MS_PLAIN: Final = 2**52
-"""No sum of two such numbers is near what 64 bits hold in microseconds."""
+_GROUP_BYTES: Final = 16 * MIB
+
+Number = TypeVar("Number", bound=np.generic)
 
 
 def decode(
@@ -93,113 +89,35 @@ def decode_each(
             yield decoded
 
 
-class _Fields(NamedTuple):
-    """What the records say of themselves, each a vector."""
-
-    timestamp_deltas: Ints
-    offset_deltas: Ints
-    keys_at: Ints
-    key_sizes: Ints
-    values_at: Ints
-    value_sizes: Ints
-    headers_at: Ints
-
-
-def _fields(source: Bytes, bodies: Ints, ends: Ints) -> _Fields:
-    cursor = Cursor(source, bodies + 1, ends)  # behind the attributes, which have no bit in use
-    timestamp_deltas = cursor.varint()
-    offset_deltas = cursor.varint()
-    key_sizes, keys_at = _sized(cursor)
-    value_sizes, values_at = _sized(cursor)
-    if (cursor.at >= ends).any():
-        raise corrupt("a record has no room for its headers")
-    return _Fields(timestamp_deltas, offset_deltas, keys_at, key_sizes, values_at, value_sizes, cursor.at)
-
-
-def _sized(cursor: Cursor) -> tuple[Ints, Ints]:
-    """Sizes (-1 for null) and places of a key or value; the cursor goes behind it."""
-    sizes = cursor.varint()
-    if int(sizes.min()) < -1:
-        raise corrupt("a key or value has less than no bytes")
-    at = cursor.at
-    if int(sizes.max()) > 0:
-        cursor.skip(np.maximum(sizes, 0))
-    return sizes, at
-
-
-def _all_fields(source: Bytes, bodies: Ints, ends: Ints) -> _Fields:
-    count = len(bodies)
-    if count <= _CHUNK_RECORDS:
-        return _fields(source, bodies, ends)
-    parts = [
-        _fields(source, bodies[at : at + _CHUNK_RECORDS], ends[at : at + _CHUNK_RECORDS])
-        for at in range(0, count, _CHUNK_RECORDS)
-    ]
-    return _Fields(*map(np.concatenate, zip(*parts, strict=True)))
-
-
 def _decode(opened: Opened, columns: frozenset[str], from_offset: int, to_offset: int) -> pa.RecordBatch | None:
     heads, source = opened.heads, opened.source
     bodies, ends = find_records(source, opened.begins, opened.ends, heads.counts)
-    fields = _all_fields(source, bodies, ends)
-    offsets = _offsets(heads, fields.offset_deltas)
-    chosen: slice | Ints = slice(None)
+    fields = read_fields(source, heads, bodies, ends, columns)
+    offsets = fields.offsets
+    chosen: Ints | None = None
     if int(offsets.min()) < from_offset or int(offsets.max()) >= to_offset:
         chosen = np.flatnonzero((offsets >= from_offset) & (offsets < to_offset))
-        offsets = offsets[chosen]
-        if not len(offsets):
+        if not len(chosen):
             return None
     built: dict[str, pa.Array] = {}
-    if "key" in columns:
-        built["key"] = _binary(source, fields.keys_at[chosen], fields.key_sizes[chosen])
-    if "value" in columns:
-        built["value"] = _binary(source, fields.values_at[chosen], fields.value_sizes[chosen])
+    if fields.keys is not None:
+        built["key"] = taken(source, fields.keys, chosen)
+    if fields.values is not None:
+        built["value"] = taken(source, fields.values, chosen)
     if "offset" in columns or not columns:
-        built["offset"] = numbers(offsets, pa.int64())
-    if "timestamp" in columns:
-        built["timestamp"] = numbers(_timestamps_us(heads, fields.timestamp_deltas)[chosen], TIMESTAMP)
+        built["offset"] = numbers(_some(offsets, chosen), pa.int64())
+    if fields.timestamps_us is not None:
+        built["timestamp"] = numbers(_some(fields.timestamps_us, chosen), TIMESTAMP)
     if "timestampType" in columns:
         kinds = np.repeat(heads.are_appended.astype(np.int32), heads.counts)
-        built["timestampType"] = numbers(kinds[chosen], pa.int32())
-    if "headers" in columns:
-        built["headers"] = headers_column(source, fields.headers_at[chosen], ends[chosen])
+        built["timestampType"] = numbers(_some(kinds, chosen), pa.int32())
+    if fields.headers_at is not None:
+        built["headers"] = headers_column(source, _some(fields.headers_at, chosen), _some(ends, chosen))
     schema = pa.schema([field for field in SCHEMA if field.name in built])
     decoded = pa.RecordBatch.from_arrays([built[name] for name in schema.names], schema=schema)
     # Without a column there is still a number of rows, which only a selection keeps.
     return decoded if columns else decoded.select([])
 
 
-def _offsets(heads: Heads, deltas: Ints) -> Ints:
-    """The offset of each record; refused unless they rise in each batch, from 0 up to its last."""
-    behind = np.cumsum(heads.counts)
-    before = np.empty_like(deltas)
-    before[1:] = deltas[:-1]
-    before[behind - heads.counts] = -1
-    if (deltas <= before).any() or (deltas[behind - 1] > heads.last_offset_deltas).any():
-        raise corrupt("the offsets of the records do not rise within their batch")
-    if (heads.base_offsets > _OFFSET_MAX - np.maximum(heads.last_offset_deltas, 0)).any():
-        raise corrupt("a batch has offsets that are more than 64 bits")
-    return deltas + np.repeat(heads.base_offsets, heads.counts)
-
-
-def _timestamps_us(heads: Heads, deltas: Ints) -> Ints:
-    """The timestamp of each record in microseconds, held at what 64 bits can say."""
-    bases = heads.base_timestamps
-    if heads.are_appended.any():
-        bases = np.where(heads.are_appended, heads.max_timestamps, bases)
-        deltas = np.where(np.repeat(heads.are_appended, heads.counts), 0, deltas)
-    each_base = np.repeat(bases, heads.counts)
-    stamps = each_base + deltas
-    extremes = (deltas.min(), deltas.max(), bases.min(), bases.max())
-    if not all(-_TIMESTAMP_MS_PLAIN < int(one) < _TIMESTAMP_MS_PLAIN for one in extremes):
-        is_wrapped = ((each_base ^ stamps) & (deltas ^ stamps)) < 0
-        stamps = np.where(is_wrapped, np.where(deltas < 0, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX), stamps)
-        stamps = np.clip(stamps, -_TIMESTAMP_MS_MAX, _TIMESTAMP_MS_MAX)
-    return stamps * 1000
-
-
-def _binary(source: Bytes, at: Ints, sizes: Ints) -> pa.Array:
-    nulls = sizes < 0
-    if not nulls.any():
-        return slices(source, at, at + sizes, None)
-    return slices(source, at, at + np.maximum(sizes, 0), nulls)
+def _some(values: NDArray[Number], chosen: Ints | None) -> NDArray[Number]:
+    return values if chosen is None else values[chosen]

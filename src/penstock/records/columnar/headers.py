@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.limits import RECORD_HEADERS_MAX
-from penstock.records.columnar.columns import bitmap, slices
+from penstock.records.columnar.columns import Places, bitmap, taken
 from penstock.records.columnar.words import Bytes, Cursor, Ints
 from penstock.records.records import corrupt
 
@@ -42,8 +42,8 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
         places = _places(source, cursor.at, ends[having], some, total)
     bounds = np.zeros(count + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
-    names = slices(source, places[_NAME_AT], places[_NAME_END], None)
-    values = slices(source, places[_VALUE_AT], places[_VALUE_END], places[_VALUE_SIZE] < 0)
+    names = _taken(source, places[_NAME_AT], places[_NAME_END], places[_NAME_END])
+    values = _taken(source, places[_VALUE_AT], places[_VALUE_END], places[_VALUE_SIZE])
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
@@ -51,6 +51,13 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
     elements = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     has_some = None if counts.all() else bitmap(counts > 0)
     return pa.Array.from_buffers(HEADERS, count, [has_some, pa.py_buffer(bounds)], children=[elements])
+
+
+def _taken(source: Bytes, starts: Ints, ends: Ints, sizes: Ints) -> pa.Array:
+    places = Places(len(starts))
+    if len(starts):
+        places.put(0, starts, ends, sizes)
+    return taken(source, places)
 
 
 def _places(source: Bytes, at: Ints, ends: Ints, counts: Ints, total: int) -> Ints:

@@ -130,14 +130,17 @@ class _Lanes:
     def _finish(self, lanes: list[int]) -> None:
         """Walk the last lanes one by one; they will be needed, if they are not the rare ones that are no records."""
         begins = self._begins.tolist()
+        marks: list[int] = []
+        owners: list[int] = []
         for lane in lanes:
-            marks: list[int] = []
             try:
-                self._met[lane] = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, marks)
+                met = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, marks)
             except PenstockError:
-                self._met[lane] = _BROKEN
-            self._marks.append(np.array(marks, np.int64))
-            self._owners.append(np.full(len(marks), lane))
+                met = _BROKEN
+            self._met[lane] = met
+            owners += [lane] * (len(marks) - len(owners))
+        self._marks.append(np.array(marks, np.int64))
+        self._owners.append(np.array(owners, np.int64))
 
     def _stops(self, targets: Ints, ends: Ints) -> Ints:
         return np.where(targets >= 0, self._begins[targets], ends)
@@ -220,9 +223,9 @@ def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple
     lane_records = math.isqrt(int((sizes // record_bytes).sum()) // _LANE_COST)
     lane_records = min(max(lane_records, _LANE_RECORDS_MIN), _LANE_RECORDS_MAX)
     fitting = np.flatnonzero(record_bytes * _WINDOW_RECORDS <= _WINDOW_BYTES_MAX)
-    spacing = record_bytes[fitting] * lane_records
-    guesses = sizes[fitting] // spacing - 1
-    fitting, spacing, guesses = fitting[guesses > 0], spacing[guesses > 0], guesses[guesses > 0]
+    guesses = sizes[fitting] // (record_bytes[fitting] * lane_records) - 1
+    fitting, guesses = fitting[guesses > 0], guesses[guesses > 0]
+    spacing = sizes[fitting] // (guesses + 1)
     if not len(fitting):
         return fitting, fitting
     window_bytes = int(record_bytes[fitting].mean() * _WINDOW_RECORDS) + WORD_BYTES
