@@ -35,6 +35,10 @@ setup: $(VENV)/.installed-dev ## Set up .venv with all that development needs.
 serve: $(VENV)/.installed ## Run the broker on its defaults (ARGS="--kafka 127.0.0.1:9192" to change them).
 	@exec $(BIN)/penstock serve $(ARGS)
 
+.PHONY: demo
+demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a Spark pipeline, a chart; about a minute (ARGS=--keep to stay).
+	@exec $(BIN)/python -m examples.demo $(ARGS)
+
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
 	@tools/install_test_tools.sh

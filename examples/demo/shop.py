@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Final
 
 from penstock.client import Cluster, LeasedRecord, Producer, QueueClient, RequestRefused
@@ -29,6 +30,7 @@ _CARDS: Final = ("good", "slow", "declined", "expired")
 _CARD_WEIGHTS: Final = (86, 9, 3, 2)
 _LEASE_MS: Final = 5_000
 _WAIT_MS: Final = 300
+_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass
@@ -148,9 +150,9 @@ def close_the_till(http: str, after: timedelta) -> None:
 
 def watch(check: Callable[[], bool], seconds: float, stop: threading.Event, what: str) -> None:
     """Wait until something holds; TimeoutError when it does not in time."""
-    for _ in range(max(1, int(seconds / 0.2))):
-        if check():
-            return
-        if stop.wait(0.2):
+    deadline = monotonic() + seconds
+    while not check():
+        if monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        if stop.wait(_LOOK_SECONDS):
             raise InterruptedError(what)
-    raise TimeoutError(f"not within {seconds:.0f} s: {what}")

@@ -1,0 +1,103 @@
+"""``make demo``, from its first line to its last, and what it leaves behind: nothing."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """Start it, with its temporary folder in the test's own."""
+    home = tmp_path / "tmp"
+    home.mkdir()
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "examples.demo", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(home), "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    start.home = home
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=120)
+
+
+def processes_of(folder):
+    """Whatever runs with the folder on its command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(folder) in command:
+            found.append((int(entry.name), command.replace(b"\0", b" ").decode(errors="replace")[:200]))
+    return found
+
+
+def left_nothing(demo):
+    eventually(lambda: not processes_of(demo.home), 60, "its processes end")
+    assert [path.name for path in demo.home.iterdir() if path.name.startswith("penstock-demo-")] == []
+
+
+@pytest.mark.timeout(420)
+def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothing(demo):
+    process = demo("--orders", "120", "--seconds", "8")
+    said, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, said
+    paid, ordered = map(int, re.search(r"(\d+) of (\d+) orders are paid", said).groups())
+    (dead,) = map(int, re.search(r"(\d+) orders could not be billed", said).groups())
+    assert (ordered, paid + dead) == (120, 120)
+    assert f"{paid} paid orders are counted, each once" in said
+    assert "card declined" in said
+    table = {name: int(orders) for name, orders in re.findall(r"^(\w+) +(\d+) +[\d.,]+$", said, re.MULTILINE)}
+    assert sum(table.values()) == paid
+    assert re.search(r"^\d\d:\d\d:\d\d +[\d.,]+ +█+", said, re.MULTILINE)
+    assert "What to try next" in said
+    assert "\x1b[" not in said
+    left_nothing(demo)
+
+
+@pytest.mark.timeout(180)
+def test_ctrl_c_ends_it_with_all_that_it_started(demo):
+    process = demo("--orders", "500", "--seconds", "100")
+    selling = threading.Event()
+    said: list[str] = []
+
+    def listen():
+        for line in process.stdout:
+            said.append(line)
+            if "workers bill them" in line:
+                selling.set()
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    assert selling.wait(90), "".join(said)
+    assert len(processes_of(demo.home)) >= 2
+    process.send_signal(signal.SIGINT)
+    assert process.wait(100) == 130, "".join(said)
+    listener.join(10)
+    assert "Interrupted" in "".join(said)
+    assert "Traceback" not in "".join(said)
+    left_nothing(demo)
