@@ -4,7 +4,6 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.spark.lake.datasource import LakeDataSource
 from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.loading import loads
 from penstock.spark.pipelines.registry import Registry
@@ -52,8 +51,6 @@ class Pipelines:
 
     def __init__(self, spark, bootstrap, folder: Path):
         self.spark = spark
-        # Spark looks for the formats of Python in the session that was active first.
-        spark.dataSource.register(LakeDataSource)
         self.bootstrap = bootstrap
         self.folder = folder
         self.registry = Registry(folder / "state")
@@ -71,14 +68,7 @@ class Pipelines:
 
     def _execute(self, name, work, **more):
         settings = Settings(name=name, kind="steps", bootstrap=self.bootstrap, trigger=Trigger(once=True), **more)
-        return Execution(settings, self.registry, self.screen, self._session).execute(work)
-
-    def _session(self, settings):
-        # Views of one pipeline are none of another's.
-        spark = self.spark.newSession()
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
-        spark.conf.set("spark.sql.shuffle.partitions", "2")
-        return spark
+        return Execution(settings, self.registry, self.screen, lambda _: self.spark).execute(work)
 
     def json_in(self, topic):
         """Every value of a topic, read as JSON."""

@@ -22,7 +22,11 @@ BEGIN_MS = (int(time.time() * 1000) // HOUR_MS - 5) * HOUR_MS
 
 @pytest.fixture
 def pipelines(spark, bootstrap, tmp_path):
-    return Pipelines(spark, bootstrap, tmp_path)
+    # As a pipeline's own session has it.
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    yield Pipelines(spark, bootstrap, tmp_path)
+    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 @pytest.fixture

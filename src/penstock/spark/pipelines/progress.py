@@ -22,6 +22,7 @@ class Follower:
     query: StreamingQuery
     _query_id: str = ""
     _seen: str = ""
+    _batch: int = -1
     _rows: int = 0
     _status: QueryStatus | None = field(default=None)
 
@@ -38,10 +39,12 @@ class Follower:
         last = self.query.lastProgress
         if last is None or last.timestamp == self._seen:
             return False
-        # Batches that ended since the last time, and at most a hundred of them, which is as many as Spark remembers.
-        for each in self.query.recentProgress:
+        # Each report is many calls to the JVM: the others are asked for only when some were missed. Spark remembers a hundred.
+        missed = self._batch < 0 or last.batchId > self._batch + 1
+        for each in self.query.recentProgress if missed else [last]:
             if each.timestamp > self._seen:
-                self._rows += each.numInputRows
+                self._rows += each.numInputRows or 0
+        self._batch = last.batchId
         self._seen = last.timestamp
         self._status = status_of(self.name, json.loads(last.json), self._rows)
         return True
