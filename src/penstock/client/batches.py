@@ -32,7 +32,6 @@ class BatchSender(Sender):
     ) -> None:
         super().__init__(cluster, acks=acks, idempotent=None, auto_create=auto_create, in_flight_max=in_flight_max)
         self._deliveries: list[tuple[int, Delivery]] = []
-        self._given = 0
 
     def __enter__(self) -> Self:
         return self
@@ -55,8 +54,7 @@ class BatchSender(Sender):
         sequence = self._next_sequence(place, record_count)
         if sequence >= 0:
             set_producer(batch, self._producer_id, self._producer_epoch, sequence)
-        self._given += 1
-        self._dispatch_all([OutgoingBatch(place, batch, record_count, self._given)])
+        self._dispatch_all([self._outgoing(place, batch, record_count)])
 
     def flush(self) -> list[Delivery]:
         """Return once everything given is acknowledged, with where it went; raises what could not be delivered."""

@@ -126,4 +126,4 @@ class Producer(Sender):
             producer_epoch=self._producer_epoch,
             base_sequence=sequence,
         )
-        return OutgoingBatch(place, data, builder.count)
+        return self._outgoing(place, data, builder.count)

@@ -65,8 +65,8 @@ class OutgoingBatch:
     place: TopicPartition
     data: bytearray
     record_count: int
-    number: int = 0
-    """Among all that its sender was given."""
+    number: int
+    """Among all of its sender's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class Sender:
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_EPOCH
         self._sequences: dict[TopicPartition, int] = {}
+        self._batches_given = 0
         self.records_sent = 0
         """Records acknowledged (or, with acks=0, handed to the socket)."""
 
@@ -123,13 +124,21 @@ class Sender:
 
     # Sending
 
+    def _outgoing(self, place: TopicPartition, data: bytearray, record_count: int) -> OutgoingBatch:
+        """The next batch."""
+        self._batches_given += 1
+        return OutgoingBatch(place, data, record_count, self._batches_given)
+
     def _dispatch_all(self, batches: Iterable[OutgoingBatch]) -> None:
         by_leader: dict[Address, list[OutgoingBatch]] = {}
         for batch in batches:
             address = self._cluster.leader_address(*batch.place, auto_create=self._auto_create)
             by_leader.setdefault(address, []).append(batch)
         for address, sent in by_leader.items():
-            while len(self._in_flight) >= self._in_flight_max:
+            # What a broken connection took with it is sent again first, or this would come before it.
+            while len(self._in_flight) >= self._in_flight_max or any(
+                not flight.connection.is_open for flight in self._in_flight
+            ):
                 self._land()
             try:
                 self._send(self._cluster.connection_to(address), sent)
@@ -205,7 +214,8 @@ class Sender:
                 if not refusal.retriable and refusal.code != OUT_OF_ORDER_SEQUENCE_NUMBER:
                     raise self._abandoned(refusal)
                 batches = [*batches, batch]
-        for batch in batches:
+        # A broker that has seen none of them yet would take a later one for the first.
+        for batch in sorted(batches, key=lambda each: each.number):
             self._cluster.retry(partial(self._send_alone, batch), unknown_topics=self._auto_create)
 
     def _abandoned(self, error: ClientError) -> ClientError:

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.topic_names import check_topic_name, collision_key
+from penstock.core.topic_names import check_topic_name, collision_key, is_reserved, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 
 
@@ -21,3 +21,11 @@ def test_illegal_names_are_refused_with_a_printable_text(name: str) -> None:
 
 def test_dots_and_underscores_collide_and_dashes_do_not() -> None:
     assert collision_key("a.b_c") == collision_key("a_b.c") != collision_key("a-b.c")
+
+
+def test_names_of_the_broker_itself_are_reserved() -> None:
+    assert staging_topic("q.0") == "__staging.q.0"
+    assert [is_staging(name) for name in ("__staging.q", "__staging", "staging.q")] == [True, False, False]
+    assert [is_reserved(name) for name in ("__staging.q", "__sinks", "__consumer_offsets", "orders")] == [True] * 3 + [
+        False
+    ]

@@ -12,6 +12,7 @@ from penstock.records.batch import (
     set_crc,
     set_log_append_time,
     set_offset,
+    set_producer,
 )
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -55,6 +56,15 @@ def test_offset_and_epoch_are_outside_the_checksum():
     batch = build_batch(RECORDS)
     set_offset(batch, 2**40, 7)
     assert crc_matches(batch)
+
+
+def test_a_producer_comes_with_a_right_checksum():
+    batch = build_batch([Record(0, 1, b"k", b"v"), Record(1, 2, b"k", b"w")])
+    set_producer(batch, 2**40, 7, 99)
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 7, 99)
+    assert (header.max_timestamp, header.record_count) == (2, 2)
+    check_produced(batch, header)
 
 
 def test_log_append_time_comes_with_a_right_checksum():

@@ -1,0 +1,84 @@
+"""The client of sinks asks again where that may help, and only there."""
+
+import json
+
+import pytest
+
+from penstock.client import Aborted, CannotConnect, Committed, RequestRefused, SinkClient, StagedPart
+from tests.unit.client.test_http import server
+
+
+def answer(body: object, status: str = "200 OK") -> bytes:
+    data = json.dumps(body).encode()
+    return b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status.encode(), len(data), data)
+
+
+COMMITTED = {"committed": True, "already": False, "records": 3, "dropped": 0}
+LATE = answer({"error": "DEADLINE_EXCEEDED", "message": "it goes on"}, "504 Gateway Timeout")
+
+
+def body_of(request: bytes) -> object:
+    return json.loads(request.partition(b"\r\n\r\n")[2])
+
+
+def test_a_commit_is_sent_as_the_broker_reads_it():
+    with server(answer(COMMITTED)) as (address, requests), SinkClient(address) as sinks:
+        told = sinks.commit("q/1", 4, [StagedPart("out", 1, [(0, 5, 3)])])
+    assert told == Committed(True, False, 3, 0)
+    assert requests[0].startswith(b"POST /v1/sinks/q%2F1/commit ")
+    assert body_of(requests[0]) == {"batch_id": 4, "parts": [{"topic": "out", "partition": 1, "staged": [[0, 5, 3]]}]}
+
+
+def test_what_takes_too_long_is_asked_again():
+    with server(LATE, answer({**COMMITTED, "already": True})) as (address, requests), SinkClient(address) as sinks:
+        assert sinks.commit("q", 4, []).already
+    assert body_of(requests[0]) == body_of(requests[1])
+
+
+def test_a_lost_connection_is_no_reason_to_give_up():
+    answers = b"", answer({"aborted": True, "why": ""})
+    with server(*answers, close_after=True) as (address, requests), SinkClient(address) as sinks:
+        assert sinks.abort("q", 1) == Aborted(True, "")
+    assert len(requests) == 2
+
+
+def test_a_refusal_is_final():
+    refusal = answer({"error": "INVALID_ARGUMENT", "message": "offsets 0 to 1 are not staged"}, "400 Bad Request")
+    with (
+        server(refusal) as (address, requests),
+        SinkClient(address) as sinks,
+        pytest.raises(RequestRefused, match="not staged"),
+    ):
+        sinks.commit("q", 4, [])
+    assert len(requests) == 1
+
+
+def test_in_the_end_it_gives_up():
+    with (
+        server(*[LATE] * 10) as (address, requests),
+        SinkClient(address, timeout_ms=200) as sinks,
+        pytest.raises(RequestRefused, match="it goes on"),
+    ):
+        sinks.commit("q", 4, [])
+    assert len(requests) > 1
+    with SinkClient(address, timeout_ms=100) as sinks, pytest.raises(CannotConnect):
+        sinks.open("q")
+
+
+def test_sinks_are_listed_told_and_deleted():
+    status = {
+        "sink": "q",
+        "staging_topic": "__staging.q",
+        "last_batch_id": None,
+        "committed_ms": None,
+        "since_ms": 5,
+        "staged_bytes": 0,
+        "committing": None,
+        "problem": None,
+        "a field of later": 1,
+    }
+    answers = answer({"sinks": [status]}), answer(status), b"HTTP/1.1 204 No Content\r\n\r\n"
+    with server(*answers) as (address, requests), SinkClient(address) as sinks:
+        assert sinks.list() == [sinks.status("q")]
+        sinks.delete("q")
+    assert requests[2].startswith(b"DELETE /v1/sinks/q ")
