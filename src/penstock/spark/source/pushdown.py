@@ -67,8 +67,7 @@ class Constraints:
         """The ranges without what no row that is asked for can be in."""
         kept = [
             replace(
-                each,
-                from_offset=max(each.from_offset, self.from_offset),
+                _begun_at(each, self.from_offset),
                 to_offset=min(each.to_offset, self.to_offset),
                 to_latest=each.to_latest and self.to_offset == _OFFSET_MAX,
             )
@@ -161,5 +160,10 @@ def _narrow_by_time(edges: Edges, ranges: list[Range], bound_ms: int) -> list[Ra
         first = found[each.place]
         # Where nothing is late enough yet, something may be by the time that the range is read.
         first = each.to_offset if first is None else min(first, each.to_offset)
-        narrowed.append(replace(each, from_offset=max(each.from_offset, first)))
+        narrowed.append(_begun_at(each, first))
     return [each for each in narrowed if not each.is_empty]
+
+
+def _begun_at(each: Range, offset: int) -> Range:
+    """The range without what is before an offset: it does not begin wherever the partition does any more."""
+    return each if offset <= each.from_offset else replace(each, from_offset=offset, from_earliest=False)
