@@ -4,17 +4,21 @@ import json
 import time
 import uuid
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from penstock.client import Admin
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError
+from penstock.spark.pipelines.loading import load
+from penstock.spark.pipelines.plan import Plan
 from penstock.spark.pipelines.registry import State
 from tests.spark.pipelining import Pipelines
 from tests.spark.sinking import seen_in
 
 pytestmark = pytest.mark.timeout(600)
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pipelines"
 HOUR_MS = 3_600_000
 BEGIN_MS = (int(time.time() * 1000) // HOUR_MS - 5) * HOUR_MS
 """A full hour some hours ago: records of long ago would be gone at once."""
@@ -401,3 +405,14 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
     assert [(row.topic, row.records, row.bytes, row["keys"]) for row in found] == [(topic, 4, 9, 2)]
     keys = {seen.key for seen in seen_in(pipelines.bootstrap, f"{topic}.stats")}
     assert keys == {f"{topic}@{hour(0)}Z".encode(), f"{topic}@{hour(2)}Z".encode()}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
+def test_spark_understands_every_example(pipelines, path):
+    pipeline = load(path)
+    if pipeline.arguments is None:
+        plan = Plan(pipeline, pipelines.spark, pipelines.bootstrap)
+        assert list(plan.build()) == [*pipeline.sources, *(step.as_ for step in pipeline.steps)]
+        assert [output.name for output in plan.outputs()][: len(pipeline.sinks)] == [
+            sink.name for sink in pipeline.sinks
+        ]

@@ -109,6 +109,14 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state,
     assert says in capsys.readouterr().err
 
 
+def test_a_built_in_runs_from_a_file_too(file, state, capsys):
+    file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\n')
+    assert main.run(["pipeline", "run", str(file)]) == Exit.USAGE
+    assert capsys.readouterr().err == "error: stats: say where the results go: --to TOPIC, --table PATH, or both\n"
+    file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\nto = "b"\n')
+    assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
+
+
 def test_no_broker_is_told_before_spark_starts(file, state, capsys):
     assert main.run(["pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
