@@ -41,6 +41,7 @@ def demo(tmp_path):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=120)
+        process.stdout.close()
 
 
 def processes_of(folder):
