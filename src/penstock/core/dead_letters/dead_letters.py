@@ -125,7 +125,7 @@ class DeadLetters:
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
                 f"topic {original}, from which these dead letters came, is gone; create it, then redrive them",
             )
-        act = partial(move_back_each, self._letters)
+        act = partial(move_back_each, self._letters, partial(self._require_write, caller))
         return self._finish(topic, wanted, max_records, act, rate_per_second, progress, done)
 
     def purge(
@@ -163,6 +163,11 @@ class DeadLetters:
             cancel()
 
         return stop
+
+    def _require_write(self, caller: Caller, letter: DeadLetter) -> None:
+        """A letter says itself where it came from, and anyone who writes to the dead-letter topic may have said it."""
+        if not self._broker.access.allows_all:
+            self._broker.access.require_topic(caller, Action.WRITE, letter.original_topic)
 
     def _require(self, caller: Caller, topic: str, action: Action) -> Topic:
         name = dead_letter_topic(topic)

@@ -248,10 +248,13 @@ class Finishing:
             self._scan.end()
 
 
-def move_back_each(port: Letters, letters: list[DeadLetter], job: Finishing) -> None:
-    """The act of a redrive."""
+def move_back_each(
+    port: Letters, require: Callable[[DeadLetter], None], letters: list[DeadLetter], job: Finishing
+) -> None:
+    """The act of a redrive. ``require`` raises PenstockError for one that the caller may not move."""
     for letter in letters:
         try:
+            require(letter)
             port.move_back(letter, partial(job.settled, 1))
         except PenstockError as error:
             job.settled(1, error.reason, error.text)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.access import Access, Action
 from penstock.core.dead_letters import scan
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.dead_letters.letters import DeadLetterFilter
@@ -108,6 +109,40 @@ def test_chosen_dead_letters_that_were_sent_back_are_passed_over_the_next_time(w
     again = world.redriven(chosen)
     assert (again.total, again.finished, again.failed) == (0, 0, 0)
     assert [record.value for record in world.back()] == [b"v2", b"v4"]
+
+
+class Writes(Access):
+    """Allows everything but writing to some topics."""
+
+    allows_all = False
+
+    def __init__(self, *forbidden):
+        self.forbidden = forbidden
+
+    def require_topic(self, caller, action, topic):
+        if action is Action.WRITE and topic in self.forbidden:
+            raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
+
+
+@pytest.mark.parametrize("forbidden", [TOPIC, DEAD])
+def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world, forbidden):
+    world.die()
+    world.broker.access = Writes(forbidden)
+    with pytest.raises(PenstockError) as refused:
+        world.redrive(DeadLetterFilter(chosen={0: frozenset({0})}))
+    assert refused.value.reason is Reason.TOPIC_AUTHORIZATION_FAILED
+    assert (world.open_count(), world.back()) == (1, [])
+
+
+def test_a_letter_that_names_a_topic_which_the_caller_may_not_write_to_stays_open(world):
+    finish(world.broker.topics.create(NewTopic("vault", 1)))
+    world.append(DEAD, 0, Record(0, 1, None, b"forged", (("original_topic", b"vault"),)))
+    world.die()
+    world.broker.access = Writes("vault")
+    result = world.redriven()
+    assert (result.finished, result.failed) == (1, 1)
+    assert read_all(world.broker.partition("vault", 0)) == []
+    assert world.open_count() == 1
 
 
 def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatch):
