@@ -123,9 +123,9 @@ SINK_NAME_CHARS_MAX = 200
 """The name of its staging topic must fit into TOPIC_NAME_CHARS_MAX."""
 SINK_TARGETS_MAX = 10_000
 """Partitions that one commit appends to."""
-SINK_STAGED_MAX = 200_000
-"""Staged ranges that one commit names: some 5 MB of JSON. Batches that touch are one range."""
-SINK_WAITING_MAX = 16
+SINK_STAGED_MAX = 100_000
+"""Staged ranges that one commit names: some 2 MB of JSON, and a tenth of a second of the event loop. A range may hold many batches."""
+SINK_WAITING_MAX = 4
 """Commits of one sink that wait for the one under way: there is one driver, and perhaps a few that do not know they are dead."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB

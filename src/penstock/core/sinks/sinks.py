@@ -39,6 +39,9 @@ _STAGING_CONFIGS: Final = {
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
+    # Which times a record may have is for its target to say.
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
     "segment.bytes": str(128 * MIB),
     # Each target has its own bound, which is looked at when it is committed.
     "max.message.bytes": str(REQUEST_BYTES_MAX),
@@ -97,6 +100,8 @@ class Sinks:
         self._settings = settings
         self._sinks: dict[str, Sink] = {}
         self._making: set[str] = set()
+        self._dropping: set[str] = set()
+        """Staging topics that are being deleted."""
         self._jobs = Jobs(flusher)
         self._commits = Commits(broker, log, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
@@ -119,6 +124,11 @@ class Sinks:
                     Reason.POLICY_VIOLATION,
                     f"there are {len(self._sinks)} sinks, which is the most; delete those that are not used any more, or "
                     "raise sinks.sinks_max",
+                )
+            if staging_topic(name) in self._dropping:
+                raise PenstockError(
+                    Reason.REQUEST_TIMED_OUT,
+                    f"the old staging topic of sink {name} is just being removed; open it again",
                 )
             topic = topics.get(staging_topic(name))
             if topic is None:
@@ -180,12 +190,13 @@ class Sinks:
             sink.queue.popleft().tell(_unknown(sink.name))
 
     def _deleted(self, sink: Sink, done: DeleteDone, reason: Reason | None) -> None:
-        if reason is None:
+        if reason is None and sink.name not in self._sinks:
             self._drop_staging(sink.staging)
         done(Deleted(sink.name) if reason is None else PenstockError(reason))
 
     def _drop_staging(self, topic: str) -> None:
-        if topic in self._broker.topics:
+        if topic in self._broker.topics and topic not in self._dropping:
+            self._dropping.add(topic)
             self._broker.background(self._delete_topic(topic))
 
     async def _delete_topic(self, topic: str) -> None:
@@ -194,6 +205,8 @@ class Sinks:
         except PenstockError as error:
             if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
                 self._report(f"staging topic {topic} could not be deleted ({error.text}); the next start tries again")
+        finally:
+            self._dropping.discard(topic)
 
     # Committing.
 

@@ -8,6 +8,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_STAGED_MAX, SINK_TARGETS_MAX, SINK_WAITING_MAX
 from penstock.records.batch import Compression
 from penstock.types import NO_TIMESTAMP, Flush
+from tests.unit.core.idempotency.world import finish
 from tests.unit.core.sinks.world import CALLER, IDLE_MS, SINK, TOPIC, Told, World
 
 
@@ -192,6 +193,14 @@ def test_a_timestamp_that_the_target_does_not_take_is_refused(world):
     staged = world.stage(b"old", timestamp_ms=world.clock.now_ms() - 5000)
     assert world.committed(0, ("now", 0, [staged])).error.reason is Reason.INVALID_TIMESTAMP
     untouched(world)
+
+
+def test_which_times_records_may_have_is_for_their_target_to_say(world):
+    far_ms = 10 * 365 * 24 * 3_600_000
+    staged = [world.stage(b"x", timestamp_ms=world.clock.now_ms() + way * far_ms) for way in (1, -1)]
+    assert world.committed(0, (TOPIC, 0, staged[:1])).error.reason is Reason.INVALID_TIMESTAMP
+    world.create("any", message_timestamp_after_max_ms=str(2 * far_ms))
+    assert world.committed(0, ("any", 0, staged)).committed.records == 2
 
 
 def test_records_without_a_time_are_taken(world):
@@ -448,6 +457,28 @@ def test_a_sink_that_never_committed_is_forgotten_when_it_idles(world):
     world.restart()
     assert world.sinks.names() == []
     assert not [topic for topic in world.broker.topics if topic.name.startswith("__staging")]
+
+
+def test_a_sink_that_is_opened_while_it_is_deleted_keeps_its_staging_topic(world):
+    deleted, opened = Told(), Told()
+    world.sinks.delete(CALLER, SINK, deleted)
+    world.sinks.open(CALLER, SINK, opened)
+    world.settle()
+    assert deleted.result.sink == SINK
+    assert opened.result.last_batch_id is None
+    world.restart()
+    assert world.committed(0, (TOPIC, 0, [world.stage(b"1")])).committed.records == 1
+
+
+def test_a_sink_whose_staging_topic_is_just_removed_is_opened_a_moment_later(world):
+    started = []
+    world.broker.background = started.append
+    world.sinks._drop_staging(f"__staging.{SINK}")
+    world.broker.background, told = finish, Told()
+    world.sinks.open(CALLER, SINK, told)
+    assert told.error.reason is Reason.REQUEST_TIMED_OUT
+    finish(started.pop())
+    assert world.open().last_batch_id is None
 
 
 def test_the_number_of_sinks_is_bounded():

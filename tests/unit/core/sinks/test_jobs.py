@@ -1,0 +1,113 @@
+"""Jobs run a piece at a time, share the turns, and wait for what they say they wait for."""
+
+import pytest
+
+from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Outcome
+from penstock.errors import PenstockError, Reason
+from tests.crash.simulated_world import StepFlusher
+
+
+@pytest.fixture
+def flusher():
+    return StepFlusher()
+
+
+@pytest.fixture
+def jobs(flusher):
+    return Jobs(flusher)
+
+
+def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs):
+    done = []
+
+    def work():
+        for number in range(6):
+            done.append(number)
+            if jobs.spend(TURN_BYTES // 2):
+                yield None
+
+    jobs.start(work())
+    assert done == []
+    for expected in (2, 4, 6):
+        flusher.write()
+        assert len(done) == expected
+
+
+def test_jobs_take_turns(flusher, jobs):
+    done = []
+
+    def work(name):
+        for _ in range(3):
+            done.append(name)
+            if jobs.spend(TURN_BYTES):
+                yield None
+
+    jobs.start(work("a"))
+    jobs.start(work("b"))
+    for _ in range(6):
+        flusher.write()
+    assert done == ["a", "b", "a", "b", "a", "b"]
+
+
+def test_a_job_waits_for_an_outcome_that_comes_later_or_is_there(flusher, jobs):
+    outcomes = [Outcome(), Outcome()]
+    outcomes[0](None)
+    seen = []
+
+    def work():
+        for outcome in outcomes:
+            yield outcome.wait
+            seen.append(outcome.reason)
+
+    jobs.start(work())
+    for _ in range(3):
+        flusher.write()
+    assert seen == [None]
+    outcomes[1](Reason.STORAGE_ERROR)
+    flusher.write()
+    assert seen == [None, Reason.STORAGE_ERROR]
+
+
+def test_a_failed_outcome_is_raised_by_who_checks_it():
+    outcome = Outcome()
+    outcome.check()
+    outcome(Reason.STORAGE_ERROR)
+    with pytest.raises(PenstockError) as raised:
+        outcome.check()
+    assert raised.value.reason is Reason.STORAGE_ERROR
+
+
+def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs):
+    done = []
+
+    def breaks():
+        raise ZeroDivisionError
+        yield None
+
+    def works():
+        done.append(1)
+        yield None
+
+    jobs.start(breaks())
+    jobs.start(works())
+    with pytest.raises(ZeroDivisionError):
+        flusher.write()
+    flusher.write()
+    assert done == [1]
+
+
+def test_nothing_runs_after_the_end(flusher, jobs):
+    done = []
+
+    def work():
+        while True:
+            done.append(1)
+            yield None
+
+    jobs.start(work())
+    flusher.write()
+    count = len(done)
+    jobs.close()
+    jobs.start(work())
+    flusher.write()
+    assert len(done) == count > 0
