@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from penstock.client import GroupAdmin, RequestRefused
 from penstock.client.discovery import NoHttpListener
 from penstock.limits import TOPIC_NAME_CHARS_MAX
+from penstock.spark.connections import patiently
 from penstock.spark.errors import OptionError
 from penstock.spark.schema import HEADERS, RECORDS_WITH_HEADERS
 from penstock.spark.tables.columns import batch_of, timestamps, wanted_columns
@@ -146,7 +147,7 @@ class DeadLettersReader(DataSourceReader):
         self._records = self._records_reader(topics, needed) if topics else None
 
     def _topics(self) -> list[str]:
-        there = self._options.cluster().describe(None).topics
+        there = patiently(self._options.given, lambda cluster: cluster.describe(None).topics)
         named = self._options.named_topics
         if named is None:
             dead = sorted(name for name in there if name.startswith(PREFIX))
