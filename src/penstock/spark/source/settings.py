@@ -103,6 +103,7 @@ def check_general(options: Options) -> None:
 
 def _settings(options: Options, default_start: Kind) -> Settings:
     check_general(options)
+    _say_what_does_nothing(options)
     offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
     offsets_min = options.integer("minOffsetsPerTrigger", at_least=0)
     if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
@@ -140,6 +141,9 @@ def _check_kafka_options(options: Options) -> None:
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
         raise OptionError(f"kafka.security.protocol is {protocol}: this source speaks PLAINTEXT alone")
+
+
+def _say_what_does_nothing(options: Options) -> None:
     unused = sorted(name for name in options if name.startswith("kafka.") and name not in USED)
     if unused:
         LOG.warning("these options are known to Kafka's client and do nothing here: %s", ", ".join(unused))

@@ -54,7 +54,7 @@ def test_a_stream_refuses(more, text):
 
 def test_options_of_kafkas_client_that_do_nothing_are_taken_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "penstock.spark"):
-        check_general(options(kafka__session__timeout__ms="1", kafka__isolation__level="read_committed"))
+        stream_settings(options(kafka__session__timeout__ms="1", kafka__isolation__level="read_committed"))
     assert "kafka.session.timeout.ms" in caplog.text
     assert "isolation" not in caplog.text
 
