@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.gateways.kafka.receive import FrameReader
@@ -117,6 +118,22 @@ async def test_both_ways_answer_the_same_in_every_version(wire: WireNode, watch,
     lane.base_offset = general.base_offset
     assert lane == general
     assert general.log_start_offset == (0 if version >= 5 else -1)
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_what_is_staged_for_a_sink_takes_the_lane_too(wire: WireNode, watch, version: int) -> None:
+    await wire.broker.topics.create(NewTopic("__staging.q", 1), internal=True)
+    ways = watch(Ways(wire, version, topic="__staging.q"))
+    frame = ways.request(GOOD)
+    assert ways.read(await ways.general(frame)).base_offset == 0
+    assert ways.read(await ways.lane(frame)).base_offset == 2
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_other_topics_of_the_broker_itself_are_refused(wire: WireNode, watch, version: int) -> None:
+    ways = watch(Ways(wire, version, topic="__sinks"))
+    told = ways.read(await ways.general(ways.request(GOOD)))
+    assert reason_of(told.error_code) is Reason.INVALID_TOPIC
 
 
 async def test_the_log_start_offset_is_the_one_of_the_moment(wire: WireNode, watch) -> None:

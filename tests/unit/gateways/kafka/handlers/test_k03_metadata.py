@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.topic_names import INTERNAL_TOPICS
+from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -20,6 +21,20 @@ async def ask(
     request = MetadataRequest(topics, may_create, operations, operations)
     answer: MetadataResponse = await node.ask(KEY, request, version)
     return answer
+
+
+async def test_a_staging_topic_is_told_to_who_names_it_and_to_nobody_else(node: KafkaNode) -> None:
+    await node.broker.topics.create(NewTopic("__staging.q", 1), internal=True)
+    [told] = (await ask(node, ["__staging.q"])).topics
+    assert (told.error_code, told.is_internal, len(told.partitions)) == (0, True, 1)
+    assert [topic.name for topic in (await ask(node, None)).topics] == sorted(INTERNAL_TOPICS)
+
+
+async def test_a_staging_topic_is_not_made_by_asking_for_it(node: KafkaNode) -> None:
+    [told] = (await ask(node, ["__staging.q"])).topics
+    assert reason_of(told.error_code) is Reason.INVALID_TOPIC
+    [told] = (await ask(node, ["__staging.q"], may_create=False)).topics
+    assert reason_of(told.error_code) is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("version", versions(KEY))

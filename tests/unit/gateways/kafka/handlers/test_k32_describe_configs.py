@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.address import Address
 from penstock.core.config_table import TOPIC_CONFIGS
 from penstock.core.topics import TopicDefaults
 from penstock.errors import Reason
@@ -102,6 +103,14 @@ async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
         sources = {name: configs[name].config_source for name in ("num.partitions", "message.max.bytes")}
         assert sources == {"num.partitions": 4, "message.max.bytes": 5}
         assert [(one.value, one.source) for one in configs["num.partitions"].synonyms] == [("3", 4), ("1", 5)]
+
+
+@pytest.mark.parametrize(("listens", "told"), [(None, ""), (Address("0.0.0.0", 8080), "0.0.0.0:8080")])
+async def test_the_broker_tells_where_its_http_api_listens(node: KafkaNode, listens, told) -> None:
+    node.broker.http = listens
+    configs = by_name(await ask(node, BROKER, str(NODE), ["penstock.http.listener"], documentation=True))
+    assert configs["penstock.http.listener"].value == told
+    assert configs["penstock.http.listener"].read_only
 
 
 async def test_nothing_was_set_for_all_brokers_while_they_ran(node: KafkaNode) -> None:

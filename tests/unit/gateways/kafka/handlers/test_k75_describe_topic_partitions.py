@@ -1,6 +1,7 @@
 import pytest
 
 from penstock.core.topic_names import INTERNAL_TOPICS
+from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
@@ -53,8 +54,10 @@ async def test_topics_are_told_by_name_whatever_the_order_asked_in(node: KafkaNo
     assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([NODE], [NODE], [])
 
 
-async def test_no_names_ask_for_all(node: KafkaNode) -> None:
+async def test_no_names_ask_for_all_but_what_is_staged(node: KafkaNode) -> None:
     await node.create("t")
+    await node.broker.topics.create(NewTopic("__staging.q", 1), internal=True)
+    assert [topic.error_code for topic in (await ask(node, ["__staging.q"])).topics] == [0]
     assert [topic.name for topic in (await ask(node, [])).topics] == [*sorted(INTERNAL_TOPICS), "t"]
 
 
