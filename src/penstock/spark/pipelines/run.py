@@ -39,6 +39,13 @@ STOP_GRACE_S: Final = 60.0
 """How long a batch may go on after a stop was asked for."""
 
 
+START_TURN_S: Final = 30.0
+"""How long a query may take to begin before the next one is started beside it."""
+RESTARTS_MAX: Final = 5
+TOO_SLOW: Final = "Python worker failed to connect back"
+"""Spark waits ten seconds for a Python program that it starts, and no setting changes that."""
+
+
 class Told(BaseException):
     """A signal that ends the run while it waits for nothing that could be stopped gently."""
 
@@ -89,6 +96,15 @@ class Settings:
     streams: bool = True
 
 
+@dataclass(slots=True)
+class _Started:
+    """A query that can be begun again, from its checkpoint."""
+
+    name: str
+    writer: DataStreamWriter
+    again: int = 0
+
+
 class Execution:
     """The :class:`~penstock.spark.pipelines.builtin.Context` of a run, and its life."""
 
@@ -108,7 +124,7 @@ class Execution:
         self._hurry = threading.Event()
         self._following = False
         self._followers: list[Follower] = []
-        self._started: dict[str, str] = {}
+        self._started: dict[str, _Started] = {}
         self._run = Run(
             name=settings.name,
             kind=settings.kind,
@@ -190,32 +206,33 @@ class Execution:
         elif trigger.every_ms:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         place = f"{self.checkpoint.rstrip('/')}/{suffix or 'query'}"
-        query = (
-            writer.queryName(f"{self.name}-{suffix}" if suffix else self.name)
-            .option("checkpointLocation", place)
-            .start()
-        )
-        self._started[str(query.id)] = suffix or "query"
+        writer = writer.queryName(f"{self.name}-{suffix}" if suffix else self.name).option("checkpointLocation", place)
+        query = writer.start()
+        self._started[str(query.id)] = _Started(suffix or "query", writer)
+        # Each query starts Python programs for its source and its sink, and Spark gives each ten seconds: not all at once.
+        _wait(lambda: not query.isActive or query.lastProgress is not None or _is_past_beginning(query), START_TURN_S)
         return query
 
     def follow(self, queries: Sequence[StreamingQuery]) -> None:
-        self._followers = [Follower(self._started.get(str(query.id), str(query.name)), query) for query in queries]
+        named = [(self._started.get(str(query.id)), query) for query in queries]
+        self._followers = [Follower(started.name if started else str(query.name), query) for started, query in named]
         self._following = True
         try:
             self._remember(state=State.RUNNING)
-            while any(query.isActive for query in queries) and not self._stop.is_set():
+            while not self._stop.is_set() and any(follower.query.isActive for follower in self._followers):
                 self._ask()
-                self._raise_failure(queries)
+                self._begin_again_or_raise()
                 self._stop.wait(ASK_INTERVAL_S)
+                if not any(follower.query.isActive for follower in self._followers):
+                    self._begin_again_or_raise()
             if self._stop.is_set():
                 self._remember(state=State.STOPPING)
-            self._ask()
-            self._raise_failure(queries)
         finally:
-            _stop_gently(queries, self._hurry)
+            _stop_gently([follower.query for follower in self._followers], self._hurry)
             self._ask()
             self._following = False
             self._screen.clear()
+        self._begin_again_or_raise()
 
     def progress(self, what: str, total: int | None = None) -> Progress:
         self._remember(state=State.RUNNING)
@@ -251,11 +268,19 @@ class Execution:
         if now_ms() - before.updated_at_ms >= 1_000:
             self._remember()
 
-    def _raise_failure(self, queries: Sequence[StreamingQuery]) -> None:
-        for query in queries:
-            error = query.exception()
-            if error is not None:
-                raise PipelineError(f"query {query.name} failed: {_reason(error)}") from None
+    def _begin_again_or_raise(self) -> None:
+        """A query that failed ends the run, unless all that failed was that Spark could not start Python in time."""
+        for follower in self._followers:
+            error = follower.query.exception()
+            if error is None:
+                continue
+            reason = _reason(error)
+            started = self._started.get(str(follower.query.id))
+            if started is None or self._stop.is_set() or started.again >= RESTARTS_MAX or TOO_SLOW not in reason:
+                raise PipelineError(f"query {follower.query.name} failed: {reason}") from None
+            started.again += 1
+            self.note(f"{started.name}: {reason} This machine is busy; it begins again.")
+            follower.query = started.writer.start()
 
     def _remember(self, **changes: object) -> None:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
@@ -349,6 +374,17 @@ def _stop_gently(queries: Sequence[StreamingQuery], hurry: threading.Event) -> N
             pass
         if query.isActive:
             query.stop()
+
+
+def _wait(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not holds() and time.monotonic() < deadline:
+        pause.wait(0.1)
+
+
+def _is_past_beginning(query: StreamingQuery) -> bool:
+    return not str(query.status["message"]).startswith(("Initializing", "Starting"))
 
 
 def _batch_of(query: StreamingQuery) -> str:

@@ -89,8 +89,12 @@ def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry):
 def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, number):
     queries = [Query(), Query()]
 
+    def told_once():
+        queries[0].exception = lambda: None
+        os.kill(os.getpid(), number)
+
     def work(context):
-        queries[0].exception = lambda: os.kill(os.getpid(), number)
+        queries[0].exception = told_once
         context.follow(queries)
 
     assert execution(registry).execute(work).state is State.STOPPED
@@ -103,6 +107,53 @@ def test_one_query_that_fails_stops_the_others(registry):
         execution(registry).execute(lambda context: context.follow(queries))
     assert queries[0].stopped
     assert registry.load("p").state is State.FAILED
+
+
+class Writer:
+    """Starts queries, each the next of a list."""
+
+    def __init__(self, *queries):
+        self.queries = list(queries)
+
+    def queryName(self, name):  # noqa: N802  Spark's name
+        return self
+
+    def option(self, name, value):
+        return self
+
+    def start(self):
+        return self.queries.pop(0)
+
+
+class Done(Query):
+    """One that is done when it is looked at."""
+
+    def __init__(self):
+        super().__init__()
+        self.active = False
+
+
+def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry):
+    slow = RuntimeError("Python worker failed to connect back.")
+    notes = []
+
+    def work(context):
+        writer = Writer(Query(slow), Query(slow), Done())
+        context.follow([context.start(writer, "sink")])
+        assert writer.queries == []
+
+    run = execution(registry)
+    run.note = notes.append
+    assert run.execute(work).state is State.FINISHED
+    assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 2
+
+
+def test_it_does_not_begin_again_for_ever(registry):
+    slow = RuntimeError("Python worker failed to connect back.")
+    run = execution(registry)
+    run.note = lambda text: None
+    with pytest.raises(PipelineError, match="failed to connect back"):
+        run.execute(lambda context: context.follow([context.start(Writer(*[Query(slow)] * 6), "sink")]))
 
 
 def test_progress_is_shown_and_remembered(registry):
