@@ -219,12 +219,13 @@ class Execution:
         self._following = True
         try:
             self._remember(state=State.RUNNING)
-            while not self._stop.is_set() and any(follower.query.isActive for follower in self._followers):
+            while not self._stop.is_set():
                 self._ask()
-                self._begin_again_or_raise()
+                # Asked for before failures are: one that failed was active, or has its failure by now.
+                active = any(follower.query.isActive for follower in self._followers)
+                if not self._begin_again_or_raise() and not active:
+                    break
                 self._stop.wait(ASK_INTERVAL_S)
-                if not any(follower.query.isActive for follower in self._followers):
-                    self._begin_again_or_raise()
             if self._stop.is_set():
                 self._remember(state=State.STOPPING)
         finally:
@@ -232,6 +233,7 @@ class Execution:
             self._ask()
             self._following = False
             self._screen.clear()
+        # The last batch may have failed while it was waited for.
         self._begin_again_or_raise()
 
     def progress(self, what: str, total: int | None = None) -> Progress:
@@ -268,8 +270,9 @@ class Execution:
         if now_ms() - before.updated_at_ms >= 1_000:
             self._remember()
 
-    def _begin_again_or_raise(self) -> None:
-        """A query that failed ends the run, unless all that failed was that Spark could not start Python in time."""
+    def _begin_again_or_raise(self) -> bool:
+        """A query that failed ends the run, unless Spark only could not start Python in time: then it begins again (true)."""
+        begun = False
         for follower in self._followers:
             error = follower.query.exception()
             if error is None:
@@ -281,6 +284,8 @@ class Execution:
             started.again += 1
             self.note(f"{started.name}: {reason} This machine is busy; it begins again.")
             follower.query = started.writer.start()
+            begun = True
+        return begun
 
     def _remember(self, **changes: object) -> None:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
