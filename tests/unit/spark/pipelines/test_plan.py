@@ -1,0 +1,44 @@
+"""What Spark says, cut to what it means."""
+
+import pytest
+
+from penstock.spark.pipelines.plan import spark_text
+
+TRACE = """\
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
+  File "source.py", line 3, in read
+    raise DataLossError(text)
+penstock.spark.errors.DataLossError: orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now.
+ SQLSTATE: 38000
+=== Streaming Query ===
+Identifier: [id = 1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean [`amount`]. "
+            "SQLSTATE: 42703; line 1 pos 11;\n'Project ['amout]\n",
+            "A column with name `amout` cannot be resolved. Did you mean [`amount`].",
+        ),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 3, pos 18)\n\n== SQL ==\nSELECT",
+            "Syntax error at or near 'x'.",
+        ),
+        (TRACE, "orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now."),
+        (
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] orders/0@1: bad SQLSTATE: P0001 "
+            "SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:",
+            "orders/0@1: bad",
+        ),
+        (
+            "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. SQLSTATE: 42KDE",
+            'Invalid streaming output mode: append. Write mode = "update", or give the source a watermark.',
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_codes_plans_and_traces_are_left_out(text, told):
+    assert spark_text(RuntimeError(text)) == told
