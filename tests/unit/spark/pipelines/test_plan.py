@@ -19,8 +19,10 @@ Identifier: [id = 1]
     ("text", "told"),
     [
         (
-            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean [`amount`]. "
-            "SQLSTATE: 42703; line 1 pos 11;\n'Project ['amout]\n",
+            (
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `amout` cannot be resolved. Did you mean [`amount`]. "
+                "SQLSTATE: 42703; line 1 pos 11;\n'Project ['amout]\n"
+            ),
             "A column with name `amout` cannot be resolved. Did you mean [`amount`].",
         ),
         (
@@ -29,8 +31,10 @@ Identifier: [id = 1]
         ),
         (TRACE, "orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now."),
         (
-            "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] orders/0@1: bad SQLSTATE: P0001 "
-            "SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:",
+            (
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] orders/0@1: bad SQLSTATE: P0001 "
+                "SQLSTATE: XXKST\n=== Streaming Query ===\nLogical Plan:"
+            ),
             "orders/0@1: bad",
         ),
         (
