@@ -12,6 +12,8 @@ from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.pipelines.errors import PipelineError
 from tests.spark.archiving import run_builtin
 
+pytestmark = pytest.mark.timeout(300)
+
 
 class Archive:
     """One archive: its lake, its name, and what it has done."""

@@ -14,6 +14,8 @@ from penstock.spark.lake.formats import LakeFormat
 from tests.spark.archiving import PipelineProcess, run_builtin
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.timeout(600)
+
 RECORDS = 12_000
 BATCH = 500
 SECONDS = 180

@@ -17,6 +17,8 @@ from penstock.records.columnar import encode
 from penstock.testing.process import BrokerProcess
 from tests.spark.archiving import PipelineProcess, peak_bytes
 
+pytestmark = pytest.mark.timeout(600)
+
 RECORDS = int(os.environ.get("PENSTOCK_TEST_ARCHIVE_RECORDS", "10_000_000"))
 PARTITIONS = 2
 CHUNK = 50_000

@@ -13,6 +13,8 @@ from penstock.spark.pipelines.errors import PipelineError
 from tests.spark.archiving import PipelineProcess, run_builtin
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.timeout(300)
+
 HOUR_MS = 3_600_000
 START_MS = 1_767_225_600_000
 

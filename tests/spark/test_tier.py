@@ -14,6 +14,8 @@ from penstock.spark.pipelines.errors import PipelineError
 from tests.spark.archiving import run_builtin
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.timeout(300)
+
 PARTITIONS = 2
 
 

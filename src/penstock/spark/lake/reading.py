@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.spark.errors import LOG
 from penstock.spark.lake.layout import OFFSET, PARTITION, RECORDS, TIMESTAMP, TOPIC, StoredFile
 from penstock.spark.lake.store import open_uri
 
@@ -31,6 +32,8 @@ class LakeSplit:
     from_offset: int
     to_offset: int
     files: tuple[StoredFile, ...]
+    whole: bool = True
+    """A file that cannot be read is an error; else a warning, and what the others have."""
 
     @property
     def rows(self) -> int:
@@ -67,7 +70,7 @@ def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH
         together = [pending.pop(0)]
         while pending and pending[0].first_offset <= max(file.last_offset for file in together):
             together.append(pending.pop(0))
-        streams = [_read_file(file, split, columns, batch_rows) for file in together]
+        streams = [_read_what_is_there(file, split, columns, batch_rows) for file in together]
         for batch in streams[0] if len(streams) == 1 else _merge(streams):
             yield batch.select(list(columns))
 
@@ -87,6 +90,19 @@ def find_time(files: Iterable[StoredFile], timestamp_ms: int) -> int | None:
                 if found is not None:
                     return int(found)
     return None
+
+
+def _read_what_is_there(
+    file: StoredFile, split: LakeSplit, columns: Sequence[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from _read_file(file, split, columns, batch_rows)
+    except (OSError, pa.ArrowException) as error:
+        if split.whole:
+            raise
+        LOG.warning(
+            "%s cannot be read (%s); the query goes on without it, for failOnDataLoss is false", file.uri, error
+        )
 
 
 def _read_file(file: StoredFile, split: LakeSplit, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ empty answer; :class:`~penstock.spark.errors.DataLossError` says which lake and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -64,7 +64,7 @@ class Tier:
             files = self._of(partition)
         if whole:
             self._check_whole(files, partition, from_offset, to_offset)
-        return plan_splits(files, from_offset, to_offset)
+        return [replace(split, whole=whole) for split in plan_splits(files, from_offset, to_offset)]
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
         """The first offset in the lake whose record is not before this time; None when all are."""

@@ -1,6 +1,7 @@
 """What is settled before an archive runs, against a real broker and a real lake."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,7 @@ def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluste
         path.unlink()
     with pytest.raises(DataLossError, match="cannot be read"):
         list(read_split(split, ["offset"]))
+    assert list(read_split(replace(split, whole=False), ["offset"])) == []
 
 
 def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster):

@@ -30,7 +30,9 @@ def plan(bootstrap, parquet, tmp_path):
         given = dict.fromkeys(["partition", "from_offset", "to_offset", "from_ms", "to_ms"])
         given |= {"topic": "orders", "to": "again", "broker": True, "lake": lake, "lake_needed": lake}
         given |= {"location": str(parquet.folder) if lake else "", "format": "parquet"}
-        return begin(Wanted(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append)
+        return begin(
+            Wanted(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append
+        )
 
     return settle
 
