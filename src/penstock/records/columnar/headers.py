@@ -32,7 +32,7 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
     counts = np.zeros(count, np.int64)
     places, total = np.empty((5, 0), np.int64), 0
     if len(having):
-        cursor = Cursor(source, at[having], ends[having])
+        cursor = Cursor(source, at[having])
         some = cursor.varint()
         left = ends[having] - cursor.at
         if (some < 0).any() or (some > RECORD_HEADERS_MAX).any() or (some * _HEADER_BYTES_MIN > left).any():
@@ -74,7 +74,7 @@ def _places(source: Bytes, at: Ints, ends: Ints, counts: Ints, total: int) -> In
             active = active[~done]
         if len(active) < _ROUND_MIN:
             break
-        cursor = Cursor(source, at[active], ends[active])
+        cursor = Cursor(source, at[active])
         places[:, first[active] + number] = _one_each(cursor)
         at[active] = cursor.at
         number += 1
@@ -92,10 +92,8 @@ def _one_each(cursor: Cursor) -> Ints:
     cursor.skip(sizes)
     name_end = cursor.at
     sizes = cursor.varint()
-    if (sizes < -1).any():
-        raise corrupt("a header has a value of less than nothing")
     value_at = cursor.at
-    cursor.skip(np.maximum(sizes, 0))
+    cursor.skip(sizes)
     return np.stack((name_at, name_end, value_at, cursor.at, sizes))
 
 

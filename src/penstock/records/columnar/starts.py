@@ -25,7 +25,8 @@ _RUN_REGION_MIN: Final = 256
 _RUN_SAMPLE: Final = 4
 _RUN_WIDTH_MAX: Final = 4
 """A length that takes more bytes than it needs is not worth a run."""
-_RUN_GROWTH: Final = 8
+_RUN_TRIED: Final = 512
+_RUN_GROWTH: Final = 16
 
 
 def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
@@ -76,11 +77,12 @@ def _walk_runs(source: Bytes, at: int, end: int, count: int, found: list[Ints]) 
         ):
             break
         run = _run_at(source, at, step, width, min(count, (end - at) // step))
-        if len(run) < _RUN_MIN:
+        if run < _RUN_MIN:
             break
-        found.append((run << WIDTH_BITS) | width)
-        at += len(run) * step
-        count -= len(run)
+        behind = at + run * step
+        found.append(np.arange(at << WIDTH_BITS | width, behind << WIDTH_BITS, step << WIDTH_BITS, dtype=np.int64))
+        at = behind
+        count -= run
     return at
 
 
@@ -88,19 +90,21 @@ def _is_run(source: Bytes, at: int, step: int, width: int, end: int) -> bool:
     """Whether the first few records are of one size: what it costs to be wrong about it is little then."""
     places = range(at + step, at + step * _RUN_SAMPLE, step)
     first = source.view[at : at + width]
-    return places[-1] + _RUN_WIDTH_MAX <= end and all(source.view[place : place + width] == first for place in places)
+    return places[-1] + width <= end and all(source.view[place : place + width] == first for place in places)
 
 
-def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int) -> Ints:
-    """The records of ``step`` bytes that follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
-    length_bytes = (1 << 8 * width) - 1
-    first = source.words_at(np.array([at]))[0]
-    run = 0
-    tried = min(count_max, 2 * _RUN_MIN)
+def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int) -> int:
+    """How many records of ``step`` bytes follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
+    data = source.data
+    tried = min(count_max, _RUN_TRIED)
+    begin = 0
     while True:
-        places = at + step * np.arange(run, tried, dtype=np.int64)
-        differs = np.flatnonzero((source.words_at(places) ^ first) & length_bytes)
-        run += int(differs[0]) if len(differs) else len(places)
-        if run < tried or tried == count_max:
-            return at + step * np.arange(run, dtype=np.int64)
-        tried = min(count_max, tried * _RUN_GROWTH)
+        differs = np.zeros(tried - begin, np.bool_)
+        for byte in range(width):
+            # The same bytes of a length in a fixed step are a view, not a gather.
+            differs |= data[at + begin * step + byte : at + (tried - 1) * step + byte + 1 : step] != data[at + byte]
+        if differs.any():
+            return begin + int(differs.argmax())
+        if tried == count_max:
+            return tried
+        begin, tried = tried, min(count_max, tried * _RUN_GROWTH)

@@ -4,7 +4,7 @@ A varint is seven bits a byte, lowest first, and nearly all in a batch are one t
 gathered per record, and the arithmetic on whole words finds where each varint ends and pulls its bits together, with no branch
 a record. Only a varint of nine or ten bytes is read on its own.
 
-Invariant: nothing is read outside the buffer. A word that would reach over its end is made of the last eight bytes, shifted.
+Invariant: nothing is read outside the buffer. A word that would reach over its end has zeros there.
 """
 
 from typing import Final
@@ -52,11 +52,13 @@ class Bytes:
         self._words: Words = np.ndarray((self._word_at_max + 1,), "<u8", buffer=self.data.data, strides=(1,))
 
     def words_at(self, at: Ints) -> Words:
-        """The eight bytes from each place on, the first one lowest; zeros behind the end. Every place is inside the buffer."""
-        if not len(at) or int(at.max()) <= self._word_at_max:
+        """The eight bytes from each place on, the first one lowest; zeros behind the end. No place is negative."""
+        try:
             return self._words[at]
-        inside = np.minimum(at, self._word_at_max)
-        return self._words[inside] >> ((at - inside) << 3).astype(np.uint64)
+        except IndexError:
+            inside = np.minimum(at, self._word_at_max)
+            # Shifted by more bits than it has, a word is zero.
+            return self._words[inside] >> ((at - inside) << 3).astype(np.uint64)
 
     def varint_at(self, at: int) -> tuple[int, int]:
         """One varint, and where it ends."""
@@ -68,18 +70,18 @@ class Bytes:
 
 def varints(words: Words) -> tuple[Ints, Ints | int]:
     """The varint that each word begins with, zigzag-decoded, and its bytes; 9 bytes where it does not end in the word."""
-    numbers, widths = raw_varints(words)
+    numbers, widths, _ = raw_varints(words)
     return unzigzag(numbers), widths
 
 
-def raw_varints(words: Words) -> tuple[Words, Ints | int]:
-    """As :func:`varints`, still in zigzag."""
+def raw_varints(words: Words) -> tuple[Words, Ints | int, int]:
+    """As :func:`varints`, still in zigzag; and no width is more than the last number."""
     if not int(np.bitwise_or.reduce(words)) & 0x80:
-        return words & _BYTE_BITS, 1
+        return words & _BYTE_BITS, 1, 1
     if not int(np.bitwise_or.reduce(words & (words >> _EIGHT))) & 0x80:
         # Two bytes at most, which is what nearly all have.
         more = (words >> _SEVEN) & _ONE
-        return (words & _BYTE_BITS) | ((words >> _ONE) & (more * _SECOND_BITS)), (more + _ONE).view(np.int64)
+        return (words & _BYTE_BITS) | ((words >> _ONE) & (more * _SECOND_BITS)), (more + _ONE).view(np.int64), 2
     ends = ~words & _GOES_ON
     # From the lowest bit that says "the end" downwards: the bytes of this varint.
     inside = ends ^ (ends - _ONE)
@@ -91,7 +93,7 @@ def raw_varints(words: Words) -> tuple[Words, Ints | int]:
         bits = (bits & _HALVES_LOW) | ((bits >> _FOUR) & _HALVES_HIGH)
     if not ends.all():
         widths[ends == 0] = WORD_BYTES + 1
-    return bits, widths
+    return bits, widths, int(widths.max())
 
 
 def shifted(words: Words, widths: Ints | int) -> Words:
@@ -101,55 +103,52 @@ def shifted(words: Words, widths: Ints | int) -> Words:
 
 def unzigzag(numbers: Words) -> Ints:
     """What zigzag made of signed numbers, back."""
+    if not int(np.bitwise_or.reduce(numbers)) & 1:
+        return (numbers >> _ONE).view(np.int64)
     return ((numbers >> _ONE) ^ -(numbers & _ONE)).view(np.int64)
 
 
 class Cursor:
-    """A place in each of many records, moving from field to field.
+    """A place in each of many records, moving from field to field, and only ever forwards.
 
-    ``ends`` are where the records end: a place at or behind its end is refused before it is read. A varint may begin before the end
-    and reach over it, so whoever reads the last field compares ``at`` with the end once more.
+    Whether a field is still inside its record is not looked at: since places only rise, it is enough to compare the last one with
+    the end of the record. Until then what was read may be any bytes of the buffer.
     """
 
-    __slots__ = ("_bytes", "_ends", "_used", "_words", "at")
+    __slots__ = ("_bytes", "_used_max", "_words", "at")
 
-    def __init__(self, source: Bytes, at: Ints, ends: Ints) -> None:
+    def __init__(self, source: Bytes, at: Ints) -> None:
         self.at = at
         self._bytes = source
-        self._ends = ends
         self._words: Words | None = None
-        self._used: Ints | int = 0
+        self._used_max = 0
 
     def varint(self) -> Ints:
         """The number in each record where the cursor stands; it then stands behind it."""
         words = self._words
         if words is None:
-            words, self._used = self._load(), 0
-        numbers, widths = varints(words)
-        used = self._used + widths
-        if not _is_in_word(used):
-            # Behind what was left of the word zeros had been shifted in, and they end a varint too early.
-            words = self._load()
-            numbers, widths = varints(words)
-            used = widths
-            if not _is_in_word(used):
-                return self._varint_long(numbers, widths)
+            words, self._used_max = self._bytes.words_at(self.at), 0
+        numbers, widths, width_max = raw_varints(words)
+        if self._used_max + width_max > WORD_BYTES:
+            # Behind what was left of a word zeros were shifted in, and they end a varint too early: it may be one of those.
+            if self._used_max:
+                words, self._used_max = self._bytes.words_at(self.at), 0
+                numbers, widths, width_max = raw_varints(words)
+            if width_max > WORD_BYTES:
+                return self._varint_long(unzigzag(numbers), widths)
         self.at = self.at + widths
         self._words = shifted(words, widths)
-        self._used = used
-        return numbers
+        self._used_max += width_max
+        return unzigzag(numbers)
 
     def skip(self, sizes: Ints) -> None:
-        """Move over ``sizes`` bytes of each record, none of them negative."""
-        if (sizes > self._ends - self.at).any():
-            raise corrupt("a field is longer than its record")
-        self.at = self.at + sizes
-        self._words = None
-
-    def _load(self) -> Words:
-        if (self.at >= self._ends).any():
-            raise corrupt("a record ends in the middle of a field")
-        return self._bytes.words_at(self.at)
+        """Move over ``sizes`` bytes of each record; -1 is none. Less, or more than the buffer has, is refused."""
+        smallest, largest = int(sizes.min(initial=0)), int(sizes.max(initial=0))
+        if smallest < -1 or largest > self._bytes.size:
+            raise corrupt("a field has less than no bytes, or more than there are")
+        if largest > 0:
+            self.at = self.at + (np.maximum(sizes, 0) if smallest < 0 else sizes)
+            self._words = None
 
     def _varint_long(self, numbers: Ints, widths: Ints | int) -> Ints:
         """As :meth:`varint`, where some take nine or ten bytes."""
@@ -161,7 +160,3 @@ class Cursor:
         self.at = self.at + widths
         self._words = None
         return numbers
-
-
-def _is_in_word(used: Ints | int) -> bool:
-    return (used if isinstance(used, int) else int(used.max(initial=0))) <= WORD_BYTES
