@@ -195,7 +195,7 @@ def test_what_there_is_not_needs_no_spark(pipeline, topic):
             pipeline(redrive, RedriveArguments(**arguments))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_command_that_is_killed_and_run_again_sends_everything_back_once(
     pipeline, mortuary, topic, cluster, bootstrap, tmp_path
 ):
@@ -215,7 +215,7 @@ def test_a_command_that_is_killed_and_run_again_sends_everything_back_once(
             return mortuary.open_count(admin) < 110
 
         try:
-            eventually(some_are_back, 200, "the command redrives")
+            eventually(some_are_back, 400, "the command redrives")
         finally:
             process.kill()
         process.wait(30)
