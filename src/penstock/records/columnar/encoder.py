@@ -33,7 +33,7 @@ _GROUP_BYTES: Final = 4 * MIB
 """Batches are made together up to this: enough to share the cost of a call, few enough to stay in the processor's cache."""
 _TIMESTAMP_MS_MAX: Final = 2**54
 """Above all that Spark can hold, and the difference of two is a varint of eight bytes."""
-_NULL: Final = np.uint64(1)
+_NULL: Final = 1
 """The size of nothing, -1, in zigzag."""
 _ZERO: Final = pa.array([b"\x00"], pa.binary())
 
@@ -64,7 +64,7 @@ def encode(
         binary_column(value),
         None if key is None or key.null_count == count else binary_column(key),
         None if headers is None else packed_headers(headers),
-        _timestamps(timestamps_ms, count),
+        _timestamps(timestamps_ms),
     )
     batches: list[bytearray] = []
     for group in _groups(_cuts(rows, batch_bytes_max - HEADER_BYTES, batch_records_max)):
@@ -76,7 +76,8 @@ class _Rows(NamedTuple):
     values: BinaryColumn
     keys: BinaryColumn | None
     headers: BinaryColumn | None
-    timestamps: Ints
+    timestamps: Ints | int
+    """One for all, or one each."""
 
 
 class _Cut(NamedTuple):
@@ -85,18 +86,19 @@ class _Cut(NamedTuple):
     begin: int
     end: int
     bodies: Ints
-    timestamp_deltas: Ints
     bytes: int
 
 
-def _timestamps(given: int | pa.Array | pa.ChunkedArray, count: int) -> Ints:
+def _timestamps(given: int | pa.Array | pa.ChunkedArray) -> Ints | int:
     if isinstance(given, int):
-        stamps = np.full(count, given, np.int64)
+        stamps: Ints | int = given
+        least = most = given
     elif given.null_count:
         raise PenstockError(Reason.INVALID_TIMESTAMP, "a record has no timestamp; fill in the nulls")
     else:
         stamps = np.asarray(given.cast(pa.int64()), np.int64)
-    if not -_TIMESTAMP_MS_MAX < int(stamps.min()) <= int(stamps.max()) < _TIMESTAMP_MS_MAX:
+        least, most = int(stamps.min()), int(stamps.max())
+    if not -_TIMESTAMP_MS_MAX < least <= most < _TIMESTAMP_MS_MAX:
         raise PenstockError(Reason.INVALID_TIMESTAMP, "a timestamp is out of range; give milliseconds since 1970")
     return stamps
 
@@ -104,9 +106,9 @@ def _timestamps(given: int | pa.Array | pa.ChunkedArray, count: int) -> Ints:
 def _cuts(rows: _Rows, bytes_max: int, records_max: int) -> Iterator[_Cut]:
     """Where each batch ends: as many records as fit, at least one."""
     values, keys, headers, timestamps = rows
-    count = len(timestamps)
+    count = len(values.sizes)
     # Attributes, and what does not depend on the place in the batch.
-    fixed = 1 + sized_bytes(values.sizes)
+    fixed = sized_bytes(values.sizes) + 1
     fixed += 1 if keys is None else sized_bytes(keys.sizes)
     fixed += 1 if headers is None else headers.sizes
     # Length and deltas take at least a byte each: no batch has more records than this says.
@@ -115,13 +117,16 @@ def _cuts(rows: _Rows, bytes_max: int, records_max: int) -> Iterator[_Cut]:
     begin = 0
     while begin < count:
         before = int(behind[begin - 1]) if begin else 0
-        end = int(np.searchsorted(behind, before + bytes_max, "right"))
+        end = int(behind.searchsorted(before + bytes_max, "right"))
         end = max(begin + 1, min(end, begin + records_max))
-        deltas = timestamps[begin:end] - timestamps[begin]
-        bodies = fixed[begin:end] + offset_widths[: end - begin] + widths(zigzag(deltas))
+        bodies = fixed[begin:end] + (offset_widths if isinstance(offset_widths, int) else offset_widths[: end - begin])
+        if isinstance(timestamps, int):
+            bodies += 1
+        else:
+            bodies += widths(zigzag(timestamps[begin:end] - timestamps[begin]))
         taken = np.cumsum(bodies + widths(zigzag(bodies)))
-        fitting = max(1, int(np.searchsorted(taken, bytes_max, "right")))
-        yield _Cut(begin, begin + fitting, bodies[:fitting], deltas[:fitting], int(taken[fitting - 1]))
+        fitting = max(1, int(taken.searchsorted(bytes_max, "right")))
+        yield _Cut(begin, begin + fitting, bodies[:fitting], int(taken[fitting - 1]))
         begin += fitting
 
 
@@ -141,7 +146,8 @@ def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator
     """The batches of neighbouring cuts."""
     records = _records(rows, cuts)
     at = 0
-    for begin, end, _, _, size in cuts:
+    stamps = rows.timestamps
+    for begin, end, _, size in cuts:
         header = BatchHeader(
             base_offset=0,
             length=0,
@@ -150,8 +156,8 @@ def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator
             crc=0,
             attributes=0,
             last_offset_delta=end - begin - 1,
-            base_timestamp=int(rows.timestamps[begin]),
-            max_timestamp=int(rows.timestamps[begin:end].max()),
+            base_timestamp=stamps if isinstance(stamps, int) else int(stamps[begin]),
+            max_timestamp=stamps if isinstance(stamps, int) else int(stamps[begin:end].max()),
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_EPOCH,
             base_sequence=NO_SEQUENCE,
@@ -163,22 +169,25 @@ def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator
 
 def _records(rows: _Rows, cuts: list[_Cut]) -> memoryview:
     """The encoded records of neighbouring cuts, one behind the other."""
-    values, keys, headers, _ = rows
+    values, keys, headers, timestamps = rows
     begin, count = cuts[0].begin, cuts[-1].end - cuts[0].begin
     counts = np.array([cut.end - cut.begin for cut in cuts], np.int64)
-    offset_deltas = np.arange(count, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+    firsts = np.cumsum(counts) - counts
     value_sizes = zigzag(values.sizes[begin : begin + count])
     heads = ByteRows(count)
     if headers is None:
         # The record before this one ends with the number of its headers, none; the last of all gets its zero below.
-        heads.put_zero()
+        heads.put_byte(0)
     heads.put_varints(zigzag(np.concatenate([cut.bodies for cut in cuts])))
-    heads.put_zero()
-    heads.put_varints(zigzag(np.concatenate([cut.timestamp_deltas for cut in cuts])))
-    heads.put_varints(zigzag(offset_deltas))
+    heads.put_byte(0)
+    if isinstance(timestamps, int):
+        heads.put_byte(0)
+    else:
+        heads.put_varints(zigzag(timestamps[begin : begin + count] - np.repeat(timestamps[begin + firsts], counts)))
+    heads.put_varints(zigzag(np.arange(count, dtype=np.int64) - np.repeat(firsts, counts)))
     parts: list[pa.Array]
     if keys is None:
-        heads.put_varints(np.full(count, _NULL))
+        heads.put_byte(_NULL)
         heads.put_varints(value_sizes)
         parts = [heads.with_gaps()]
     else:

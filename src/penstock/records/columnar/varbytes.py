@@ -4,10 +4,12 @@ A varint of up to eight bytes (every number below 2^55) is a word; several that 
 into a word goes into the next, and the words of a row are laid over each other: each field over the zeros behind the one before.
 """
 
+import sys
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.records.columnar.words import WORD_BYTES, Ints, Words
 
@@ -21,7 +23,10 @@ _QUADS_HIGH: Final = np.uint64(0x3FFF00003FFF0000)
 _PAIRS_LOW: Final = np.uint64(0x007F007F007F007F)
 _PAIRS_HIGH: Final = np.uint64(0x7F007F007F007F00)
 _GOES_ON: Final = np.uint64(0x8080808080808080)
+_NUMBER_MAX: Final = 2**56 - 1
 _WIDER_FROM: Final = tuple(1 << 7 * width for width in range(1, WORD_BYTES))
+
+assert sys.byteorder == "little", "words are laid in memory as they are"
 
 
 def zigzag(numbers: Ints) -> Words:
@@ -29,18 +34,17 @@ def zigzag(numbers: Ints) -> Words:
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
-def widths(numbers: Words) -> Ints:
-    """How many bytes each zigzagged number takes."""
-    taken = np.ones(len(numbers), np.int64)
-    most = int(numbers.max(initial=0))
+def widths(numbers: Words) -> Ints | int:
+    """How many bytes each zigzagged number takes; one number when all take the same."""
+    least, most = int(numbers.min(initial=0 if not len(numbers) else _NUMBER_MAX)), int(numbers.max(initial=0))
+    taken: Ints | int = 1 + sum(least >= bound for bound in _WIDER_FROM)
     for bound in _WIDER_FROM:
-        if most < bound:
-            break
-        taken += numbers >= np.uint64(bound)
+        if least < bound <= most:
+            taken = taken + (numbers >= np.uint64(bound))
     return taken
 
 
-def words(numbers: Words, taken: Ints) -> Words:
+def words(numbers: Words, taken: Ints | int) -> Words:
     """The bytes of each zigzagged number, the first one lowest; ``taken`` are its bytes."""
     most = int(numbers.max(initial=0))
     if most < _WIDER_FROM[0]:
@@ -52,30 +56,34 @@ def words(numbers: Words, taken: Ints) -> Words:
         spread = (spread & _QUADS_LOW) | ((spread << _TWO) & _QUADS_HIGH)
     spread = (spread & _PAIRS_LOW) | ((spread << _ONE) & _PAIRS_HIGH)
     # All bytes but the last say that more follow.
-    before_last = (_ONE << ((taken - 1) << 3).view(np.uint64)) - _ONE
-    return spread | (before_last & _GOES_ON)
+    return spread | (((_ONE << _bits(taken - 1)) - _ONE) & _GOES_ON)
+
+
+def _bits(taken: Ints | int) -> Words | np.uint64:
+    return np.uint64(taken << 3) if isinstance(taken, int) else (taken << 3).view(np.uint64)
 
 
 class ByteRows:
     """A few bytes for each record, put one behind the other."""
 
-    __slots__ = ("_at", "_flushed", "_taken", "_word")
+    __slots__ = ("_at", "_count", "_flushed", "_taken", "_word")
 
     def __init__(self, count: int) -> None:
-        self._word: Words = np.zeros(count, np.uint64)
-        self._taken: Ints = np.zeros(count, np.int64)
-        self._at: Ints = np.zeros(count, np.int64)
-        self._flushed: list[tuple[Ints, Words]] = []
+        self._count = count
+        self._word: Words | None = None
+        self._taken: Ints | int = 0
+        self._at: Ints | int = 0
+        self._flushed: list[tuple[Ints | int, Ints | int, Words]] = []
+        """Where a word stands in its row, how many of its bytes count, and the word."""
 
-    def put(self, word: Words, taken: Ints) -> None:
+    def put(self, word: Words, taken: Ints | int) -> None:
         """Put ``taken`` bytes behind what is there; the word has zeros behind them."""
         together = self._taken + taken
-        if int(together.max(initial=0)) > WORD_BYTES:
-            self._flushed.append((self._at, self._word))
-            self._at = self._at + self._taken
+        if _most(together) > WORD_BYTES:
+            self._flush()
             self._word, self._taken = word, taken
         else:
-            self._word = self._word | (word << (self._taken << 3).view(np.uint64))
+            self._word = word << _bits(self._taken) if self._word is None else self._word | (word << _bits(self._taken))
             self._taken = together
 
     def put_varints(self, numbers: Words) -> None:
@@ -83,30 +91,50 @@ class ByteRows:
         taken = widths(numbers)
         self.put(words(numbers, taken), taken)
 
-    def put_zero(self) -> None:
-        """Put a byte that is zero."""
-        self._taken = self._taken + 1
-        if int(self._taken.max(initial=0)) > WORD_BYTES:
-            # The word is full and the zero stands behind it: where nothing was laid, zeros are.
-            self._flushed.append((self._at, self._word))
-            self._at = self._at + self._taken
-            self._word, self._taken = np.zeros_like(self._word), np.zeros_like(self._taken)
+    def put_byte(self, byte: int) -> None:
+        """Put the same byte into each row."""
+        if _most(self._taken) == WORD_BYTES:
+            self._flush()
+        if byte:
+            self.put(np.full(self._count, byte, np.uint64), 1)
+        else:
+            self._taken = self._taken + 1
+
+    def _flush(self) -> None:
+        self._flushed.append((self._at, self._taken, self._whole_word()))
+        self._at = self._at + self._taken
+        self._word, self._taken = None, 0
+
+    def _whole_word(self) -> Words:
+        return np.zeros(self._count, np.uint64) if self._word is None else self._word
 
     def with_gaps(self) -> pa.Array:
         """Twice as many elements as records: its bytes, then a gap."""
-        count = len(self._word)
-        ends = self._at + self._taken
-        if self._flushed:
-            stride = (int(ends.max(initial=0)) // WORD_BYTES + 2) * WORD_BYTES
-            laid = np.zeros(count * stride, np.uint8)
-            anywhere: Words = np.ndarray((max(0, len(laid) - WORD_BYTES + 1),), "<u8", buffer=laid.data, strides=(1,))
-            begins = np.arange(count, dtype=np.int64) * stride
-            for at, word in (*self._flushed, (self._at, self._word)):
-                anywhere[begins + at] = word
-        else:
-            stride = WORD_BYTES
-            laid = self._word.astype("<u8", copy=False).view(np.uint8)
-        bounds = np.empty(2 * count + 1, np.int32)
-        bounds[0::2] = np.arange(count + 1, dtype=np.int64) * stride
-        bounds[1::2] = bounds[:-1:2] + ends
-        return pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(laid)])
+        laid, stride = self._laid()
+        bounds = np.empty(2 * self._count + 1, np.int32)
+        bounds[0::2] = np.arange(0, (self._count + 1) * stride, stride, dtype=np.int32)
+        bounds[1::2] = bounds[:-1:2] + (self._at + self._taken)
+        return pa.Array.from_buffers(pa.binary(), 2 * self._count, [None, pa.py_buffer(bounds), pa.py_buffer(laid)])
+
+    def _laid(self) -> tuple[Words | NDArray[np.uint8], int]:
+        """The rows in memory, and the bytes from one to the next."""
+        word = self._whole_word()
+        if not self._flushed:
+            return word, WORD_BYTES
+        if len(self._flushed) == 1:
+            _, taken, first = self._flushed[0]
+            rows = np.empty((self._count, 2), np.uint64)
+            rows[:, 0] = first | (word << _bits(taken))
+            rows[:, 1] = word >> _bits(WORD_BYTES - taken)
+            return rows, 2 * WORD_BYTES
+        stride = (_most(self._at + self._taken) // WORD_BYTES + 2) * WORD_BYTES
+        laid = np.zeros(self._count * stride, np.uint8)
+        anywhere: Words = np.ndarray((len(laid) - WORD_BYTES + 1,), np.uint64, buffer=laid.data, strides=(1,))
+        begins = np.arange(0, self._count * stride, stride, dtype=np.int64)
+        for at, _, flushed in (*self._flushed, (self._at, self._taken, word)):
+            anywhere[begins + at] = flushed
+        return laid, stride
+
+
+def _most(taken: Ints | int) -> int:
+    return taken if isinstance(taken, int) else int(taken.max(initial=0))
