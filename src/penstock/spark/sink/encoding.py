@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from penstock.limits import BATCH_RECORDS_MAX, MIB
+from penstock.limits import BATCH_RECORDS_MAX, KIB, MIB
 from penstock.records.batch import read_header
 from penstock.records.columnar import encode
 from penstock.spark.sink.rows import HEADERS, KEY, TIMESTAMP, VALUE
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from penstock.records.batch import Compression
 
-GATHERED_BYTES: Final = 4 * MIB
-"""Arrow batches are put together up to this size before they are shared out: a share that is too small compresses badly."""
+SHARE_BYTES: Final = 256 * KIB
+"""What a partition should get at a time: a batch costs half a millisecond whatever its size, and a small one compresses badly."""
+GATHERED_BYTES_MAX: Final = 32 * MIB
+"""Arrow batches that a task holds to share out together."""
 
 
 def encoded(
@@ -42,7 +44,7 @@ def encoded(
         yield batch, read_header(batch).record_count
 
 
-def gathered(batches: Iterator[pa.RecordBatch], bytes_min: int = GATHERED_BYTES) -> Iterator[pa.RecordBatch]:
+def gathered(batches: Iterator[pa.RecordBatch], bytes_min: int) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, in fewer and larger batches."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0

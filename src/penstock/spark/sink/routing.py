@@ -105,6 +105,8 @@ class Router:
             places = np.array(pc.fill_null(asked, NOWHERE).to_numpy(zero_copy_only=False), dtype=np.int32)
             if not asked.null_count:
                 return places
+        if count == 1:
+            return places
         if KEY not in records.schema.names or records.column(KEY).null_count == len(records.column(KEY)):
             return places
         by_key = partition_for_keys(records.column(KEY), count)

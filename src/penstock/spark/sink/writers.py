@@ -25,7 +25,7 @@ from penstock.client.sinks import Opened, SinkClient
 from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
 from penstock.spark.sink.commit import abort, commit, forget, staged_by
-from penstock.spark.sink.encoding import encoded, gathered
+from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.rows import Layout, layout_of, rows_of
@@ -191,9 +191,7 @@ def write_rows(
     targets = Targets(cluster, batch_bytes=settings.batch_bytes)
     task = TaskContext.get()
     router = Router(targets.partition_count, topic=settings.topic, seed=0 if task is None else task.partitionId())
-    # Rows that go to one partition as they come need not be gathered.
-    shared = layout.key is not None or layout.partition is not None or layout.topic is not None
-    for batch in gathered(iterator) if shared else iterator:
+    for batch in gathered(iterator, _share_bytes(settings, layout, targets)):
         now_ms = time.time_ns() // 1_000_000
         for shard in router.route(rows_of(batch, layout, now_ms)):
             batches = encoded(
@@ -205,6 +203,17 @@ def write_rows(
             for data, record_count in batches:
                 outlet.send(shard.topic, shard.partition, data, record_count)
     return outlet.finish()
+
+
+def _share_bytes(settings: Settings, layout: Layout, targets: Targets) -> int:
+    """How much is shared out at a time."""
+    if settings.topic is None:
+        return GATHERED_BYTES_MAX // 4
+    if layout.key is None and layout.partition is None:
+        # Each goes to one partition as it comes.
+        return 0
+    count = targets.partition_count(settings.topic)
+    return min(count * SHARE_BYTES, GATHERED_BYTES_MAX) if count > 1 else 0
 
 
 def sink_address(cluster: Cluster) -> Address:

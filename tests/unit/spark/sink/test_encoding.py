@@ -45,4 +45,5 @@ def test_small_arrow_batches_are_put_together_in_order():
     joined = list(gathered(iter(pieces), bytes_min=500))
     assert [batch.num_rows for batch in joined] == [6, 4]
     assert pa.concat_batches(joined) == records(10)
-    assert list(gathered(iter([]))) == []
+    assert list(gathered(iter([]), bytes_min=500)) == []
+    assert [batch.num_rows for batch in gathered(iter(pieces), bytes_min=0)] == [2] * 5
