@@ -198,8 +198,11 @@ class Log(LogWriter):
             segment.close()
         return paths
 
-    def delete_before(self, offset: int) -> None:
-        """Delete all records below ``offset``; durable when this returns. Their segments go with the next :meth:`retire`."""
+    def delete_before(self, offset: int, *, sync: bool = True) -> None:
+        """Delete all records below ``offset``. Their segments go with the next :meth:`retire`.
+
+        It is durable when this returns, unless ``sync`` is false: then a loss of power may bring some of them back.
+        """
         if not self.start_offset <= offset <= self.written_offset:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
@@ -209,7 +212,7 @@ class Log(LogWriter):
             return
         self._refuse_when_failed()
         try:
-            write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset)
+            write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset, sync=sync)
         except OSError as error:
             raise self._storage_error(error) from error
         self.start_offset = offset

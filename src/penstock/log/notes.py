@@ -8,10 +8,10 @@ from crc32c import crc32c
 from penstock.ports import Disk
 
 
-def write_note(disk: Disk, path: str, title: str, *numbers: int) -> None:
-    """Replace the note; durable when this returns."""
+def write_note(disk: Disk, path: str, title: str, *numbers: int, sync: bool = True) -> None:
+    """Replace the note; durable when this returns, unless ``sync`` is false: a loss of power may leave the old one, or none."""
     body = " ".join(map(str, numbers))
-    disk.write_atomic(path, f"{title} 1 {crc32c(body.encode()):08x} {body}\n".encode())
+    disk.write_atomic(path, f"{title} 1 {crc32c(body.encode()):08x} {body}\n".encode(), sync=sync)
 
 
 def read_note(disk: Disk, path: str, title: str, count: int) -> tuple[int, ...] | None:

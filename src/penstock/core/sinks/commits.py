@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 CUT_BYTES: Final = 16 * MIB
-"""Committed bytes that are worth a cut of the staging log: it costs a few syncs."""
-STAGING_PRODUCER_MS: Final = 60 * 60 * 1000
-"""Each task of each batch stages as a producer of its own, and none sends again after so long."""
+"""Committed bytes that are worth a cut of the staging log."""
 _EPOCH_MAX: Final = 2**15 - 1
 _IN_FLIGHT_MAX: Final = 16
 """Turns whose appends are not committed yet: the disk is kept busy, and memory bounded."""
@@ -359,6 +357,16 @@ class Commits:
         next_offset = self._log.append(partition, [(encode_key(name), value)])
         self._log.when_committed(partition, next_offset, done)
 
+    def fit(self, sink: Sink) -> None:
+        """After a start: a staging log that lost its end gives the same offsets again, and what is staged there is new."""
+        try:
+            staging, staged_from = self.staging_of(sink)
+        except PenstockError:
+            # Whoever stages or commits is told the same.
+            return
+        if staging is not None and staged_from > staging.high_watermark:
+            sink.stored = replace(sink.stored, staged_from=staging.high_watermark)
+
     def cut(self, sink: Sink, *, at_least_bytes: int = CUT_BYTES) -> None:
         """Give back the room of what was staged and is committed or dropped."""
         try:
@@ -369,9 +377,11 @@ class Commits:
             staged_from = min(staged_from, log.written_offset)
             if log.bytes_between(log.start_offset, staged_from) < at_least_bytes:
                 return
-            log.delete_before(staged_from)
             now_ms = self._broker.clock.now_ms()
-            log.producers.expire(now_ms, STAGING_PRODUCER_MS)
+            # Nothing is synced for this, because the event loop would wait for it: the record in __sinks says what is staged, and
+            # what a loss of power brings back is cut again. A producer that sends again what was cut stages it for nobody.
+            log.delete_before(staged_from, sync=False)
+            log.producers.expire(now_ms, -1)
             for removal in log.retire(now_ms, staging.high_watermark):
                 self._broker.on_trash(removal)
         except (PenstockError, OSError) as error:

@@ -316,6 +316,8 @@ class Sinks:
             if stored.intent is not None:
                 self._commits.resume(sink)
                 self._serve(sink)
+            elif stored.staged_from:
+                self._commits.fit(sink)
         for topic in list(self._leftovers()):
             self._drop_staging(topic)
 

@@ -250,6 +250,16 @@ def test_staged_records_that_a_loss_of_power_took_are_dropped_and_told(world):
     assert any("2 of 2 records" in line and "lost" in line for line in world.reports)
 
 
+def test_offsets_that_a_staging_log_gives_again_are_new(world):
+    world.committed(0, (TOPIC, 0, [world.stage(b"1"), world.stage(b"2")]))
+    world.staging().log.truncate_to(1)
+    world.restart()
+    assert world.stage(b"3") == (0, 1, 1)
+    assert world.committed(1, (TOPIC, 0, [(0, 1, 1)])).committed.records == 1
+    assert world.committed(2, (TOPIC, 0, [(0, 0, 1)])).error.reason is Reason.OFFSET_OUT_OF_RANGE
+    assert world.values() == [b"1", b"2", b"3"]
+
+
 # Bounds.
 
 
