@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
@@ -50,7 +51,8 @@ def encode(
 ) -> list[bytearray]:
     """Record batches of all rows in their order, ready to be produced: base offset 0, no producer.
 
-    Values and keys are binary or strings of any kind, headers a list of (name, value) structs, timestamps one for all or a column.
+    Values and keys are binary or strings of any kind, headers a list of (name, value) structs, timestamps one for all or a column
+    (numbers, or Arrow's timestamps of any unit).
     ``batch_bytes_max`` holds before compression; a single record that is larger stands alone.
     """
     assert batch_records_max > 0
@@ -96,6 +98,8 @@ def _timestamps(given: int | pa.Array | pa.ChunkedArray) -> Ints | int:
     elif given.null_count:
         raise PenstockError(Reason.INVALID_TIMESTAMP, "a record has no timestamp; fill in the nulls")
     else:
+        if pa.types.is_timestamp(given.type):
+            given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
         stamps = np.asarray(given.cast(pa.int64()), np.int64)
         least, most = int(stamps.min()), int(stamps.max())
     if not -_TIMESTAMP_MS_MAX < least <= most < _TIMESTAMP_MS_MAX:

@@ -172,6 +172,17 @@ def test_more_headers_than_a_reader_takes_are_refused():
     assert caught.value.reason is Reason.INVALID_RECORD
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_timestamps_of_any_unit_are_milliseconds_rounded_down(unit, zone):
+    per_second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
+    given_stamps = [0, 5 * per_second, -7 * per_second - (per_second > 1000)]
+    stamps = pa.array(given_stamps, pa.int64()).cast(pa.timestamp(unit, zone))
+    (batch,) = encode(value=pa.array([b"v"] * 3), timestamps_ms=stamps, batch_bytes_max=MIB, batch_records_max=10)
+    wanted = [stamp * 1000 // per_second for stamp in given_stamps]
+    assert [record.timestamp for record in read_records(batch, MIB)] == wanted
+
+
 @pytest.mark.parametrize("stamps", [2**54, pa.array([-(2**54)]), pa.array([None], pa.int64())])
 def test_a_timestamp_that_is_none_is_refused(stamps):
     with pytest.raises(PenstockError) as caught:
