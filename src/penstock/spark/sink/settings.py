@@ -51,6 +51,9 @@ def settings_of(given: Mapping[str, str]) -> Settings:
     for name, why in REFUSED.items():
         if name in options:
             raise OptionError(f"the option {name!r} is not supported: {why}")
+    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+    if protocol != "PLAINTEXT":
+        raise OptionError(f"the option 'kafka.security.protocol' is {protocol}: this sink speaks PLAINTEXT alone")
     topic = options.get("topic")
     if topic is not None and not topic.strip():
         raise OptionError("the option 'topic' is empty: name the topic to write to")
