@@ -11,8 +11,11 @@ import pytest
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import answer
 from penstock.cli.sql_rows import RowFormat
-from penstock.client import Admin
+from penstock.client import Admin, QueueClient
 from penstock.spark.views import Views, register_topics
+
+# The first of them may wait for Spark to start.
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
@@ -112,8 +115,17 @@ def test_what_the_broker_knows_is_there_too(ask, orders):
         {"topic": orders, "records": 3}
     ]
     assert ask(f"SELECT count(*) AS n FROM penstock_partitions WHERE topic = '{orders}'") == [{"n": 2}]
-    for table in ("penstock_groups", "penstock_dead_letters", "penstock_queue"):
-        ask(f"SELECT count(*) AS n FROM {table}")
+    assert ask(f"SELECT count(*) AS n FROM penstock_groups WHERE topic = '{orders}'") == [{"n": 0}]
+    assert ask(f"SELECT count(*) AS n FROM penstock_dead_letters WHERE topic = '{orders}'") == [{"n": 0}]
+
+
+def test_the_unfinished_records_of_all_queues_are_one_table(ask, broker, topic):
+    with QueueClient(broker.address("http"), owner="worker-7") as client:
+        for value in (b"one", b"two"):
+            client.produce(topic, value, key=b"same")
+        leased = client.lease(topic, "g", max_records=1, lease_ms=600_000, wait_ms=10_000)
+    found = ask(f"SELECT value, owner FROM penstock_queue WHERE topic = '{topic}' AND `group` = 'g' ORDER BY offset")
+    assert found == [{"value": leased[0].value.decode(), "owner": "worker-7"}, {"value": "two", "owner": None}]
 
 
 def test_show_tables_lists_topics_that_no_query_has_named_yet(ask, orders):

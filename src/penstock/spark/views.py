@@ -14,6 +14,7 @@ never decoded, which is most of the work of a count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.client import Cluster, Consumer, TopicPartition, watermarks
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_QUEUE: Final = "queue"
 JSON_SUFFIX: Final = "__json"
 RAW_SUFFIX: Final = "__raw"
 TABLES: Final = {f"penstock_{table}": table for table in ("topics", "partitions", "groups", "dead_letters", "queue")}
@@ -130,9 +132,25 @@ class Views:
         names = [name for name in TABLES if name in {each.lower() for each in named}]
         for name in names:
             # Anew each time: nothing is read before the query runs.
-            reader = self._spark.read.format("penstock").option("kafka.bootstrap.servers", self._bootstrap)
-            reader.option("table", TABLES[name]).load().createOrReplaceTempView(name)
+            frame = self._queues() if TABLES[name] == _QUEUE else self._table(TABLES[name])
+            frame.select(*(_shown(column).alias(column) for column in frame.columns)).createOrReplaceTempView(name)
         return names
+
+    def _table(self, table: str, **options: str) -> DataFrame:
+        reader = self._spark.read.format("penstock").option("kafka.bootstrap.servers", self._bootstrap)
+        return reader.option("table", table).options(**options).load()
+
+    def _queues(self) -> DataFrame:
+        """The source reads one queue; here they are one table, of those that have something unfinished."""
+        from penstock.client import QueueAdmin
+        from penstock.client.discovery import http_address
+        from penstock.spark.tables.queue import QueueTable
+
+        with QueueAdmin(str(http_address(self._cluster))) as admin:
+            queues = [queue for queue in admin.queues() if any(part.floor < part.end for part in queue.partitions)]
+        frames = [self._table(_QUEUE, topic=queue.topic, group=queue.group) for queue in queues]
+        empty = self._spark.createDataFrame([], QueueTable.columns)
+        return reduce(lambda all_before, one: all_before.unionByName(one), frames) if frames else empty
 
     # -- the columns
 
