@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-PIECE_BYTES: Final = 64 * KIB
-"""Rows without a key are cut into no smaller pieces than this, so that small writes stay in one batch."""
+PIECE_BYTES: Final = 256 * KIB
+"""Rows without a key are cut into no smaller batches than this, so that small writes stay together."""
 NOWHERE: Final = -1
 
 
 class Shard(NamedTuple):
-    """Rows of one destination, in order."""
+    """Rows of one destination, in order. Without a partition any will do: each batch of them goes to the next one."""
 
     topic: str
-    partition: int
+    partition: int | None
     records: pa.RecordBatch
 
 
@@ -78,7 +78,7 @@ class Router:
         count = self._partition_count(topic)
         places = self._places(topic, records, asked, count)
         if places is None:
-            yield from self._dealt(topic, records, count)
+            yield Shard(topic, None, records)
             return
         nowhere = places == NOWHERE
         if nowhere.any():
@@ -112,14 +112,14 @@ class Router:
         by_key = partition_for_keys(records.column(KEY), count)
         return by_key if places is None else np.where(places == NOWHERE, by_key, places)
 
-    def _dealt(self, topic: str, records: pa.RecordBatch, count: int) -> Iterator[Shard]:
-        pieces = max(1, min(count, records.nbytes // PIECE_BYTES, records.num_rows))
-        length, longer = divmod(records.num_rows, pieces)
-        start = 0
-        for piece in range(pieces):
-            size = length + (piece < longer)
-            yield Shard(topic, self._turn(topic, count), records.slice(start, size))
-            start += size
+    def piece_bytes(self, shard: Shard) -> int:
+        """How large the batches of a shard may be, so that one without a partition reaches all of them."""
+        size_bytes: int = shard.records.nbytes
+        return max(PIECE_BYTES, size_bytes // self._partition_count(shard.topic) + 1)
+
+    def next_partition(self, topic: str) -> int:
+        """Where the next batch goes that may go anywhere."""
+        return self._turn(topic, self._partition_count(topic))
 
     def _turn(self, topic: str, count: int) -> int:
         turn = self._turns.get(topic, self._seed)

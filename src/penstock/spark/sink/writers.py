@@ -194,14 +194,14 @@ def write_rows(
     for batch in gathered(iterator, _share_bytes(settings, layout, targets)):
         now_ms = time.time_ns() // 1_000_000
         for shard in router.route(rows_of(batch, layout, now_ms)):
-            batches = encoded(
-                shard.records,
-                now_ms=now_ms,
-                compression=settings.compression,
-                batch_bytes_max=targets[shard.topic].batch_bytes_max,
-            )
+            topic, partition, records = shard
+            bytes_max = targets[topic].batch_bytes_max
+            if partition is None:
+                bytes_max = min(bytes_max, router.piece_bytes(shard))
+            batches = encoded(records, now_ms=now_ms, compression=settings.compression, batch_bytes_max=bytes_max)
             for data, record_count in batches:
-                outlet.send(shard.topic, shard.partition, data, record_count)
+                place = router.next_partition(topic) if partition is None else partition
+                outlet.send(topic, place, data, record_count)
     return outlet.finish()
 
 

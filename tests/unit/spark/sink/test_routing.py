@@ -25,7 +25,8 @@ def rows(values, keys=None, topics=None, partitions=None):
 def routed(router, given):
     """(topic, partition) -> values in order."""
     found = {}
-    for topic, partition, records in router.route(given):
+    for topic, asked, records in router.route(given):
+        partition = router.next_partition(topic) if asked is None else asked
         found.setdefault((topic, partition), []).extend(records.column("value").to_pylist())
     return found
 
@@ -58,10 +59,13 @@ def test_without_keys_small_writes_stay_together_and_begin_at_the_seed():
     assert routed(router({"t": 4}, "t", seed=7), rows([b"1"], [None])) == {("t", 3): [b"1"]}
 
 
-def test_without_keys_large_writes_are_dealt_to_all_partitions():
-    value = bytes(PIECE_BYTES // 4)
-    found = routed(router({"t": 3}, "t"), rows([value] * 40))
-    assert sorted(len(values) for values in found.values()) == [13, 13, 14]
+def test_without_keys_large_writes_are_cut_so_that_they_reach_every_partition():
+    one = router({"t": 3}, "t")
+    (shard,) = one.route(rows([bytes(PIECE_BYTES)] * 30))
+    assert shard.partition is None
+    assert 10 * PIECE_BYTES < one.piece_bytes(shard) < 11 * PIECE_BYTES
+    (small,) = one.route(rows([b"1", b"2"]))
+    assert one.piece_bytes(small) == PIECE_BYTES
 
 
 def test_pieces_without_a_key_take_turns():
