@@ -13,6 +13,8 @@ from penstock.client.sinks import SinkClient
 from penstock.records.partitioner import partition_for_key
 from tests.spark.sinking import seen_in, values_in
 
+pytestmark = pytest.mark.timeout(600)
+
 HEADERS = "array<struct<key: string, value: binary>>"
 
 

@@ -5,6 +5,8 @@ import uuid
 import pytest
 from pyspark.errors import PySparkException
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def writer_of(spark, bootstrap):

@@ -13,6 +13,8 @@ from penstock.client.discovery import http_address
 from penstock.client.sinks import SinkClient
 from tests.spark.sinking import seen_in, values_in
 
+pytestmark = pytest.mark.timeout(600)
+
 
 class Files:
     """A folder of text files, one a micro-batch, that holds numbered rows."""
