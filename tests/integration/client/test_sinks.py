@@ -100,6 +100,22 @@ def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, c
     assert sinks.status(opened.sink).staged_bytes == 0
 
 
+def test_targets_that_open_every_batch_get_it_off_the_event_loop(bootstrap, cluster, sinks, opened):
+    name = f"sink-opened-{next(numbers)}"
+    Admin(cluster).create_topic(name, configs={"compression.type": "zstd", "cleanup.policy": "compact"})
+    sender = BatchSender(cluster)
+    for number in range(4):
+        sender.send(opened.staging_topic, 0, batch(b"%d" % number, compression=Compression.GZIP), 1)
+    staged = [(0, each.base_offset, each.record_count) for each in sender.flush()]
+    assert sinks.commit(opened.sink, 0, [StagedPart(name, 0, staged)]).records == 4
+    assert read(bootstrap, name, 0, 4) == [b"0", b"1", b"2", b"3"]
+    now_ms = int(time.time() * 1000)
+    sender.send(opened.staging_topic, 0, build_batch([Record(0, now_ms, None, b"no key")]), 1)
+    (keyless,) = sender.flush()
+    with pytest.raises(RequestRefused, match="key"):
+        sinks.commit(opened.sink, 1, [StagedPart(name, 0, [(0, keyless.base_offset, 1)])])
+
+
 def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened):
     placed = []
     producer = ConfluentProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 50})
