@@ -1,10 +1,20 @@
 """One warm Spark session and one broker for the whole run: a test takes topic names of its own."""
 
 import uuid
+from pathlib import Path
 
 import pytest
 
 from penstock.client import Admin, Cluster, Producer
+
+SECONDS_MAX = 600
+
+
+def pytest_collection_modifyitems(items):
+    """A test that hangs fails. Spark takes its time on a busy machine, and one that is cut off leaves the session broken for all others."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")
