@@ -121,12 +121,6 @@ key = "CAST(hour AS STRING)"
 [[sinks]]
 kind = "parquet"
 path = "{pipelines.folder}/hourly"
-[[sinks]]
-kind = "delta"
-path = "{pipelines.folder}/delta"
-[[sinks]]
-kind = "iceberg"
-path = "{pipelines.folder}/iceberg"
 """
     produce(
         topic,
@@ -145,14 +139,36 @@ path = "{pipelines.folder}/iceberg"
     expected = [("2026-03-01T12:00:00.000Z", 2, 30.0), ("2026-03-01T13:00:00.000Z", 1, 40.0)]
     rows = pipelines.json_in(f"{topic}.hourly")
     assert sorted((row["hour"], row["orders"], row["amount"]) for row in rows) == expected
-    for name, lake in {"hourly": "parquet", "delta": "delta", "iceberg": "iceberg"}.items():
-        if lake == "parquet":
-            frame = pipelines.spark.read.parquet(f"{pipelines.folder}/{name}")
-        else:
-            options = {"path": f"{pipelines.folder}/{name}", "lake": lake}
-            frame = pipelines.spark.read.format("penstock-lake").options(**options).load()
-        found = sorted((row.orders, row.amount) for row in frame.collect())
-        assert found == [(1, 40.0), (2, 30.0)], lake
+    found = pipelines.spark.read.parquet(f"{pipelines.folder}/hourly").collect()
+    assert sorted((row.orders, row.amount) for row in found) == [(1, 40.0), (2, 30.0)]
+
+
+def test_rows_of_any_columns_go_to_delta_and_iceberg_once(pipelines, topic, produce):
+    text = f"""
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "id INT, customer STRING, amount DOUBLE"
+[[steps]]
+sql = "SELECT id, customer, amount * 2 AS double_amount FROM orders"
+[[sinks]]
+kind = "delta"
+path = "{pipelines.folder}/delta"
+partition_by = ["customer"]
+[[sinks]]
+kind = "iceberg"
+path = "{pipelines.folder}/iceberg"
+"""
+    produce(topic, values({"id": 1, "customer": "a", "amount": 1}, {"id": 2, "customer": "b", "amount": 2}))
+    pipelines.run(text)
+    produce(topic, values({"id": 3, "customer": "a", "amount": 3}))
+    pipelines.run(text)
+    for lake in ("delta", "iceberg"):
+        options = {"path": f"{pipelines.folder}/{lake}", "lake": lake}
+        rows = pipelines.spark.read.format("penstock-lake").options(**options).load().collect()
+        found = sorted((row.id, row.customer, row.double_amount) for row in rows)
+        assert found == [(1, "a", 2.0), (2, "b", 4.0), (3, "a", 6.0)], lake
+    assert (pipelines.folder / "delta" / "_delta_log").is_dir()
 
 
 def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
