@@ -37,6 +37,7 @@ _WINDOW_RECORDS: Final = 1.25
 """How many records long the bytes are in which one beginning is looked for."""
 _WINDOW_BYTES_MAX: Final = 4096
 """Of larger records there are so few in a fetch that no guess is needed."""
+_SPARSE_MAX: Final = 4
 
 _UNMET: Final = -1
 _AT_END: Final = -2
@@ -168,7 +169,7 @@ class _Lanes:
     def walked(self) -> list[Ints]:
         """The marks of the lanes that begin a region or were met by a lane that counts; walked to their ends first."""
         if (self._met == self._behind).all():
-            return [self._in_order()]
+            return self._in_order()
         begins, met = self._begins.tolist(), self._met.tolist()
         counts = np.zeros(len(begins), np.bool_)
         plain: list[int] = []
@@ -185,15 +186,18 @@ class _Lanes:
         marks = [each[counts[owners]] for each, owners in zip(self._marks, self._owners, strict=True)]
         return [*marks, np.array(plain, np.int64)]
 
-    def _in_order(self) -> Ints:
-        """All marks, rising: a lane's are, and lanes are in order, so that no sorting is needed."""
+    def _in_order(self) -> list[Ints]:
+        """All marks, rising when that needs no sorting: a lane's own do, and the lanes are in order."""
         *steps, plain = self._marks
+        if len(steps) * len(self._begins) > _SPARSE_MAX * sum(map(len, steps)):
+            # A few lanes are much longer than the others, and the table would be nearly empty.
+            return self._marks
         by_step = np.full((len(steps), len(self._begins)), -1, np.int64)
         for row, marks, owners in zip(by_step, steps, self._owners, strict=False):
             row[owners] = marks
         by_lane = by_step.T.reshape(-1)
         marked = by_lane[by_lane >= 0]
-        return np.insert(marked, np.searchsorted(marked, plain), plain) if len(plain) else marked
+        return [np.insert(marked, np.searchsorted(marked, plain), plain) if len(plain) else marked]
 
     def _walk_plain(self, at: int, end: int, begins: list[int], marks: list[int]) -> int:
         """Walk one record at a time up to the beginning of another lane, or the end of the region; which it was."""
@@ -234,7 +238,7 @@ def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple
     spacing = sizes[fitting] // (guesses + 1)
     if not len(fitting):
         return fitting, fitting
-    window_bytes = int(record_bytes[fitting].mean() * _WINDOW_RECORDS) + WORD_BYTES
+    window_bytes = int(np.average(record_bytes[fitting], weights=guesses) * _WINDOW_RECORDS) + WORD_BYTES
     regions = np.repeat(fitting, guesses)
     numbers = np.arange(len(regions), dtype=np.int64) - np.repeat(np.cumsum(guesses) - guesses, guesses) + 1
     windows = begins[regions] + numbers * np.repeat(spacing, guesses)

@@ -21,7 +21,7 @@ from penstock.records.batch import (
 )
 from penstock.records.builder import BatchBuilder, build_batch, encode_varint, seal
 from penstock.records.columnar import COLUMNS, SCHEMA, decode, decode_each, fields, headers, lanes, opened, starts
-from penstock.records.records import Record, read_records
+from penstock.records.records import Record, open_records, read_records, read_spans
 
 EVERYTHING = 2**62
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -96,6 +96,32 @@ def expected(batches: Batches) -> list[Row]:
         for header, data in batches
         for record in read_records(data, MIB)
     ]
+
+
+WITHOUT_HEADERS = COLUMNS - {"headers"}
+
+
+def expected_without_headers(batches: Batches) -> list[Row]:
+    """What a reader sees, and refuses, that does not look into the headers."""
+    return [
+        {
+            "key": key,
+            "value": value,
+            "offset": header.base_offset + offset_delta,
+            "timestamp": 1000
+            * (header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta),
+            "timestampType": int(header.is_log_append_time),
+        }
+        for header, data in batches
+        for _, _, timestamp_delta, _, offset_delta, key, value, _ in read_spans(open_records(data, header, MIB), header)
+    ]
+
+
+def check_same(batches: Batches) -> None:
+    """The same rows or the same refusal as the row reader, with headers and without."""
+    assert rows_or_reason(lambda: rows(decoded(batches))) == rows_or_reason(expected, batches)
+    without = rows_or_reason(lambda: rows(decoded(batches, WITHOUT_HEADERS)))
+    assert without == rows_or_reason(expected_without_headers, batches)
 
 
 def rows_or_reason(read: object, *arguments: object) -> list[Row] | Reason:
@@ -212,7 +238,7 @@ def test_of_mutated_bytes_the_same_is_read_or_refused(records, is_eager, data):
     # With a sound batch on either side, whose bytes must not be taken for the mutated one's.
     batches = placed(build_batch(records), bad, build_batch(records))
     with eager() if is_eager else nullcontext():
-        assert rows_or_reason(lambda: rows(decoded(batches))) == rows_or_reason(expected, batches)
+        check_same(batches)
 
 
 KINDS = ["text", "zeros", "fixed", "runs", "headers"]
@@ -228,7 +254,7 @@ def test_of_long_mutated_batches_the_same_is_read_or_refused(seed, kind, data):
         body = body[:at] + mutated(data, body[at : at + 40]) + body[at + 40 :]
     batches = placed(batch_of(body, count, count - 1), long_batch(seed + 1, kind, 30))
     with eager():
-        assert rows_or_reason(lambda: rows(decoded(batches))) == rows_or_reason(expected, batches)
+        check_same(batches)
 
 
 def long_batch(seed: int, kind: str, count: int) -> bytearray:
@@ -254,6 +280,15 @@ def test_several_long_batches_are_read(kind, compression):
         )
     )
     assert rows(decoded(batches)) == expected(batches)
+
+
+def test_long_batches_among_very_many_small_ones_are_read():
+    """Neither do they share lanes evenly, nor do the long ones tell how large the small ones are."""
+    small = [build_batch([Record(0, n, None, b"v" * (n % 5))]) for n in range(150)]
+    batches = placed(*small, *(long_batch(seed, "text", 90) for seed in range(100)), *small)
+    assert rows(decoded(batches)) == expected(batches)
+    with eager():
+        assert rows(decoded(batches)) == expected(batches)
 
 
 def test_very_many_small_batches_are_read():
@@ -402,7 +437,16 @@ def test_what_does_not_fit_is_corrupt(what, data, count, beside):
     sound = [build_batch([Record(0, 1000, b"k", b"v")]) for _ in range(beside)]
     batches = placed(*sound, batch_of(data, count, max(0, count - 1)), *sound)
     assert rows_or_reason(expected, batches) is Reason.CORRUPT_RECORDS
-    assert rows_or_reason(lambda: rows(decoded(batches))) is Reason.CORRUPT_RECORDS
+    check_same(batches)
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_an_offset_that_comes_twice_is_found_wherever_it_is(at):
+    data = b"".join(record(index - (index >= at)) for index in range(12))
+    batches = placed(batch_of(data, 12, 11), build_batch([Record(0, 1000, b"k", b"v")]))
+    with eager():
+        check_same(batches)
+        assert rows_or_reason(lambda: rows(decoded(batches))) is Reason.CORRUPT_RECORDS
 
 
 def header_bytes(count: int) -> bytes:
