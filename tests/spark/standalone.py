@@ -15,7 +15,7 @@ import pyspark
 
 from penstock.spark import java
 
-START_TIMEOUT_S = 120
+START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 30
 SPARKS_OWN = {"pyspark", "py4j", "pyarrow", "numpy", "pandas", "dateutil", "pytz", "tzdata", "six"}
 FOR_CONNECT = {"grpc", "grpc_status", "google", "googleapis_common_protos", "zstandard"}

@@ -11,9 +11,9 @@ import pytest
 from tests.spark.standalone import FOR_CONNECT, SPARKS_OWN, bare_python, connect_server
 
 # Another Java is started beside the session of the run.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
-PROGRAM_TIMEOUT_S = 300
+PROGRAM_TIMEOUT_S = 500
 READS_A_TOPIC = """
 import json, os, sys
 from penstock.spark import session

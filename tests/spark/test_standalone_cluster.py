@@ -12,7 +12,7 @@ from penstock.client import Admin, Consumer, watermarks
 from tests.spark.standalone import bare_python, standalone_cluster
 
 # Six Java processes are started: on a busy machine that alone is a minute.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)
 
 JOB = Path(__file__).with_name("cluster_job.py")
 SETTINGS = {
@@ -25,7 +25,7 @@ SETTINGS = {
     "spark.ui.enabled": False,
     "spark.ui.showConsoleProgress": False,
 }
-JOB_TIMEOUT_S = 400
+JOB_TIMEOUT_S = 900
 
 
 @pytest.fixture(scope="module")
