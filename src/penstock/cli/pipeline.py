@@ -89,7 +89,7 @@ def check(
 ) -> None:
     """Check a file without running it: every mistake with its line and what to write instead.
 
-    Needs neither Spark nor a broker; --deep needs both.
+    Needs neither Spark nor a broker; --deep needs Spark.
     """
     from penstock.spark.pipelines.loading import load
 
