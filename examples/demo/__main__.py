@@ -161,7 +161,7 @@ class Demo:
         self._tell("The broker stays until you press Ctrl-C. In another terminal:")
         for command in (
             f"penstock topic ls -b {self.bootstrap}",
-            f"penstock sql -b {self.bootstrap} --json 'SELECT city, count(*) FROM payments GROUP BY city'",  # noqa: S608  for people
+            f"penstock sql -b {self.bootstrap} --json 'SELECT city, count(*) FROM payments GROUP BY city'",
             f"penstock pipeline dlq-report {ORDERS} -b {self.bootstrap}",
             f"penstock pipeline redrive -t {ORDERS} -b {self.bootstrap} --where \"reason = 'card expired'\" --dry-run",
         ):

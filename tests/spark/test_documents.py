@@ -20,13 +20,13 @@ def test_the_programs_of_the_spark_document_do_what_they_say(
     spark, bootstrap, cluster, produce, tmp_path, monkeypatch, capsys
 ):
     Admin(cluster).create_topic("orders", partitions=2)
-    for topic in ("big-orders", "people"):
+    for topic in ("big-orders", "people", "counts"):
         Admin(cluster).create_topic(topic, partitions=1)
     orders = [(b"a", b'{"id": 1, "amount": 10.5}'), (b"b", b'{"id": 2, "amount": 99}')]
     produce("orders", orders)
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / "docs" / "spark.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {}
     for block in blocks:
         text = block.replace(ADDRESS, bootstrap).replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
@@ -36,3 +36,4 @@ def test_the_programs_of_the_spark_document_do_what_they_say(
         (b"b", {"id": 2, "amount": 99.0})
     ]
     assert [key for key, _ in values_of(spark, bootstrap, "people")] == [b"anna", b"bert"]
+    assert sum(int(value) for _, value in values_of(spark, bootstrap, "counts")) == 2

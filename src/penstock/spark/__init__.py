@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.spark.sessions import session
+    from penstock.spark.sink.each_batch import each_batch
 
-__all__ = ["session"]
+_HOMES = {"each_batch": "penstock.spark.sink.each_batch", "session": "penstock.spark.sessions"}
+
+__all__ = ["each_batch", "session"]
 
 
 def __getattr__(name: str) -> object:
-    # Spark's Python workers import this package for every task: a session is none of their business.
-    if name == "session":
-        return import_module("penstock.spark.sessions").session
+    # Spark's Python workers import this package for every task: what drivers need is none of their business.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
