@@ -100,7 +100,7 @@ def test_a_lake_is_replayed_whatever_became_of_the_topic(replays, filled, topic,
 
 
 def test_a_target_with_fewer_partitions_takes_records_by_their_keys(replays, filled, cluster):
-    Admin(cluster).create_topic(replays.target, partitions=1)
+    Admin(cluster).create_topic(replays.target, partitions=1, configs={"retention.ms": "-1"})
     replays.run(to_offset=20)
     (only,) = replays.sent().values()
     assert Counter(only) == Counter([*filled[0][:20], *filled[1][:20]])
@@ -114,7 +114,7 @@ def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
     log = tmp_path / "replay.log"
     words = ["replay", topic, "--to", replays.target, "--bootstrap", bootstrap, "--name", "replay"]
     words += ["--state-dir", str(tmp_path / "state"), "--rate", "40", "--conf", "spark.driver.memory=1g"]
-    Admin(cluster).create_topic(replays.target, partitions=2)
+    Admin(cluster).create_topic(replays.target, partitions=2, configs={"retention.ms": "-1"})
 
     def sent():
         assert process.running, log.read_text()[-3000:]

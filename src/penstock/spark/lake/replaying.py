@@ -196,15 +196,23 @@ class _Planner:
 
     def _target(self, needed: int, count: int, note: Callable[[str], None]) -> bool:
         """Make the target when it is not there; whether it has room for every partition."""
-        name = self._wanted.to
+        name, admin = self._wanted.to, Admin(self._cluster)
         try:
-            return len(self._cluster.topic(name).partitions) >= needed
+            there = len(self._cluster.topic(name).partitions)
         except BrokerRefused as error:
             if error.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-        Admin(self._cluster).create_topic(name, partitions=max(needed, count))
-        note(f"made the topic {name} with {max(needed, count)} partitions")
-        return True
+            # Retention goes by the records' own timestamps: a usual one would drop what is sent at once.
+            there = max(needed, count)
+            admin.create_topic(name, partitions=there, configs={"retention.ms": "-1"})
+            note(f"made the topic {name} with {there} partitions and retention.ms -1, for old records to stay")
+            return True
+        kept_ms = next((entry.value for entry in admin.configs(name) if entry.name == "retention.ms"), None)
+        if kept_ms not in (None, "-1"):
+            note(
+                f"{name} has retention.ms {kept_ms}: records with older timestamps are sent, and dropped by it soon after"
+            )
+        return there >= needed
 
 
 @dataclass(slots=True)

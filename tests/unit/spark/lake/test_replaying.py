@@ -84,10 +84,12 @@ def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(p
 def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_key(plan, bootstrap):
     notes = []
     plan(notes=notes)
-    assert notes == ["made the topic again with 2 partitions"]
+    assert notes == ["made the topic again with 2 partitions and retention.ms -1, for old records to stay"]
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic("one", partitions=1)
-    assert not plan(to="one", folder="other").keep_partitions
+    notes.clear()
+    assert not plan(to="one", folder="other", notes=notes).keep_partitions
+    assert "one has retention.ms 604800000" in notes[0]
     assert plan(to="one", partition=0, folder="third").keep_partitions
 
 
