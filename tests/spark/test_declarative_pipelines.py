@@ -44,7 +44,10 @@ def server(project):
 @pytest.fixture
 def own_broker(penstock_broker_factory):
     """The example's topics have fixed names."""
-    with penstock_broker_factory() as broker, Cluster(str(broker.bootstrap)) as cluster:
+    with (
+        penstock_broker_factory({"listeners.http": "127.0.0.1:0"}) as broker,
+        Cluster(str(broker.bootstrap)) as cluster,
+    ):
         for name in ("orders", "large-orders"):
             Admin(cluster).create_topic(name, partitions=2)
         yield cluster, str(broker.bootstrap)
