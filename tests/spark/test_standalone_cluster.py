@@ -1,14 +1,17 @@
 """A real cluster whose Python has no Penstock: what a session sends is enough, and the program is the one that runs locally."""
 
+import datetime as dt
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
-from penstock.client import Admin, Consumer, watermarks
+from penstock.client import Admin, Cluster, Consumer, Producer, watermarks
 from tests.spark.standalone import bare_python, standalone_cluster
 
 # Six Java processes are started: on a busy machine that alone is a minute.
@@ -26,6 +29,8 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": False,
 }
 JOB_TIMEOUT_S = 900
+DEMO_PIPELINE = Path(__file__).resolve().parents[2] / "examples" / "demo" / "orders.toml"
+WINDOW_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +86,48 @@ def test_one_program_reads_writes_and_streams_on_executors_without_penstock(
     assert len({place["cwd"] for place in saw["places"]}) == 2, "both workers took part"
     assert values_of(cluster, written) == [value.upper() for value in expected]
     assert values_of(cluster, streamed) == [f"streamed {value}" for value in expected]
+
+
+def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clusters_python, penstock_broker_factory):
+    bootstrap = penstock_broker_factory({"listeners.http": "127.0.0.1:0"}).bootstrap
+    first = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(minutes=10)
+    first -= dt.timedelta(seconds=first.second % WINDOW_S)
+    payments = [
+        {"id": str(number), "product": f"p{number % 3}", "city": "here", "amount": 1.5, "paid_at": at.isoformat()}
+        for number, at in enumerate(first + dt.timedelta(seconds=0.25 * step) for step in range(200))
+    ]
+    # Five seconds a window, and as much again until it is final: of fifty seconds the first eight windows are.
+    expected = Counter(
+        (number // 20, payment["product"]) for number, payment in enumerate(payments) if number // 20 < 8
+    )
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).create_topic("payments", partitions=2)
+        with Producer(cluster) as producer:
+            for payment in payments:
+                producer.send("payments", json.dumps(payment).encode(), key=payment["product"].encode())
+        words = ["run", DEMO_PIPELINE, "--once", "--master", master, "--bootstrap", bootstrap]
+        words += ["--state-dir", folder / "state", "--set", f"sinks.1.path={folder / 'lake'}"]
+        words += ["--set", f"pipeline.checkpoint={folder / 'sales-checkpoint'}"]
+        for name, value in SETTINGS.items():
+            words += ["--conf", f"{name}={str(value).lower()}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "pipeline", *words],
+            env={**os.environ, "PYSPARK_PYTHON": clusters_python},
+            capture_output=True,
+            text=True,
+            timeout=JOB_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-5000:]
+        in_topic = [json.loads(value) for value in values_of(cluster, "sales")]
+    in_lake = ds.dataset(folder / "lake", format="parquet", ignore_prefixes=["_"]).to_table().to_pylist()
+
+    def counted(rows, moment):
+        return {
+            (int((moment(row["window_start"]) - first).total_seconds()) // WINDOW_S, row["product"]): row["orders"]
+            for row in rows
+        }
+
+    assert len(in_topic) == len(in_lake) == len(expected)
+    assert counted(in_topic, dt.datetime.fromisoformat) == expected
+    assert counted(in_lake, lambda moment: moment.replace(tzinfo=dt.UTC)) == expected

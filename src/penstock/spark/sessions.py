@@ -78,12 +78,14 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
 
 
 def make_known(spark: "SparkSession") -> None:
-    """Make ``format("penstock")`` work in a session, whoever started it: send it to executors elsewhere, and register it."""
+    """Make ``format("penstock")`` and ``format("penstock-lake")`` work in a session, whoever started it, on executors elsewhere too."""
     from penstock.spark.datasource import PenstockDataSource
+    from penstock.spark.lake.datasource import LakeDataSource
 
     if shipping.is_remote(spark) or not is_local(str(spark.sparkContext.master)):
         shipping.ship(spark)
     spark.dataSource.register(PenstockDataSource)
+    spark.dataSource.register(LakeDataSource)
 
 
 def is_local(master: str) -> bool:
