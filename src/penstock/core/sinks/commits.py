@@ -218,6 +218,9 @@ class Commits:
                     yield from self._append(sink, work, in_flight)
                 while in_flight:
                     yield from _settle(in_flight)
+                if sink.gone:
+                    # Deleted meanwhile: a record of it now would be that of a later sink of its name.
+                    return
                 yield from self._note(sink, intent)
             except PenstockError as error:
                 self._fail(sink, intent, error, failures)
@@ -259,7 +262,7 @@ class Commits:
 
     def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome]) -> Steps[None]:
         """Append what is left of one target; what is on its way to the disk is in ``in_flight``."""
-        if not work.left:
+        if not work.left or sink.gone:
             return
         stored, target = sink.stored, work.target
         partition = self._partition_of(target)
@@ -282,6 +285,8 @@ class Commits:
                     )
                 if partition.wants_recompression:
                     batch = yield from self._recompressed(partition, batch)
+                if sink.gone:
+                    return
                 if partition.gone:
                     self._drop(sink, work, "its topic was deleted")
                     return

@@ -127,6 +127,25 @@ def test_a_sink_that_is_stuck_can_be_deleted(world):
     assert world.sinks.names() == []
 
 
+def test_a_sink_that_is_deleted_under_its_next_try_leaves_nothing_to_the_next_of_its_name(world):
+    staged = [world.stage(LARGE * 3) for _ in range(12)]
+    intended(world, 7, (TOPIC, 0, staged))
+    world.disk.fail_next("pwritev", errno.ENOSPC, count=3)
+    world.settle()
+    world.disk.clear_faults()
+    target = world.broker.partition(TOPIC, 0)
+    end = target.log.next_offset
+    world.clock.advance(20_000)
+    while target.log.next_offset == end:
+        world.turn()
+    world.sinks.delete(CALLER, SINK, Told())
+    world.sinks.open(CALLER, SINK, Told())
+    world.settle()
+    assert target.log.next_offset < len(staged)
+    world.restart()
+    assert world.open().last_batch_id is None
+
+
 # A crash, and what is found after it.
 
 
