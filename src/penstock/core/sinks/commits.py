@@ -218,8 +218,8 @@ class Commits:
                     yield from self._append(sink, work, in_flight)
                 while in_flight:
                     yield from _settle(in_flight)
-                if sink.gone:
-                    # Deleted meanwhile: a record of it now would be that of a later sink of its name.
+                if _is_gone(sink):
+                    # A record of it now would be that of a later sink of its name.
                     return
                 yield from self._note(sink, intent)
             except PenstockError as error:
@@ -262,7 +262,7 @@ class Commits:
 
     def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome]) -> Steps[None]:
         """Append what is left of one target; what is on its way to the disk is in ``in_flight``."""
-        if not work.left or sink.gone:
+        if not work.left or _is_gone(sink):
             return
         stored, target = sink.stored, work.target
         partition = self._partition_of(target)
@@ -285,7 +285,7 @@ class Commits:
                     )
                 if partition.wants_recompression:
                     batch = yield from self._recompressed(partition, batch)
-                if sink.gone:
+                if _is_gone(sink):
                     return
                 if partition.gone:
                     self._drop(sink, work, "its topic was deleted")
@@ -408,6 +408,11 @@ class Commits:
         if failed:
             raise failed[0]
         return done[0]
+
+
+def _is_gone(sink: Sink) -> bool:
+    """Asked anew each time: it may have been deleted while a job waited."""
+    return sink.gone
 
 
 def _wake(sink: Sink) -> None:
