@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.admin import Admin
@@ -39,13 +40,17 @@ class Start:
 def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> Start:
     """Make the lake ready, and say with the group what it has."""
     lake.prepare(records_layout())
-    lake.recover(topics)
+    lake.recover(topics, int(datetime.now(UTC).timestamp() * 1000))
     starts: dict[str, dict[str, int]] = {}
     archived: dict[TopicPartition, int] = {}
     behind = 0
     for topic in topics:
+        found = cluster.topic(topic)
+        if found.topic_id.int:
+            # Brokers older than Kafka 2.8 have no ids.
+            lake.claim(topic, str(found.topic_id))
         ends = lake.ends(topic)
-        places = [(topic, part.index) for part in cluster.topic(topic).partitions]
+        places = [(topic, part.index) for part in found.partitions]
         for place, (first, last) in watermarks(cluster, places).items():
             end = ends.get(place[1])
             if end is not None and end > last:
@@ -72,7 +77,7 @@ def check_checkpoint(lake: Lake, folder: str) -> None:
     if metadata is None or not committed:
         return
     query = str(json.loads(metadata)["id"])
-    if lake.last_batch(query) is None:
+    if not lake.knows(query):
         raise LakeError(
             f"the checkpoint {folder} is of an archive to another lake, and {lake.location} would lack what that one has. Give this archive another "
             "--name, or remove the checkpoint: then it begins where this lake ends"

@@ -27,6 +27,7 @@ class DeltaLakeTable:
     data_folder: Final = ""
 
     def __init__(self, store: Store) -> None:
+        store.refuse("%", "Delta")
         self._store = store
         self._manifests = Manifests(store)
 
@@ -39,6 +40,9 @@ class DeltaLakeTable:
 
     def recover(self, manifest: Manifest) -> None:
         drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
+
+    def finish(self, manifest: Manifest) -> None:
+        """The table's own commit is whole or not there."""
 
     def append(self, layout: Layout, manifest: Manifest) -> None:
         table = self._table()
@@ -74,7 +78,7 @@ class DeltaLakeTable:
         for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             if row.get(f"partition.{TOPIC}") != topic:
                 continue
-            uri = self._store.uri_of(row["path"])
+            uri = self._uri(row["path"])
             low, high = row.get(f"min.{PARTITION}"), row.get(f"max.{PARTITION}")
             first, last = row.get(f"min.{OFFSET}"), row.get(f"max.{OFFSET}")
             if low is None or low != high or first is None or last is None:
@@ -87,11 +91,15 @@ class DeltaLakeTable:
         table = self._table()
         if table is None:
             return []
-        return [self._store.uri_of(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()]
+        return [self._uri(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()]
 
     def schema(self) -> pa.Schema | None:
         table = self._table()
         return None if table is None else pa.schema(table.schema().to_arrow())
+
+    def _uri(self, path: str) -> str:
+        # Delta's log has paths as a URI has them.
+        return f"{self._store.uri}/{path}"
 
     def _table(self) -> DeltaTable | None:
         try:

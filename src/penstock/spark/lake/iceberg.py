@@ -8,6 +8,7 @@ with under the name ``penstock``, else an SQLite file in the lake (which wants a
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -41,9 +42,12 @@ class IcebergTable:
     data_folder: Final = "data/"
 
     def __init__(self, store: Store, options: Mapping[str, str]) -> None:
+        store.refuse("%?#", "Iceberg")
         self._store = store
+        # Iceberg's locations look like URIs and are plain: nothing in them is quoted.
+        self._place = store.uri if store.local_path is None else f"file://{store.local_path}"
         self._options = dict(options)
-        self._name = (NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", store.uri.rsplit("/", 1)[-1]) or "records")
+        self._name = (NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", self._place.rsplit("/", 1)[-1]) or "records")
         self._manifests = Manifests(store)
         self._found_catalog: Catalog | None = None
 
@@ -58,11 +62,14 @@ class IcebergTable:
     def recover(self, manifest: Manifest) -> None:
         drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
 
+    def finish(self, manifest: Manifest) -> None:
+        """The table's own commit is whole or not there."""
+
     def append(self, layout: Layout, manifest: Manifest) -> None:
         self._manifests.write(manifest)
         self._store.move((file.staged, file.path) for file in manifest.files)
         table = self._table() or self._create(layout)
-        uris = [self._store.uri_of(file.path) for file in manifest.files]
+        uris = [f"{self._place}/{file.path}" for file in manifest.files]
         marks = {"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)}
         for attempt in range(_COMMITS_MAX):
             try:
@@ -84,18 +91,18 @@ class IcebergTable:
         offset_id = table.schema().find_field(OFFSET).field_id
         found: list[StoredFile] = []
         for task in table.scan(row_filter=f"{TOPIC} = '{topic}'").plan_files():
-            file = task.file
+            file, uri = task.file, _uri(task.file.file_path)
             low, high = _bounds(file, partition_id, IntegerType())
             first, last = _bounds(file, offset_id, LongType())
             if low is None or low != high or first is None or last is None:
-                found += ranges_in(file.file_path, topic)
+                found += ranges_in(uri, topic)
             else:
-                found.append(StoredFile(file.file_path, topic, low, first, last, file.record_count))
+                found.append(StoredFile(uri, topic, low, first, last, file.record_count))
         return found
 
     def uris(self) -> list[str]:
         table = self._table()
-        return [] if table is None else [task.file.file_path for task in table.scan().plan_files()]
+        return [] if table is None else [_uri(task.file.file_path) for task in table.scan().plan_files()]
 
     def schema(self) -> pa.Schema | None:
         table = self._table()
@@ -115,7 +122,7 @@ class IcebergTable:
                         "pyiceberg's catalog 'penstock' (PYICEBERG_CATALOG__PENSTOCK__URI)"
                     )
                 folder.mkdir(parents=True, exist_ok=True)
-                properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._store.uri}
+                properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._place}
             self._found_catalog = load_catalog(CATALOG, **properties)
         return self._found_catalog
 
@@ -133,7 +140,7 @@ class IcebergTable:
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(NAMESPACE)
         with (
-            catalog.create_table_transaction(self._name, schema=layout.schema, location=self._store.uri) as transaction,
+            catalog.create_table_transaction(self._name, schema=layout.schema, location=self._place) as transaction,
             transaction.update_spec() as spec,
         ):
             for name in layout.folders:
@@ -152,10 +159,16 @@ class IcebergTable:
             for each in snapshot.manifests(table.io)
             if each.added_snapshot_id == snapshot.snapshot_id
         ]
-        paths = [local_path_of(each) for each in written]
+        paths = [local_path_of(_uri(each)) for each in written]
         self._store.sync(
             str(path.relative_to(root)) for path in paths if path is not None and path.is_relative_to(root)
         )
+
+
+def _uri(location: str) -> str:
+    """As :func:`~penstock.spark.lake.store.open_uri` takes it."""
+    scheme, found, rest = location.rpartition("://")
+    return f"{scheme}{found}{quote(rest, safe='/=:@')}" if found else location
 
 
 def _bounds(file: DataFile, field_id: int, kind: IntegerType | LongType) -> tuple[int | None, int | None]:

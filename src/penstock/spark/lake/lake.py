@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.lake.layout import LakeFile, Layout, StoredFile
+from penstock.spark.lake.layout import LakeFile, Layout, StoredFile, kind_of
 from penstock.spark.lake.manifests import VERSION, Ends, Manifest, Manifests, Mark, ends_of
 from penstock.spark.lake.store import HIDDEN, Store
 from penstock.spark.lake.task_files import TaskFiles, WriteBounds, staging_folder
@@ -46,7 +46,11 @@ class Table(Protocol):
         ...
 
     def recover(self, manifest: Manifest) -> None:
-        """Finish what a crash interrupted, or take it back."""
+        """Finish what a crash interrupted, or take it back. Only for the manifest's own query, or when that is long gone."""
+        ...
+
+    def finish(self, manifest: Manifest) -> None:
+        """Finish a commit of any query, as far as it is one; takes nothing back, for that query may be in the midst of it."""
         ...
 
     def append(self, layout: Layout, manifest: Manifest) -> None:
@@ -95,21 +99,42 @@ class Lake:
         """Before anything is written: the lake is of this format and layout, or new and becomes so."""
         mark = Mark(VERSION, self.format, layout.is_records, layout.folders)
         found = self._manifests.mark()
-        if found is None:
-            self._manifests.set_mark(mark)
-        elif found.format is not self.format:
+        if found is not None and found.format is not self.format:
             raise LakeError(
                 f"{self.location} is a lake of format {found.format}, not {self.format}: write --format {found.format}, or another place"
             )
-        elif found != mark:
+        if found is not None and found != mark:
             what = "records of topics" if found.is_records else f"rows by {', '.join(found.folders) or 'no folder'}"
             raise LakeError(f"{self.location} holds {what}: write the same there, or choose another place")
+        if found is None or not layout.is_records:
+            self._check_columns(layout)
+        if found is None:
+            self._manifests.set_mark(mark)
 
-    def recover(self, topics: Collection[str]) -> None:
-        """Finish or clean up what queries that are gone left half done of these topics. Nobody else may be writing them."""
+    def recover(self, topics: Collection[str], now_ms: int) -> None:
+        """Finish what queries left half done of these topics; what is no commit is taken back when it is old."""
         for manifest in self._manifests.all():
             if any(file.topic in topics for file in manifest.files):
+                self._table.finish(manifest)
+        for manifest in self._manifests.changed_before(now_ms - ORPHAN_MS):
+            if any(file.topic in topics for file in manifest.files):
                 self._table.recover(manifest)
+
+    def claim(self, topic: str, topic_id: str) -> None:
+        """Say which topic of that name this is; refuse when the lake has records of another one, whose offsets mean others."""
+        found = self._manifests.topic_id(topic)
+        if found == topic_id:
+            return
+        if found is not None and self._table.files(topic):
+            raise LakeError(
+                f"{self.location} holds records of another topic {topic}: it was deleted and made anew, or this is another cluster. "
+                "Archive it to another place"
+            )
+        self._manifests.set_topic_id(topic, topic_id)
+
+    def knows(self, query: str) -> bool:
+        """Whether this query has ever committed here, be it batches without rows."""
+        return self._manifests.last(query) is not None or self._table.last_batch(query) is not None
 
     def task_files(self, layout: Layout, query: str, batch: int, bounds: WriteBounds | None = None) -> TaskFiles:
         """What one attempt of a task writes through."""
@@ -142,6 +167,9 @@ class Lake:
         if files:
             self._check_new(files, before, query)
             self._table.append(layout, Manifest(query, batch, list(files), ends, own))
+        else:
+            # A lake must know the queries that write to it, also while they have found nothing.
+            self._manifests.write(Manifest(query, batch, [], own, own))
         self._clean(query, now_ms)
         return Committed(already=False, rows=sum(file.rows for file in files), ends=ends)
 
@@ -150,6 +178,24 @@ class Lake:
         done = self._table.last_batch(query)
         if done is None or done < batch:
             self._store.remove(file.staged for file in files)
+
+    def _check_columns(self, layout: Layout) -> None:
+        """What the table's own columns cannot take would be lost without a word, or make it unreadable."""
+        there = self._table.schema()
+        if there is None:
+            return
+        for field in layout.schema:
+            at = there.get_field_index(field.name)
+            if at < 0:
+                raise LakeError(
+                    f"{self.location} has the columns {', '.join(there.names)}, and this query writes {field.name} too: add the column to the "
+                    "table, leave it out, or choose another place"
+                )
+            if field.name not in layout.folders and kind_of(there.field(at).type) != kind_of(field.type):
+                raise LakeError(
+                    f"the column {field.name} of {self.location} is {there.field(at).type}, and this query writes {field.type}: write the same "
+                    "there, or choose another place"
+                )
 
     def _ends(self) -> dict[str, Ends]:
         """Up to where each query has archived."""

@@ -26,6 +26,8 @@ NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """What Hive, Spark and everybody since calls the folder of a null."""
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _EPOCH: Final = date(1970, 1, 1)
+_DAY_FIRST: Final = (date.min - _EPOCH).days
+_DAY_LAST: Final = (date.max - _EPOCH).days
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -106,6 +108,22 @@ class Layout:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
+def kind_of(data_type: pa.DataType) -> str:
+    """What a column is to a person: formats have whole numbers, texts and lists of several widths."""
+    kinds = {
+        "a whole number": pa.types.is_integer,
+        "a number": pa.types.is_floating,
+        "a decimal": pa.types.is_decimal,
+        "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
+        "bytes": lambda each: pa.types.is_binary(each) or pa.types.is_large_binary(each),
+        "a list": lambda each: pa.types.is_list(each) or pa.types.is_large_list(each),
+        "a struct": pa.types.is_struct,
+        "a map": pa.types.is_map,
+        "a time": pa.types.is_timestamp,
+    }
+    return next((kind for kind, holds in kinds.items() if holds(data_type)), str(data_type))
+
+
 def records_layout() -> Layout:
     """Of the records of topics."""
     return Layout(RECORDS, (TOPIC, DAY), is_records=True)
@@ -151,8 +169,9 @@ def day_of(timestamp_ms: int) -> date:
 
 def _days(timestamps: pa.Array) -> pa.Array:
     micros = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    days = np.floor_divide(micros.fill_null(0).to_numpy(), _DAY_US).astype(np.int32)
-    return pa.array(days).cast(pa.date32())
+    days = np.floor_divide(micros.fill_null(0).to_numpy(), _DAY_US)
+    # A timestamp may be any number, but no folder is of the year 31000.
+    return pa.array(np.clip(days, _DAY_FIRST, _DAY_LAST).astype(np.int32)).cast(pa.date32())
 
 
 def _text(value: object) -> str | None:

@@ -5,6 +5,7 @@ On disk, below ``_penstock/``::
     lake.json                   what the lake is made of and how it is laid out; written once
     staging/<query>/<batch>/    what tasks wrote and no commit has taken yet
     commits/<query>.json        the last batch of a query: its files, staged and final, and how far its topics are archived
+    topics/<topic>              the id of the topic whose records these are: another one may have its name later
 
 A manifest is written before anything is moved. In a plain Parquet lake it *is* the commit, and a batch counts once it is there; in the other formats
 it is an intent, and the table's own commit decides. Either way it says all that is needed to finish or to clean up.
@@ -22,6 +23,7 @@ from penstock.spark.lake.store import HIDDEN, Store
 VERSION: Final = 1
 _MARK: Final = f"{HIDDEN}/lake.json"
 _COMMITS: Final = f"{HIDDEN}/commits"
+_TOPICS: Final = f"{HIDDEN}/topics"
 
 Ends = dict[str, dict[int, int]]
 """Of each topic and partition: the offset behind the last that is archived."""
@@ -81,6 +83,21 @@ class Manifests:
     def write(self, manifest: Manifest) -> None:
         """Durable when this returns."""
         self._store.write_atomic(_path(manifest.query), msgspec.json.encode(manifest))
+
+    def changed_before(self, moment_ms: int) -> list[Manifest]:
+        """Of queries that have committed nothing since."""
+        paths = [path for path, _, changed_ms in self._store.files(_COMMITS) if changed_ms < moment_ms]
+        found = (self._read(path) for path in paths if path.endswith(".json"))
+        return [each for each in found if each is not None]
+
+    def topic_id(self, topic: str) -> str | None:
+        """Which topic of that name this is; None when nobody said it."""
+        data = self._store.read(f"{_TOPICS}/{topic}")
+        return None if data is None else data.decode().strip()
+
+    def set_topic_id(self, topic: str, topic_id: str) -> None:
+        """Durable when this returns."""
+        self._store.write_atomic(f"{_TOPICS}/{topic}", f"{topic_id}\n".encode())
 
     def _read(self, path: str) -> Manifest | None:
         data = self._store.read(path)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from penstock.spark.lake.formats import LakeError
 from penstock.spark.lake.layout import DAY, RECORDS, TOPIC, Layout, StoredFile, folder_path, folder_values
 from penstock.spark.lake.manifests import Manifest, Manifests
-from penstock.spark.lake.store import Store, open_uri
+from penstock.spark.lake.store import Store, open_uri, path_in
 
 _NAME: Final = re.compile(r"(\d+)-(\d{20})-(\d{20})-[0-9a-f]+-\d+\.parquet")
 
@@ -47,6 +47,9 @@ class ParquetTable:
                 f"{self._store.uri_of(lost.path)} is gone: it was committed by batch {manifest.batch} of {manifest.query}"
             )
 
+    def finish(self, manifest: Manifest) -> None:
+        self.recover(manifest)
+
     def append(self, layout: Layout, manifest: Manifest) -> None:
         del layout
         self._manifests.write(manifest)
@@ -76,14 +79,15 @@ class ParquetTable:
             return None
         with open_uri(uri) as file:
             schema = pq.read_schema(file)
-        for name in folder_values(uri):
+        for name in folder_values(path_in(uri)):
             schema = schema.append(pa.field(name, pa.date32() if name == DAY else pa.string()))
         return schema
 
     def _visible(self, folder: str) -> Iterator[tuple[str, int, int]]:
         for path, size_bytes, changed_ms in self._store.files(folder.rstrip("/")):
             parts = path.split("/")
-            if path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in parts):
+            # A column's name may begin with an underscore, and so may its folders: Spark reads those too.
+            if path.endswith(".parquet") and not any(part.startswith(("_", ".")) and "=" not in part for part in parts):
                 yield path, size_bytes, changed_ms
 
 

@@ -96,7 +96,7 @@ def begin(wanted: Wanted, bootstrap: str, folder: str, note: Callable[[str], Non
         note("going on with the replay that was interrupted")
         return found
     with Cluster(bootstrap, client_id="penstock-pipeline") as cluster:
-        replay = _Planner(cluster, wanted, store.uri).plan(note)
+        replay = _Planner(cluster, wanted, store.uri, note).plan()
     store.write_atomic(PLAN, msgspec.json.encode(replay))
     return replay
 
@@ -111,12 +111,13 @@ def finish(replay: Replay) -> None:
 class _Planner:
     """Finds out where a range begins and ends, and who has it."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted, folder: str) -> None:
+    def __init__(self, cluster: Cluster, wanted: Wanted, folder: str, note: Callable[[str], None]) -> None:
         self._cluster = cluster
+        self._note = note
         self._wanted = wanted
         self._folder = folder
 
-    def plan(self, note: Callable[[str], None]) -> Replay:
+    def plan(self) -> Replay:
         wanted = self._wanted
         held = self._held() if wanted.broker else {}
         location, lake_format = self._lake()
@@ -131,7 +132,7 @@ class _Planner:
             of_partition = [file for file in files if file.partition == partition]
             self._share(partition, of_partition, held.get(partition), lake_phase, broker_phase)
         phases = [phase for phase in (lake_phase, broker_phase) if phase.total > 0]
-        keep = self._target(max(partitions) + 1, len(held), note)
+        keep = self._target(max(partitions) + 1, len(held))
         return Replay(wanted, uuid4().hex, self._folder, location, lake_format.value, keep, phases)
 
     def _share(
@@ -148,11 +149,17 @@ class _Planner:
         end = lake_end if held is None else held[1]
         start_at = self._place(partition, files, held, self._wanted.from_offset, self._wanted.from_ms, first, end)
         end_at = self._place(partition, files, held, self._wanted.to_offset, self._wanted.to_ms, end, end)
-        border = min(lake_end if held is None else held[0], end_at)
-        if start_at < border:
-            lake_phase.start[partition], lake_phase.end[partition] = start_at, border
-        if held is not None and max(start_at, border) < end_at:
-            broker_phase.start[partition], broker_phase.end[partition] = max(start_at, border), end_at
+        first_held = lake_end if held is None else held[0]
+        in_lake = min(lake_end, first_held, end_at)
+        if start_at < in_lake:
+            lake_phase.start[partition], lake_phase.end[partition] = start_at, in_lake
+        if held is not None and max(start_at, first_held) < end_at:
+            broker_phase.start[partition], broker_phase.end[partition] = max(start_at, first_held), end_at
+        missing = range(max(start_at, in_lake), min(first_held, end_at))
+        if files and missing:
+            self._note(
+                f"{self._wanted.topic}/{partition}: offsets {missing.start} to {missing.stop - 1} are neither in the lake nor at the broker"
+            )
 
     def _place(
         self,
@@ -194,7 +201,7 @@ class _Planner:
             raise LakeError(f"{wanted.topic} has no tier, so where is its lake? Write --lake PATH and --format")
         return ("", format_named(wanted.format)) if tier is None else (tier.location, tier.format)
 
-    def _target(self, needed: int, count: int, note: Callable[[str], None]) -> bool:
+    def _target(self, needed: int, count: int) -> bool:
         """Make the target when it is not there; whether it has room for every partition."""
         name, admin = self._wanted.to, Admin(self._cluster)
         try:
@@ -205,11 +212,11 @@ class _Planner:
             # Retention goes by the records' own timestamps: a usual one would drop what is sent at once.
             there = max(needed, count)
             admin.create_topic(name, partitions=there, configs={"retention.ms": "-1"})
-            note(f"made the topic {name} with {there} partitions and retention.ms -1, for old records to stay")
+            self._note(f"made the topic {name} with {there} partitions and retention.ms -1, for old records to stay")
             return True
         kept_ms = next((entry.value for entry in admin.configs(name) if entry.name == "retention.ms"), None)
         if kept_ms not in (None, "-1"):
-            note(
+            self._note(
                 f"{name} has retention.ms {kept_ms}: records with older timestamps are sent, and dropped by it soon after"
             )
         return there >= needed

@@ -21,7 +21,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.lake.datasource import lake_of
 from penstock.spark.lake.layout import folder_values
 from penstock.spark.lake.reading import SPLIT_ROWS, LakeSplit, plan_splits, read_split
-from penstock.spark.lake.store import open_uri
+from penstock.spark.lake.store import open_uri, path_in
 from penstock.spark.schema import RECORDS_WITH_HEADERS, arrow_schema
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _read(partition: InputPartition, schema: StructType) -> Iterator[pa.RecordBa
             yield batch.cast(wanted)
         return
     assert isinstance(partition, FilePart)
-    folders = folder_values(partition.uri)
+    folders = folder_values(path_in(partition.uri))
     with open_uri(partition.uri) as source:
         parquet = pq.ParquetFile(source)
         there = [name for name in wanted.names if name in parquet.schema_arrow.names]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -19,6 +19,7 @@ from penstock.spark.lake.formats import LakeError
 
 HIDDEN: Final = "_penstock"
 """Readers of Parquet folders leave out what begins with an underscore."""
+_PLAIN_IN_URI: Final = "/=:+@,;()'! "
 
 
 class Store:
@@ -41,8 +42,14 @@ class Store:
         return Path(self._root) if self._is_local else None
 
     def uri_of(self, path: str) -> str:
-        """Where others find the file."""
-        return f"{self.uri}/{path}"
+        """Where :func:`open_uri` finds the file."""
+        return f"{self.uri}/{quote(path, safe=_PLAIN_IN_URI)}"
+
+    def refuse(self, characters: str, who: str) -> None:
+        """Raise when the folder's own path holds one of these, which others read as something else."""
+        found = next((each for each in characters if each in self._root), None)
+        if found is not None:
+            raise LakeError(f"{self._root}: {who} cannot have {found} in the path of a table; choose another place")
 
     def full(self, path: str) -> str:
         """As Arrow's file system wants it."""
@@ -106,7 +113,12 @@ class Store:
         moved = []
         for source, target in moves:
             self._make_folder(target)
-            self._fs.move(self.full(source), self.full(target))
+            try:
+                self._fs.move(self.full(source), self.full(target))
+            except FileNotFoundError:
+                # Whoever starts an archive finishes what others began: it may have been there first.
+                if not self.exists(target):
+                    raise
             moved.append(target)
         self._sync_folders(moved)
 
@@ -155,6 +167,11 @@ def local_path_of(uri: str) -> Path | None:
     if parts.scheme == "file":
         return Path(unquote(parts.path))
     return Path(uri) if "://" not in uri else None
+
+
+def path_in(uri: str) -> str:
+    """The path as its file system writes it."""
+    return unquote(urlsplit(uri).path) if "://" in uri else uri
 
 
 def open_uri(uri: str) -> pa.NativeFile:

@@ -115,3 +115,25 @@ def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster):
     parquet.folder.rename(parquet.folder.with_name("elsewhere"))
     with pytest.raises(DataLossError, match=r"cannot be read .*no lake of records"):
         read_tier(cluster, "orders").earliest(0)
+
+
+def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster):
+    archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    parquet.run(0, records(offsets=range(4)))
+    archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    Admin(cluster).delete_topic("orders")
+    Admin(cluster).create_topic("orders", partitions=2)
+    with Producer(cluster) as producer:
+        for n in range(40):
+            producer.send("orders", b"%d" % n, partition=n % 2)
+    with pytest.raises(LakeError, match="made anew"):
+        archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    assert offsets(cluster) == {}, "nothing of the new topic is archived"
+
+
+def test_a_checkpoint_of_an_archive_that_found_nothing_yet_is_its_own(archive, tmp_path):
+    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "q"}))
+    (tmp_path / "checkpoint" / "commits" / "0").write_text("v1")
+    archive.run(0)
+    archiving.check_checkpoint(archive.open(), str(tmp_path / "checkpoint"))

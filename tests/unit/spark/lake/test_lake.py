@@ -3,11 +3,14 @@
 import os
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.lake import ORPHAN_MS, open_lake
 from penstock.spark.lake.layout import layout_for
+from penstock.spark.lake.source import FilePart, _read
 from penstock.spark.lake.store import Store
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
 
@@ -97,9 +100,9 @@ def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archi
     files = archive.stage(0, records(offsets=range(3)))
     with crash_after(0), pytest.raises(Crash):
         archive.commit(0, files)
-    archive.open().recover({"another"})
+    archive.open().recover({"another"}, NOW_MS)
     assert archive.data_files() == []
-    archive.open().recover({"orders"})
+    archive.open().recover({"orders"}, NOW_MS)
     # In a plain lake the manifest was the commit; in the others the table's own never came.
     kept = range(3) if archive.format is LakeFormat.PARQUET else []
     assert (archive.rows() if kept else []) == expected("orders", 0, kept)
@@ -183,3 +186,106 @@ def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archiv
             path.rename(path.with_name(f"renamed-{number}.parquet"))
     assert archive.open().ends("orders") == {0: 6, 1: 4}
     assert archive.open().ranges("orders", 0) == [(0, 6)]
+
+
+def test_an_archive_that_starts_takes_nothing_from_one_that_is_in_the_midst_of_a_commit(archive, monkeypatch):
+    archive.run(0, records(offsets=range(3)))
+    files = archive.stage(1, records(offsets=range(3, 6)))
+    move = Store.move
+
+    def start_another(store, moves):
+        moves = list(moves)
+        monkeypatch.setattr(Store, "move", move)
+        archive.open().recover({"orders"}, NOW_MS)
+        move(store, moves)
+        archive.open().recover({"orders"}, NOW_MS)
+
+    monkeypatch.setattr(Store, "move", start_another)
+    archive.commit(1, files)
+    assert archive.rows() == expected("orders", 0, range(6))
+
+
+def test_what_a_query_that_is_long_gone_never_committed_goes(archive):
+    files = archive.stage(0, records(offsets=range(3)))
+    with crash_after(1), pytest.raises(Crash):
+        archive.commit(0, files)
+    (manifest,) = archive.folder.glob("_penstock/commits/*")
+    os.utime(manifest, (NOW_MS / 1000, NOW_MS / 1000))
+    archive.open().recover({"orders"}, NOW_MS)
+    assert len(archive.data_files()) == 1
+    archive.open().recover({"orders"}, NOW_MS + ORPHAN_MS + 1)
+    assert len(archive.data_files()) == (1 if archive.format is LakeFormat.PARQUET else 0)
+
+
+def test_a_lake_knows_a_query_that_has_found_nothing_yet(archive):
+    assert not archive.open().knows("q")
+    archive.run(0)
+    assert archive.open().knows("q")
+    assert archive.run(1, records(offsets=range(3))).ends == {"orders": {0: 3}}
+
+
+def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive):
+    archive.open().claim("orders", "one")
+    archive.open().claim("orders", "two")
+    archive.run(0, records(offsets=range(3)))
+    archive.open().claim("orders", "two")
+    with pytest.raises(LakeError, match="holds records of another topic orders"):
+        archive.open().claim("orders", "three")
+
+
+@pytest.mark.parametrize("place", ["my lake", "naïve", "a'b", "a+b=c"])
+def test_a_lake_may_lie_in_a_folder_of_any_name(tmp_path, archive, place):
+    archive.folder = tmp_path / place
+    archive.run(0, records(offsets=range(3)))
+    assert archive.open().ends("orders") == {0: 3}
+    assert rows_of(archive.open(), ["offset"]) == [{"offset": n} for n in range(3)]
+
+
+def test_a_place_that_a_format_would_read_otherwise_is_refused(tmp_path):
+    open_lake(str(tmp_path / "a%20b"), LakeFormat.PARQUET)
+    for lake_format, place in ((LakeFormat.DELTA, "a%20b"), (LakeFormat.ICEBERG, "a%20b"), (LakeFormat.ICEBERG, "a#b")):
+        with pytest.raises(LakeError, match="choose another place"):
+            open_lake(str(tmp_path / place), lake_format)
+
+
+def rows_of(lake, names=None):
+    """As ``format("penstock-lake")`` reads them."""
+    schema = lake.schema() if names is None else pa.schema([lake.schema().field(name) for name in names])
+    batches = (_read(FilePart(uri), from_arrow_schema(schema)) for uri in lake.uris())
+    return [row for each in batches for batch in each for row in batch.to_pylist()]
+
+
+def write_rows(archive, table, folders=(), batch=0):
+    lake = open_lake(str(archive.folder), archive.format)
+    layout = layout_for(table.schema, folders)
+    lake.prepare(layout)
+    lake.commit(layout, "q", batch, lake.task_files(layout, "q", batch).write(table.to_batches()), NOW_MS)
+    return lake
+
+
+def test_folders_of_any_value_and_any_name_are_read_back(archive):
+    values = ["é", "a/b", "x y", "100%", "%41", "a=b", "..", "it's", "a:b", "日本", None]
+    lake = write_rows(archive, pa.table({"_of": values, "n": range(len(values))}), ["_of"])
+    found = {row["n"]: row["_of"] for row in rows_of(lake)}
+    assert [found[n] for n in range(len(values))] == values
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [({"a": [3], "b": ["x"]}, "writes b too"), ({"a": ["text"]}, "the column a of .* is int64, and this query writes")],
+)
+def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archive, later, told):
+    write_rows(archive, pa.table({"a": [1, 2]}))
+    with pytest.raises(LakeError, match=told):
+        write_rows(archive, pa.table(later), batch=1)
+    lake = write_rows(archive, pa.table({"a": pa.array([3], pa.int32())}), batch=1)
+    assert sorted(row["a"] for row in rows_of(lake)) == [1, 2, 3]
+
+
+def test_a_table_of_somebody_else_is_left_alone(tmp_path):
+    from deltalake import DeltaTable, write_deltalake
+
+    write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))
+    with pytest.raises(LakeError, match="has the columns x"):
+        Archive(tmp_path / "lake", LakeFormat.DELTA).run(0, records(offsets=[0]))
+    assert DeltaTable(str(tmp_path / "lake")).version() == 0

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.layout import RECORDS, day_of, folder_path, folder_values, layout_for
+from penstock.spark.lake.layout import RECORDS, day_of, folder_path, folder_values, layout_for, records_layout
 from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
 
 
@@ -48,3 +48,9 @@ def test_a_folder_is_named_as_hive_names_it_and_read_back():
 )
 def test_the_day_is_that_of_utc(moment_ms, day):
     assert day_of(moment_ms) == day
+
+
+@pytest.mark.parametrize(("moment_ms", "day"), [(-1, date(1969, 12, 31)), (10**15, date.max), (-(10**14), date.min)])
+def test_a_timestamp_that_is_no_date_lies_on_the_nearest_day(moment_ms, day):
+    ((folders, _, _),) = records_layout().split(records(offsets=[0], timestamps_ms=[moment_ms]))
+    assert folders == ("orders", str(day))

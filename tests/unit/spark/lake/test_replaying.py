@@ -102,3 +102,11 @@ def test_where_nothing_can_come_from_is_said(plan):
 
 def test_a_phase_counts_its_offsets():
     assert Phase("lake", {0: 3, 1: 5}, {0: 10, 1: 5}).total == 7
+
+
+def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap):
+    with Cluster(bootstrap) as cluster:
+        Admin(cluster).delete_records({("orders", 0): 9})
+    notes = []
+    assert phases(plan(notes=notes)) == {"lake": ({0: 0}, {0: 8}), "broker": ({0: 9, 1: 0}, {0: 10, 1: 10})}
+    assert "orders/0: offsets 8 to 8 are neither in the lake nor at the broker" in notes
