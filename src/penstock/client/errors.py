@@ -25,6 +25,10 @@ class NotKafka(CannotConnect):
     """Something answered that does not speak the Kafka protocol: another port is meant, and waiting does not help."""
 
 
+class NotPenstock(CannotConnect):
+    """Something answered that is not Penstock's HTTP API: another address is meant, and waiting does not help."""
+
+
 class ConnectionLost(ClientError):
     """The connection broke while an answer was awaited; whether the request was carried out is not known."""
 

@@ -17,7 +17,14 @@ import msgspec
 
 from penstock import __version__
 from penstock.address import Address, parse_address
-from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, RequestRefused, RequestTimeout
+from penstock.client.errors import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    NotPenstock,
+    RequestRefused,
+    RequestTimeout,
+)
 
 HTTP_DEFAULT: Final = "127.0.0.1:8080"
 TIMEOUT_MS: Final = 30_000
@@ -174,17 +181,19 @@ class HttpConnection:
         try:
             body = msgspec.json.decode(data, type=ErrorBody)
         except msgspec.MsgspecError:
-            return self._not_ours(f"it answered {response.status} {response.reason}")
+            error = self._not_ours(f"it answered {response.status} {response.reason}")
+            # What stands before a broker answers so while the broker is away.
+            return CannotConnect(str(error)) if response.status >= http.client.INTERNAL_SERVER_ERROR else error
         # Outside /v1 the error is the sentence itself.
         sentence = body.message or body.error
         code = body.error if body.message else str(response.status)
         return RequestRefused(response.status, code, sentence, reason=body.reason, retry_after_ms=body.retry_after_ms)
 
-    def _not_ours(self, seen: str) -> CannotConnect:
+    def _not_ours(self, seen: str) -> NotPenstock:
         self.close()
         # It may be any protocol, and bytes that mean something to a terminal.
         shown = "".join(sign if sign.isprintable() else "." for sign in seen[:200]).strip()
-        return CannotConnect(
+        return NotPenstock(
             f"{self.address} does not answer as Penstock's HTTP API does ({shown}); use the http= address of the "
             "broker's ready line"
         )

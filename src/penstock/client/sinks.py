@@ -11,13 +11,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.address import Address
-from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, RequestTimeout
+from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotPenstock, RequestTimeout
 from penstock.client.http import HttpClient, HttpConnection, v1_path
 
 COMMIT_TIMEOUT_MS: Final = 10 * 60_000
 """A commit of many gigabytes takes its time."""
 ANSWER_TIMEOUT_MS: Final = 60_000
 """Longer than the broker lets a request wait by default: then it says that it goes on."""
+OPEN_TIMEOUT_MS: Final = 30_000
+"""For how long nobody may be there when a sink is opened: a broker that starts, not an address that is wrong."""
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
 
@@ -86,7 +88,10 @@ class SinkClient(HttpClient):
 
     def open(self, sink: str) -> Opened:
         """Make the sink and its staging topic if they are not there."""
-        return self._ask(lambda http: http.post(v1_path("sinks", sink, "open"), {}, Opened))
+        return self._ask(
+            lambda http: http.post(v1_path("sinks", sink, "open"), {}, Opened),
+            away_ms=OPEN_TIMEOUT_MS,
+        )
 
     def commit(self, sink: str, batch_id: int, parts: Sequence[StagedPart]) -> Committed:
         """Append what is staged to its targets: once, whatever happens, when this returns."""
@@ -109,14 +114,24 @@ class SinkClient(HttpClient):
         """Forget a sink with all that is staged in it, and the batches that it committed: the next one is a new one."""
         self._ask(lambda http: http.delete(v1_path("sinks", sink)))
 
-    def _ask(self, ask: Callable[[HttpConnection], T]) -> T:
+    def _ask(self, ask: Callable[[HttpConnection], T], *, away_ms: int | None = None) -> T:
+        """``away_ms`` is for how long nobody may be there, where that is less than all the time there is."""
         deadline = monotonic() + self._timeout_ms / 1000
+        away_deadline: float | None = None
         pause_ms = _PAUSE_MS_MIN
         while True:
             try:
                 return ask(self._http)
+            except NotPenstock:
+                raise
+            except CannotConnect:
+                if away_deadline is None:
+                    away_deadline = deadline if away_ms is None else min(deadline, monotonic() + away_ms / 1000)
+                if monotonic() + pause_ms / 1000 > away_deadline:
+                    raise
             except ClientError as error:
-                may_help = error.retriable or isinstance(error, ConnectionLost | RequestTimeout | CannotConnect)
+                away_deadline = None
+                may_help = error.retriable or isinstance(error, ConnectionLost | RequestTimeout)
                 if not may_help or monotonic() + pause_ms / 1000 > deadline:
                     raise
             sleep(pause_ms / 1000)

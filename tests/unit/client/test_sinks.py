@@ -65,6 +65,28 @@ def test_in_the_end_it_gives_up():
         sinks.open("q")
 
 
+def test_what_is_not_penstock_is_not_asked_again():
+    other = b"HTTP/1.1 404 Not Found\r\ncontent-length: 6\r\n\r\n<html>"
+    with server(other) as (address, requests), SinkClient(address) as sinks, pytest.raises(CannotConnect, match="404"):
+        sinks.open("q")
+    assert len(requests) == 1
+
+
+def test_what_stands_before_a_broker_that_is_away_is_asked_again():
+    away = b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 6\r\n\r\n<html>"
+    with server(away, answer(COMMITTED), close_after=True) as (address, requests), SinkClient(address) as sinks:
+        assert sinks.commit("q", 4, []).committed
+    assert len(requests) == 2
+
+
+def test_an_address_where_nobody_is_is_told_before_the_time_of_a_commit_is_over(monkeypatch):
+    monkeypatch.setattr("penstock.client.sinks.OPEN_TIMEOUT_MS", 200)
+    with server() as (address, _):
+        pass
+    with SinkClient(address) as sinks, pytest.raises(CannotConnect):
+        sinks.open("q")
+
+
 def test_sinks_are_listed_told_and_deleted():
     status = {
         "sink": "q",
