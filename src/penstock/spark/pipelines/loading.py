@@ -54,7 +54,8 @@ def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise PipelineUsageError(f"{path} has more than {FILE_BYTES_MAX} bytes; is it a pipeline?")
-        text = path.read_text(encoding="utf-8")
+        # Some editors put a mark before the first character.
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise PipelineUsageError(_no_file(path)) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -75,6 +76,8 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
         document: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileErrors([_toml_problem(str(error), text, file)]) from None
+    except (RecursionError, ValueError) as error:
+        raise FileErrors([Problem(str(file), 1, f"not TOML that a pipeline is written in: {error}")]) from None
     reading = _Reading(file, lines_of(text))
     for path_text, value in overrides.items():
         reading.override(document, path_text, value)
@@ -170,6 +173,7 @@ class _Reading:
         names = self._check_names(sources, steps)
         self._check_steps(steps, names)
         self._check_sinks(sinks, names)
+        self._check_places(sources, sinks)
         if len(sources) > 1 and not steps:
             for number, sink in enumerate(sinks):
                 if not sink.from_:
@@ -381,6 +385,20 @@ class _Reading:
                 self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
             seen[name] = number
 
+    def _check_places(self, sources: Mapping[str, Source], sinks: list[Sink]) -> None:
+        """Two queries must not share a checkpoint, nor a folder: each would take the other's batches for its own."""
+        taken = {bad_name(name): name for name, source in sources.items() if source.on_bad is OnBad.DEAD_LETTER}
+        folders: set[str] = set()
+        for number, sink in enumerate(sinks):
+            path: Path = ("sinks", number)
+            if sink_name(sink) in taken:
+                text = f"{sink_name(sink)} is what writes the dead letters of {taken[sink_name(sink)]}"
+                self.report((*path, "name"), f"[[sinks]] name: {text}; take another name")
+            folder = sink.path.rstrip("/") if sink.kind in LAKES else ""
+            if folder and folder in folders:
+                self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
+            folders.add(folder)
+
     def _check_sink(self, sink: Sink, path: Path) -> None:
         kind = sink.kind
         for key, kinds in (
@@ -423,6 +441,11 @@ def sink_name(sink: Sink) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"{sink.kind}-{place}" if place else str(sink.kind))
 
 
+def bad_name(source: str) -> str:
+    """The same of what puts aside the values of a source that do not fit."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"bad-{source}")
+
+
 def _view_of(source: Source) -> str:
     topics = topics_of(source)
     return source.as_ or (topics[0] if len(topics) == 1 else "source")
@@ -440,5 +463,5 @@ def _toml_value(text: str) -> object:
     """A value of ``--set``: what TOML makes of it, or the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

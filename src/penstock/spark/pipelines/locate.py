@@ -7,6 +7,7 @@ and numbers for the items of an array.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +50,7 @@ def lines_of(text: str) -> Lines:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self._text = text.replace("\r\n", "\n")
+        self._breaks = [match.start() for match in re.finditer("\n", self._text)]
         self._at = 0
         self._lines = Lines()
         self._array_lengths: dict[Path, int] = {}
@@ -64,8 +66,8 @@ class _Scanner:
                 self._pair(table)
         return self._lines
 
-    def _line(self) -> int:
-        return self._text.count("\n", 0, self._at) + 1
+    def _line(self, at: int | None = None) -> int:
+        return bisect_left(self._breaks, self._at if at is None else at) + 1
 
     def _skip(self, characters: str) -> bool:
         """Skip blanks and comments; false at the end of the text."""
@@ -198,7 +200,7 @@ class _Scanner:
         self._at += 3
         # A line break right after the quotes is not part of the text.
         first = self._at + 1 if self._text[self._at] == "\n" else self._at
-        line = self._text.count("\n", 0, first) + 1
+        line = self._line(first)
         while not self._text.startswith(quotes, self._at):
             self._at += 2 if self._text[self._at] == "\\" and quotes == '"""' else 1
         self._at += 3

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
+from penstock.spark.pipelines.loading import bad_name
 from penstock.spark.pipelines.model import OnBad, Pipeline, Step
 from penstock.spark.pipelines.sinks import topic_writer, writer_of
 from penstock.spark.pipelines.typed import bad_records, bad_topic, read, typed
@@ -71,7 +72,7 @@ class Plan:
         for name, source in self._pipeline.sources.items():
             if source.on_bad is OnBad.DEAD_LETTER:
                 bad = bad_records(read(self._spark, source, self._bootstrap, self._rate), source)
-                yield Output(f"bad-{name}", topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
+                yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
 
     @contextmanager
     def blaming(self, *paths: str, about: str) -> Iterator[None]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.errors import PipelineNotFoundError
-from penstock.spark.pipelines.model import OnBad, Pipeline, topics_of
+from penstock.spark.pipelines.errors import PipelineNotFoundError, PipelineUsageError
+from penstock.spark.pipelines.model import OnBad, Pipeline, SinkKind, topics_of
 from penstock.spark.pipelines.typed import bad_topic
+
+if TYPE_CHECKING:
+    from penstock.spark.lake.store import Store
 
 
 def prepare_topics(pipeline: Pipeline, bootstrap: str, *, reachable: bool = True) -> Iterator[str]:
@@ -39,6 +43,33 @@ def make_topics(bootstrap: str, read: set[str], written: set[str]) -> Iterator[s
                     raise
                 continue
             yield f"made the topic {name}, with the broker's defaults"
+
+
+def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
+    """Refuse a folder of Parquet that has batches which its query has not begun: Spark would skip them, and their rows be nowhere."""
+    from penstock.spark.lake.formats import LakeError
+    from penstock.spark.lake.store import Store
+
+    for sink in pipeline.sinks:
+        if sink.kind is not SinkKind.PARQUET:
+            continue
+        try:
+            written = _batches(Store(sink.path), "_spark_metadata")
+            begun = _batches(Store(f"{checkpoint.rstrip('/')}/{sink.name}"), "offsets")
+        except (LakeError, OSError):
+            # Spark knows more file systems than Arrow does.
+            continue
+        if written > begun:
+            raise PipelineUsageError(
+                f"sink {sink.name}: {sink.path} has batches up to {written} of another checkpoint than {checkpoint}, and Spark would leave out "
+                "as many of this one. Give the sink another path, or the checkpoint that wrote there"
+            )
+
+
+def _batches(store: Store, folder: str) -> int:
+    """The last batch in a log of Spark's; -1 when there is none."""
+    names = (path.rpartition("/")[2].removesuffix(".compact") for path, _, _ in store.files(folder))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def topics_read(pipeline: Pipeline) -> set[str]:

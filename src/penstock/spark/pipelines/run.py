@@ -23,7 +23,7 @@ from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import Pipeline
 from penstock.spark.pipelines.plan import Plan, spark_text
-from penstock.spark.pipelines.preflight import prepare_topics
+from penstock.spark.pipelines.preflight import check_folders, prepare_topics
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import Follower
 from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
@@ -337,6 +337,7 @@ def run_file(pipeline: Pipeline, context: Context) -> None:
     """The work of a pipeline whose file, or whose built-in, says all of it."""
     for text in prepare_topics(pipeline, context.bootstrap, reachable=context.reaches_broker):
         context.note(text)
+    check_folders(pipeline, context.checkpoint)
     plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate)
     plan.build()
     queries: list[StreamingQuery] = []

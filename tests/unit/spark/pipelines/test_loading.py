@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError
-from penstock.spark.pipelines.loading import load, loads
+from penstock.spark.pipelines.loading import bad_name, load, loads
 from penstock.spark.pipelines.model import Mode, OnBad, SinkKind
 
 GOOD = '''\
@@ -211,3 +211,25 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(PipelineUsageError, match="cannot be read"):
         load(tmp_path / "binary.toml")
+
+
+def test_a_mark_before_the_first_character_is_no_part_of_the_file(tmp_path):
+    (tmp_path / "orders.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert load(tmp_path / "orders.toml").head.name == "big-orders"
+
+
+def test_numbers_and_lists_that_python_cannot_read_are_told():
+    for text in (f"a = {'[' * 5000}{']' * 5000}", f"a = {'9' * 5000}"):
+        assert "not TOML that a pipeline is written in" in problems(text)[0]
+    assert '[pipeline] rate: got "999' in problems(GOOD, {"pipeline.rate": "9" * 5000})[0]
+
+
+def test_two_queries_share_neither_a_checkpoint_nor_a_folder():
+    sinks = GOOD + '\n[[sinks]]\nkind = "topic"\ntopic = "x"\nname = "bad-orders"\n'
+    assert problems(sinks)[0].endswith("bad-orders is what writes the dead letters of orders; take another name")
+    sinks = GOOD + "".join(f'\n[[sinks]]\nkind = "delta"\nname = "{name}"\npath = "x/y{name}"\n' for name in ("", "/"))
+    assert any(told.endswith("two sinks write x/y; give each a folder of its own") for told in problems(sinks))
+
+
+def test_a_name_leads_to_no_other_folder():
+    assert bad_name("/../../orders") == "bad-_.._.._orders"

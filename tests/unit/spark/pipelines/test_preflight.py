@@ -1,0 +1,47 @@
+"""What is found wrong before Spark starts."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.loading import loads
+from penstock.spark.pipelines.preflight import check_folders
+
+FILE = """
+[source]
+topics = "orders"
+[[sinks]]
+kind = "parquet"
+name = "table"
+path = "{path}"
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    return loads(FILE.format(path=tmp_path / "table"), Path("orders.toml"), {})
+
+
+def log(folder, *names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+
+
+def test_a_folder_with_batches_of_another_checkpoint_is_refused(pipeline, tmp_path):
+    checkpoint = tmp_path / "checkpoint"
+    check_folders(pipeline, str(checkpoint))
+    log(tmp_path / "table" / "_spark_metadata", "8", "9.compact", "10", ".10.crc")
+    with pytest.raises(PipelineUsageError, match="has batches up to 10 of another checkpoint"):
+        check_folders(pipeline, str(checkpoint))
+    log(checkpoint / "table" / "offsets", "8", "9")
+    with pytest.raises(PipelineUsageError, match="Spark would leave out"):
+        check_folders(pipeline, str(checkpoint))
+    # Killed between the sink's log and its own, or a batch further than that.
+    log(checkpoint / "table" / "offsets", "10", "11")
+    check_folders(pipeline, str(checkpoint))
+
+
+def test_a_place_that_only_spark_knows_is_left_to_it(pipeline):
+    check_folders(pipeline, "s3a://only/spark/knows/this")
