@@ -231,13 +231,18 @@ def forget(name: NameArgument, state_dir: StateDir = None) -> None:
 
 
 def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], None], *, streams: bool) -> None:
+    from penstock.spark.pipelines.loading import problem_with_name
     from penstock.spark.pipelines.run import Execution
     from penstock.spark.pipelines.run import Settings as RunSettings
 
     head = pipeline.head
     registry = _registry(given.state_dir)
     name = given.name or head.name
-    if given.detach:
+    wrong = problem_with_name(name)
+    if wrong:
+        raise Failure(f"--name: {wrong}", Exit.USAGE)
+    # The process that was started for it is told by its environment: -d may stand in one word with others.
+    if given.detach and LOG_VARIABLE not in os.environ:
         _detach(registry, name)
         return
     settings = RunSettings(

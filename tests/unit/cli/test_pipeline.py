@@ -98,6 +98,7 @@ def test_a_good_file_is_json_for_programs(file, capsys):
         (["check", "FILE", "--set", "source"], "--set 'source': write NAME=VALUE"),
         (["run", "FILE", "--trigger", "often"], '--trigger: got "often", wanted a time span as "10s", or "once"'),
         (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must lie where driver and executors both reach it"),
+        (["run", "FILE", "--name", "../../x"], '--name: got "../../x", wanted letters, digits, ., _ and -, 100 at most'),
         (["transform", "--from", "a", "--to", "b"], "Missing option '--sql'"),
         (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "[[steps]] sql: there is no c to read; known here: a"),
         (["stats", "a"], "stats: say where the results go: --to TOPIC, --table PATH, or both"),
@@ -194,3 +195,9 @@ def test_a_built_in_has_help_made_of_its_declaration(capsys):
 def test_one_that_ends_has_no_options_of_streams(capsys):
     assert main.run(["pipeline", "dlq-report", "--help"]) == Exit.OK
     assert "--checkpoint" not in capsys.readouterr().out
+
+
+def test_what_runs_in_the_background_starts_nothing_there_itself(file, state, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_PIPELINE_LOG", "copy.log")
+    assert main.run(["pipeline", "run", str(file), "-yd", "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
+    assert state.load("copy").state is State.FAILED

@@ -195,11 +195,9 @@ class _Reading:
             return None
         path = ("pipeline",)
         head = msgspec.structs.replace(head, name=head.name or self.file.name.removesuffix(".toml"))
-        if not _NAME.fullmatch(head.name) or len(head.name) > NAME_LENGTH_MAX:
-            self.report(
-                (*path, "name"),
-                f"[pipeline] name: got {shown(head.name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most",
-            )
+        wrong = problem_with_name(head.name)
+        if wrong:
+            self.report((*path, "name"), f"[pipeline] name: {wrong}")
         if head.kind != STEPS and head.kind not in MODULES:
             self.report(
                 (*path, "kind"),
@@ -431,6 +429,13 @@ class _Reading:
             if path[0] in ("source", "sources", "sinks", "pipeline"):
                 found[".".join(map(str, path))] = line
         return found
+
+
+def problem_with_name(name: str) -> str | None:
+    """Why a pipeline cannot be called so: files are. None when it can."""
+    if _NAME.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
+        return None
+    return f"got {shown(name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most"
 
 
 def sink_name(sink: Sink) -> str:

@@ -143,6 +143,9 @@ class Registry:
                 runs.append(self._as_it_stands(self._read(path)))
             except FileNotFoundError:
                 continue  # forgotten meanwhile
+            except PipelineError as error:
+                # One damaged file must not hide the others.
+                runs.append(Run(name=path.stem, kind="unknown", pid=0, birth="", state=State.FAILED, reason=str(error)))
         return runs
 
     def forget(self, name: str) -> None:
@@ -150,8 +153,10 @@ class Registry:
         run = self.load(name)
         if run.state in ALIVE:
             raise PipelineError(f"pipeline {name} is running (pid {run.pid}); penstock pipeline stop {name} first")
-        for suffix in (".json", ".lock", ".log"):
-            (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
+        # One that starts at this moment has its lock already, and has not said so yet.
+        with self.running(name):
+            for suffix in (".json", ".log", ".lock"):
+                (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def checkpoint(self, name: str) -> Path:
         """Where its checkpoints are unless it says another place."""
@@ -165,12 +170,15 @@ class Registry:
     def running(self, name: str) -> Iterator[None]:
         """Hold a name while its pipeline runs; refuse when another process does."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.lock"
         # Not inherited by Spark's processes, and let go by the system when this one dies.
-        with (self.folder / f"{name}.lock").open("a") as lock:
+        with path.open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise PipelineError(self._taken(name)) from None
+            if not _is_there(path, lock.fileno()):
+                raise PipelineError(f"pipeline {name} was forgotten at this moment; run it again")
             yield
 
     def _taken(self, name: str) -> str:
@@ -198,6 +206,14 @@ class Registry:
         return msgspec.structs.replace(
             run, state=State.FAILED, reason=f"{reason}; run it again to go on from its checkpoint"
         )
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Whether an open file still is the one of that name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def now_ms() -> int:

@@ -1,5 +1,6 @@
 """What runs is remembered on disk, also of those that were killed."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -131,6 +132,27 @@ def test_what_is_no_run_is_told(registry):
     (registry.folder / "bad.json").write_text("{")
     with pytest.raises(PipelineError, match=r"bad\.json does not hold a run"):
         registry.load("bad")
+    registry.save(a_run())
+    assert [(run.name, run.state) for run in registry.all()] == [("bad", State.FAILED), ("orders", State.RUNNING)]
+
+
+def test_one_that_is_about_to_start_is_not_forgotten(registry):
+    registry.save(a_run(state=State.STOPPED))
+    with registry.running("orders"), pytest.raises(PipelineError, match="is running already"):
+        registry.forget("orders")
+    assert registry.load("orders").state is State.STOPPED
+
+
+def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch):
+    flock = fcntl.flock
+
+    def forgotten_before(file, operation):
+        (registry.folder / "orders.lock").unlink()
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", forgotten_before)
+    with pytest.raises(PipelineError, match="was forgotten at this moment"), registry.running("orders"):
+        pass
 
 
 def test_a_file_is_for_people_and_programs_too(registry):
