@@ -4,6 +4,8 @@ For a reader that takes a range in bulk (a Spark task): broker and reader work a
 answers are held. Batches come whole, as :meth:`penstock.client.Consumer.fetch` gives them, for the caller to open.
 
 Invariant: no batch that ends before the position is given out twice; a position that cannot be reached ends in an error, never in silence.
+Compaction can leave nothing between a position and the end of a partition: then the broker says, asked twice, that it ends behind the range
+and that nothing is there, and the range is read.
 """
 
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from penstock.wire.kafka.fetch_generated import (
 
 BYTES_MAX: Final = 8 * MIB
 TIMEOUT_MS: Final = 120_000
+_SAID_EMPTY_MIN: Final = 2
 
 
 class _Flight(NamedTuple):
@@ -65,6 +68,8 @@ class ReadAhead:
         self._read_committed: Final = read_committed
         self._position = from_offset
         self._flight: _Flight | None = None
+        self._said_empty = 0
+        """How often the broker has said in a row that the rest of the range has nothing in it."""
 
     @property
     def position(self) -> int:
@@ -75,6 +80,9 @@ class ReadAhead:
         try:
             while self._position < self._to_offset:
                 fetched = self._next()
+                if fetched is None:
+                    self._position = self._to_offset
+                    return
                 self._position = fetched.batches[-1][0].next_offset
                 if self._position < self._to_offset:
                     # Before the caller works on this answer, so that the broker makes the next one meanwhile.
@@ -83,13 +91,17 @@ class ReadAhead:
         finally:
             self._abandon()
 
-    def _next(self) -> Fetched:
-        """The next batches; waits for them, over a broker's restart too, until the time is over."""
+    def _next(self) -> Fetched | None:
+        """The next batches, None when there are no more; waits for them, over a broker's restart too, until the time is over."""
         deadline = monotonic() + self._timeout_ms / 1000
         while True:
             fetched = self._cluster.retry(self._once, timeout_ms=max(0, int((deadline - monotonic()) * 1000)))
             if fetched.batches:
+                self._said_empty = 0
                 return fetched
+            # Not the first time: the end may have moved between the broker's look at the records and its look at the end.
+            if self._said_empty >= _SAID_EMPTY_MIN:
+                return None
             if monotonic() >= deadline:
                 raise RequestTimeout(
                     f"{self._topic}/{self._partition} has no record at offset {self._position} for {self._timeout_ms} ms, "
@@ -106,6 +118,10 @@ class ReadAhead:
             check(answer.error_code, f"fetch from {flight.connection.address}")
             part = _only(answer)
             check(part.error_code, f"{self._topic}/{self._partition} at offset {flight.position}")
+            end = part.last_stable_offset if self._read_committed else part.high_watermark
+            # A broker that holds a client back answers with nothing, too.
+            is_empty = not part.records and end >= self._to_offset and not answer.throttle_time_ms
+            self._said_empty = self._said_empty + 1 if is_empty else 0
             return open_answer(self._topic, part, flight.position)
         except BaseException:
             # Also when the answer was read whole: what is left of it must not be taken for the next one.

@@ -32,8 +32,10 @@ def batch(base_offset, count=1):
 class Log:
     """A partition of batches of two records each. What is planned happens instead of an answer."""
 
-    def __init__(self, records, *, batches_an_answer=1, plan=(), aborted=()):
-        self._end = records
+    def __init__(self, records, *, batches_an_answer=1, plan=(), aborted=(), end=None, throttled=0):
+        self._records = records
+        self._end = records if end is None else end
+        self._throttled = throttled
         self._each = batches_an_answer
         self._plan = list(plan)
         self._aborted = [FetchResponseAbortedTransaction(*each) for each in aborted]
@@ -47,16 +49,18 @@ class Log:
         if planned is CLOSE:
             return CLOSE
         first = asked.fetch_offset - asked.fetch_offset % 2
-        ends = min(self._end, first + 2 * self._each)
+        ends = min(self._records, first + 2 * self._each)
         data = b"".join(batch(at, 2) for at in range(first, ends, 2)) if planned is None else b""
         part = FetchResponsePartition(
             0,
             planned or 0,
             high_watermark=self._end,
+            last_stable_offset=self._end,
             records=data,
             aborted_transactions=self._aborted,
         )
-        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[part])])
+        answered = [FetchResponseTopic(topic="t", partitions=[part])]
+        return FetchResponse(throttle_time_ms=self._throttled, responses=answered)
 
 
 @pytest.fixture
@@ -120,6 +124,20 @@ def test_a_range_that_is_gone_is_an_error(read):
 def test_records_that_do_not_come_are_an_error_that_names_them(read):
     with pytest.raises(RequestTimeout, match=r"t/0 has no record at offset 4 .* up to 10; its end is 4"):
         list(read(Log(4), 0, 10, timeout_ms=1))
+
+
+@pytest.mark.parametrize("read_committed", [False, True])
+def test_a_range_whose_rest_was_compacted_away_is_read(read, read_committed):
+    log = Log(4, end=100)
+    reader = read(log, 0, 90, read_committed=read_committed)
+    assert [fetched.from_offset for fetched in reader] == [0, 2]
+    assert reader.position == 90
+    assert log.asked == [0, 2, 4, 4]
+
+
+def test_nothing_from_a_broker_that_holds_back_is_not_the_end(read):
+    with pytest.raises(RequestTimeout, match="no record at offset 4"):
+        list(read(Log(4, end=100, throttled=1), 0, 90, timeout_ms=100))
 
 
 def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
