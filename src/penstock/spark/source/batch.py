@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.spark.connections import patiently
 from penstock.spark.errors import OptionError, SourceError, report_data_loss
-from penstock.spark.source.bounds import LATEST, Bound
+from penstock.spark.source.bounds import LATEST, Bound, show
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
 from penstock.spark.source.pushdown import Constraints, push
-from penstock.spark.source.selection import find
+from penstock.spark.source.selection import Found, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +43,7 @@ class RecordsReader(DataSourceReader):
     def _plan(self, cluster: Cluster) -> list[InputPartition]:
         settings = self._settings
         found = find(cluster, settings.selection)
-        if found.missing:
-            raise missing(found.missing)
+        check_found(found)
         edges = Edges(cluster, settings)
         start = edges.resolve(settings.start, found.partitions)
         end = edges.resolve(settings.end, found.partitions)
@@ -101,6 +100,16 @@ def read_part(part: InputPartition, settings: Settings, schema: StructType) -> I
     if isinstance(part, LakePart):
         return read_lake_part(part, schema)
     return iter(())
+
+
+def check_found(found: Found) -> None:
+    """Refuse a selection that is not there whole: what it names and does not find would be missed in silence."""
+    if found.missing:
+        raise missing(found.missing)
+    if found.missing_partitions:
+        raise SourceError(
+            f"there is no partition {show(found.missing_partitions)}: correct the option assign, or add partitions to the topic"
+        )
 
 
 def missing(topics: Iterable[str]) -> SourceError:

@@ -7,7 +7,7 @@ A time for everything goes before a time for each partition, and that before off
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,8 @@ Offsets = dict[TopicPartition, int]
 EARLIEST: Final = int(At.EARLIEST)
 LATEST: Final = int(At.LATEST)
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+_TIME_MS_MAX: Final = 2**63 - 1
+"""What the protocol can say."""
 _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-1},"payments":{"0":-2}}'
 _TIMES_EXAMPLE: Final = '{"orders":{"0":1735689600000,"1":1735689600000}}'
 
@@ -114,6 +116,11 @@ def _strategy(options: Options) -> bool:
     return text == "latest"
 
 
+def _check_times(option: str, times_ms: Iterable[int]) -> None:
+    if any(time_ms > _TIME_MS_MAX for time_ms in times_ms):
+        raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; give milliseconds since 1970")
+
+
 def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: bool) -> Bound:
     option = f"{which}Timestamp"
     if option in options:
@@ -121,10 +128,12 @@ def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: b
             timestamp_ms = int(options[option].strip())
         except ValueError:
             raise OptionError(f"the option {option} is milliseconds since 1970, not {options[option]!r}") from None
+        _check_times(option, [timestamp_ms])
         return Bound(Kind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     option = f"{which}OffsetsByTimestamp"
     if option in options:
         times = parse_offsets(options[option], option, _TIMES_EXAMPLE)
+        _check_times(option, times.values())
         return Bound(Kind.TIMESTAMPS, option, times, no_match_is_latest=no_match_is_latest)
     option = f"{which}Offsets"
     text = options.get(option, default.value).strip()

@@ -34,10 +34,11 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The partitions that there are, and the topics that were named but are not there."""
+    """The partitions that there are, and what was named but is not there: topics, and partitions of topics that are."""
 
     partitions: frozenset[TopicPartition]
     missing: frozenset[str]
+    missing_partitions: frozenset[TopicPartition] = frozenset()
 
 
 def selection_of(options: Options) -> Selection:
@@ -74,9 +75,10 @@ def find(cluster: Cluster, selection: Selection) -> Found:
         if code != UNKNOWN_TOPIC_OR_PARTITION:
             raise BrokerRefused(code, f"topic {name!r}")
     there = frozenset(_partitions(list(info.topics.values())))
-    if selection.partitions is not None:
-        there &= selection.partitions
-    return Found(there, frozenset(info.errors))
+    if selection.partitions is None:
+        return Found(there, frozenset(info.errors))
+    absent = frozenset(place for place in selection.partitions - there if place[0] not in info.errors)
+    return Found(there & selection.partitions, frozenset(info.errors), absent)
 
 
 def _partitions(topics: list[TopicInfo]) -> list[TopicPartition]:

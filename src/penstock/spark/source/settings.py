@@ -19,6 +19,8 @@ FETCH_BYTES_DEFAULT: Final = 8 * MIB
 FETCH_WAIT_MS_DEFAULT: Final = 500
 POLL_TIMEOUT_MS_DEFAULT: Final = 120_000
 TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60_000
+_INT32_MAX: Final = 2**31 - 1
+"""More cannot be asked for, and means the same."""
 
 REFUSED: Final = {
     "kafka.auto.offset.reset": (
@@ -121,8 +123,10 @@ def _settings(options: Options, default_start: Kind) -> Settings:
         trigger_offsets_max=offsets_max,
         trigger_offsets_min=offsets_min,
         trigger_delay_ms=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_DEFAULT),
-        fetch_bytes_max=options.integer("kafka.max.partition.fetch.bytes", FETCH_BYTES_DEFAULT, at_least=1),
-        fetch_wait_ms=options.integer("kafka.fetch.max.wait.ms", FETCH_WAIT_MS_DEFAULT),
+        fetch_bytes_max=min(
+            options.integer("kafka.max.partition.fetch.bytes", FETCH_BYTES_DEFAULT, at_least=1), _INT32_MAX
+        ),
+        fetch_wait_ms=min(options.integer("kafka.fetch.max.wait.ms", FETCH_WAIT_MS_DEFAULT), _INT32_MAX),
         poll_timeout_ms=options.integer("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS_DEFAULT, at_least=1),
     )
 

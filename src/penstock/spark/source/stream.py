@@ -27,7 +27,7 @@ from penstock.client.errors import ClientError
 from penstock.client.group_admin import GroupAdmin
 from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, report_data_loss
-from penstock.spark.source.batch import missing, read_part
+from penstock.spark.source.batch import check_found, missing, read_part
 from penstock.spark.source.bounds import Offsets, parse_offsets, show
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import Range, tasks
@@ -112,8 +112,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offsets of the options, and whether asking again would give the same."""
         settings = self._settings
         found = find(cluster, settings.selection)
-        if found.missing:
-            raise missing(found.missing)
+        check_found(found)
         resolved = Edges(cluster, settings).resolve(settings.start, found.partitions, ends=self._target)
         return resolved.offsets, not resolved.at_latest
 
@@ -156,7 +155,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = frozenset((start.keys() | end.keys()) - there) | frozenset(start.keys() - end.keys())
         if gone:
             report_data_loss(
-                f"{show(gone)} {'is' if len(gone) == 1 else 'are'} gone: the topic was deleted.", fail=fail
+                f"{show(gone)} {'is' if len(gone) == 1 else 'are'} gone: the topic was deleted, or the options of the query do "
+                "not name it any more.",
+                fail=fail,
             )
         readable = frozenset(end) - gone
         edges = Edges(cluster, self._settings)

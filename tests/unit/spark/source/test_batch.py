@@ -121,6 +121,18 @@ def test_a_topic_that_is_not_there_is_said(rows):
         rows(subscribe="nowhere")
 
 
+def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic):
+    fill(topic, 3, 2)
+    with pytest.raises(SourceError, match=f"no partition {topic}/7: correct the option assign"):
+        rows(assign=json.dumps({topic: [0, 7]}))
+
+
+def test_a_fetch_size_beyond_what_the_protocol_can_say_is_the_most_that_it_can(rows, fill, topic):
+    fill(topic, 3)
+    more = {"kafka.max.partition.fetch.bytes": str(2**31), "kafka.fetch.max.wait.ms": str(2**40)}
+    assert offsets(rows(**more)) == [[0, 1, 2]]
+
+
 def test_a_start_behind_the_end_is_said(rows, fill, topic):
     fill(topic, 5, 5)
     with pytest.raises(OptionError, match=f"{topic}/0 would start at offset 9 .startingOffsets. behind its end, 5"):

@@ -73,6 +73,8 @@ def test_a_time_without_a_record_is_an_error_unless_told():
         ({"startingOffsets": '{"a":{"0":true}}'}, "startingOffsets is JSON"),
         ({"startingOffsets": '{"a":{"x":5}}'}, "startingOffsets is JSON"),
         ({"startingOffsets": '{"a":{"0":-3}}'}, "a/0 is -3: use -1 for latest"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp has a time above"),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":99999999999999999999}}'}, "ByTimestamp has a time above"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, not 'yesterday'"),
         ({"startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp is JSON"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not 'guess'"),

@@ -70,6 +70,7 @@ def test_partitions_are_those_that_there_are(cluster):
 
     assigned = Selection(topics=frozenset({f"{stem}-a"}), partitions=frozenset({(f"{stem}-a", 1), (f"{stem}-a", 7)}))
     assert find(cluster, assigned).partitions == {(f"{stem}-a", 1)}
+    assert find(cluster, assigned).missing_partitions == {(f"{stem}-a", 7)}
 
 
 def test_the_brokers_own_topics_are_not_read(cluster):
