@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
@@ -114,8 +115,9 @@ def _as_binary(column: pa.Array) -> pa.Array:
 def _as_milliseconds(column: pa.Array, now_ms: int) -> pa.Array:
     # Through int64: a cast between units refuses what it would have to round.
     micros = column.cast(pa.timestamp("us", tz=column.type.tz)).view(pa.int64())
-    millis = pc.divide(micros, pa.scalar(1000, pa.int64()))
-    return pc.fill_null(millis, pa.scalar(now_ms, pa.int64()))
+    # Down, not towards zero: before 1970 too a time keeps the millisecond that it is in.
+    floored = np.floor_divide(pc.fill_null(micros, pa.scalar(now_ms * 1000, pa.int64())).to_numpy(), 1000)
+    return pa.array(floored, pa.int64())
 
 
 def _place(schema: StructType, name: str, wanted: str, fits: Callable[[DataType], bool]) -> int | None:

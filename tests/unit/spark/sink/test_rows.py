@@ -123,3 +123,10 @@ def test_kept_timestamps_are_whole_milliseconds_and_now_where_there_is_none():
         batch = pa.record_batch({"value": pa.array([b"a", b"b"]), "timestamp": stamps})
         rows = rows_of(batch, layout({"value": "binary", "timestamp": "timestamp"}, keep_timestamp=True), 77)
         assert rows.records.column("timestamp").to_pylist() == [int(moment.timestamp() * 1000), 77]
+
+
+def test_a_time_before_1970_keeps_the_millisecond_that_it_is_in():
+    stamps = pa.array([-1, -1500, 1500], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    batch = pa.record_batch({"value": pa.array([b"a"] * 3), "timestamp": stamps})
+    kept = layout({"value": "binary", "timestamp": "timestamp"}, keep_timestamp=True)
+    assert rows_of(batch, kept, 7).records.column("timestamp").to_pylist() == [-1, -2, 1]
