@@ -234,7 +234,10 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
     from penstock.spark.pipelines.loading import problem_with_name
     from penstock.spark.pipelines.run import Execution
     from penstock.spark.pipelines.run import Settings as RunSettings
+    from penstock.spark.sessions import need_spark
 
+    with _told():
+        need_spark()
     head = pipeline.head
     registry = _registry(given.state_dir)
     name = given.name or head.name

@@ -36,7 +36,9 @@ FIXED_25: Final = (25, 0, 3)
 """Earlier ones of 25 corrupt data under their usual garbage collector."""
 ANSWER_TIMEOUT_S: Final = 60
 _ABSENT_MODULE: Final = "jdk.incubator.vector"
-_WHAT_TO_DO: Final = "pip install 'penstock[spark]' brings one, or set JAVA_HOME to a Java 17 or 21"
+_WHAT_TO_DO: Final = (
+    "pip install 'penstock[spark]' (in a clone '.[spark]') brings one, or set JAVA_HOME to a Java 17 or 21"
+)
 
 
 class JavaError(RuntimeError):

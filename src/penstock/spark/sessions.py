@@ -10,6 +10,7 @@ Settings are Spark's own. What is set here unless the caller says otherwise, and
 The time zone is left alone: it is the machine's, as in every session.
 """
 
+import importlib.util
 import logging
 import os
 import sys
@@ -30,11 +31,19 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ON_A_SERVER: Final[dict[str, object]] = {"spark.sql.python.filterPushdown.enabled": True}
 """The server's own settings are its owner's; these are a session's."""
 _EVERYWHERE: Final[dict[str, object]] = _ON_A_SERVER | {"spark.python.unix.domain.socket.enabled": True}
+_EXTRA: Final = ("pyspark", "pyarrow")
+_MISSING: Final = "PySpark is not installed: pip install 'penstock[spark]', in a clone pip install '.[spark]'"
 _LOGGERS_OF_FAILURES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class SparkMissing(ImportError):
     """PySpark is not installed."""
+
+
+def need_spark() -> None:
+    """Raise :class:`SparkMissing` where the extra is not installed, before anything is done that Spark should go on with."""
+    if any(importlib.util.find_spec(name) is None for name in _EXTRA):
+        raise SparkMissing(_MISSING)
 
 
 def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: object) -> "SparkSession":
@@ -48,7 +57,7 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SparkMissing("PySpark is not installed: pip install 'penstock[spark]'") from error
+        raise SparkMissing(_MISSING) from error
     given = {spark_name(name): value for name, value in conf.items()}
     existing = SparkSession.getActiveSession()
     builder = SparkSession.builder.appName(app_name)

@@ -1,5 +1,6 @@
 """``penstock pipeline`` without Spark: checking files, and what is remembered of runs."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -123,6 +124,18 @@ def test_no_broker_is_told_before_spark_starts(file, state, capsys):
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
     assert state.load("copy").state is State.FAILED
     assert "pyspark.sql" not in sys.modules or "cannot connect" in state.load("copy").reason
+
+
+@pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("command", [["run", "FILE"], ["archive", "orders", "--to", "lake"]])
+def test_a_missing_extra_is_told_before_anything_is_done(command, module, file, state, monkeypatch, capsys):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == module else find(name, *more))
+    given = [str(file) if word == "FILE" else word for word in command]
+    assert main.run(["pipeline", *given, "--bootstrap", "127.0.0.1:1"]) == Exit.USAGE
+    said = "error: PySpark is not installed: pip install 'penstock[spark]', in a clone pip install '.[spark]'\n"
+    assert capsys.readouterr().err == said
+    assert state.all() == []
 
 
 def test_nothing_ran_yet(state, capsys):

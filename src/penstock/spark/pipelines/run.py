@@ -181,6 +181,7 @@ class Execution:
 
     def spark(self) -> SparkSession:
         if self._spark is None:
+            self._screen.note("starting Spark...")
             self._spark = self._make_session(self._settings)
             # Spark puts a handler of its own in place of ours.
             self._take_signals()
