@@ -172,3 +172,41 @@ def test_a_name_that_needs_backticks_is_told(ask, orders):
 def test_a_script_registers_topics_as_views(spark, bootstrap, orders):
     assert register_topics(spark, bootstrap, [orders]) == [orders]
     assert spark.sql(f"SELECT count(*) FROM `{orders}`").first()[0] == 3
+
+
+def test_topics_that_differ_in_capitals_only_are_told_apart(ask, cluster, produce):
+    lower = f"case{uuid.uuid4().hex[:8]}"
+    upper = lower.upper()
+    for name in (lower, upper):
+        Admin(cluster).create_topic(name)
+        produce(name, [(None, name.encode())])
+    for name in (upper, lower, upper, lower):
+        assert ask(f"SELECT value FROM {name}") == [{"value": name}]
+    with pytest.raises(Failure, match="differ in capitals only"):
+        ask(f"SELECT * FROM {upper} JOIN {lower} ON true")
+
+
+def test_a_topic_does_not_take_the_place_of_what_the_broker_knows(ask, cluster, orders):
+    Admin(cluster).create_topic("penstock_topics")
+    for _ in range(2):
+        assert ask(f"SELECT records FROM penstock_topics WHERE topic = '{orders}'") == [{"records": 3}]
+    assert ask("SELECT value FROM penstock_topics__raw") == []
+
+
+def test_a_star_in_a_function_means_all_columns(ask, orders):
+    (row, *_) = ask(f"SELECT to_json(struct(*)) AS row FROM `{orders}` ORDER BY offset")
+    assert {"key", "value", "partition", "offset", "timestamp"} <= json.loads(row["row"]).keys()
+    assert len(ask(f"SELECT v FROM `{orders}` AS o(k, v, p, off, ts, h)")) == 3
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SELECT raise_error('boom') FROM range(3)", "boom"),
+        ("SELECT timestamp_millis(253402300800000)", "cannot be shown .*cast it to STRING"),
+        ("SELECT date_add(date'9999-12-31', 5)", "cannot be shown"),
+    ],
+)
+def test_what_goes_wrong_with_rows_is_a_sentence_too(ask, statement, told):
+    with pytest.raises(Failure, match=told):
+        ask(statement)

@@ -30,7 +30,6 @@ LOG_LINES_SHOWN: Final = 20
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _MUST_BE_QUOTED: Final = "INVALID_IDENTIFIER"
-_UNKNOWN_COLUMN: Final = "UNRESOLVED_"
 
 Query = Annotated[
     str | None, typer.Argument(metavar="QUERY", help="SQL; several with ; between. Without it: a prompt, or stdin.")
@@ -99,10 +98,11 @@ def sql(
 
 def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFormat, rows_max: int) -> None:
     """Run one statement and print what it finds; a Failure with a sentence when it cannot be run."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from penstock.spark.failures import sentence_of
-    from penstock.spark.views import NotJson
+    from penstock.spark.views import NotJson, SameName
 
     listed = _listed(views, statement)
     if listed is not None:
@@ -113,8 +113,13 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
         # A table fetches one row more than it shows, to know whether there are more; the rest streams.
         rows = frame.limit(rows_max + 1).collect() if output is RowFormat.TABLE else frame.toLocalIterator()
         write_rows(frame.columns, rows, output, rows_max)
-    except NotJson as error:
+    except (NotJson, SameName) as error:
         raise Failure(str(error)) from error
+    except Py4JJavaError as error:
+        # Rows that stream come from Java as they are, and so does what went wrong with them.
+        raise Failure(sentence_of(error)) from error
+    except (ValueError, OverflowError) as error:
+        raise Failure(f"a date or a time in the result cannot be shown ({error}): cast it to STRING") from error
     except PySparkException as error:
         condition = error.getCondition()
         hint = views.hint(statement)
@@ -134,7 +139,7 @@ def _analysed(spark: "SparkSession", views: "Views", statement: str) -> "DataFra
     try:
         return spark.sql(statement)
     except AnalysisException as error:
-        if not (error.getCondition() or "").startswith(_UNKNOWN_COLUMN):
+        if error.getCondition() in (_NAMES_NOTHING, _MUST_BE_QUOTED):
             raise
     # Also for the error's sake, which then proposes the columns that there are.
     views.prepare(statement, all_columns=True)

@@ -75,8 +75,21 @@ def plain(value: object) -> Value:
 
 
 def _lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    names = _distinct(columns)
     for row in rows:
-        yield to_json({column: plain(value) for column, value in zip(columns, row, strict=True)})
+        yield to_json({name: plain(value) for name, value in zip(names, row, strict=True)})
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """SQL may call two columns the same, a JSON object may not: the second ``a`` is ``a_2``."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names or (number > 1 and name in columns):
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names
 
 
 def _csv_cell(value: object) -> str:

@@ -7,7 +7,7 @@ people need of it is the first line, or the last line of the traceback, which is
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 _PYTHON_ERROR: Final = re.compile(r"^(?:\w+\.)*(?P<kind>[A-Z]\w*): (?P<text>.+)$")
 _TRACEBACK: Final = "Traceback (most recent call last):"
@@ -21,7 +21,7 @@ _OURS: Final = "penstock."
 
 def sentence_of(error: BaseException) -> str:
     """The error in a line."""
-    text = str(error)
+    text = _said_by_java(getattr(error, "java_exception", None)) or str(error)
     if _TRACEBACK in text:
         found = _from_traceback(text)
         if found:
@@ -43,6 +43,15 @@ def sentence_of(error: BaseException) -> str:
     if position is not None:
         sentence += f" (line {position['line']}, character {int(position['column']) + 1})"
     return sentence
+
+
+def _said_by_java(error: Any) -> str:
+    """Of an exception that is Java's own: what Python said in it, else what caused it all."""
+    texts: list[str] = []
+    while error is not None:
+        texts.append(str(error.getMessage() or ""))
+        error = error.getCause()
+    return next((each for each in texts if _TRACEBACK in each), "") or next(filter(None, reversed(texts)), "")
 
 
 def _from_traceback(text: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.client import Cluster, Consumer, TopicPartition, watermarks
@@ -36,11 +37,15 @@ SAMPLE_RECORDS: Final = 1_000
 _BINARY: Final = ("key", "value")
 _VALUE: Final = "_value"
 # In these a column may be meant that is not named.
-_ALL_COLUMNS: Final = frozenset({"NATURAL", "TABLE", "IDENTIFIER"})
+_ALL_COLUMNS: Final = frozenset({"NATURAL", "TABLE", "IDENTIFIER", "PIVOT", "UNPIVOT"})
 
 
 class NotJson(ValueError):
     """A topic's values have no columns to show."""
+
+
+class SameName(ValueError):
+    """A query names two topics that SQL cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,13 @@ class Views:
         named = {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
         columns = None if all_columns else columns_named(tokens)
         prepared = self._register_tables(named)
-        for wanted in self._wanted(named, columns):
+        found = self._wanted(named, columns)
+        for first, second in pairwise(sorted(found, key=lambda wanted: wanted.name.lower())):
+            if first.name != second.name and first.name.lower() == second.name.lower():
+                raise SameName(
+                    f"the topics {first.topic} and {second.topic} differ in capitals only, and are one name in SQL: query one at a time"
+                )
+        for wanted in found:
             if self._registered.get(wanted.name) != wanted:
                 self.register(wanted)
             prepared.append(wanted.name)
@@ -108,6 +119,10 @@ class Views:
         else:
             frame = self._text_columns(wanted)
         frame.createOrReplaceTempView(f"`{wanted.name}`")
+        # In SQL it took the place of any that differs in capitals only.
+        self._registered = {
+            name: each for name, each in self._registered.items() if name.lower() != wanted.name.lower()
+        }
         self._registered[wanted.name] = wanted
 
     def _wanted(self, named: Collection[str], columns: frozenset[str] | None) -> list[_Wanted]:
@@ -116,6 +131,8 @@ class Views:
         by_name = {topic.lower(): topic for topic in sorted(topics, reverse=True)} | {topic: topic for topic in topics}
         found = []
         for name in sorted(named):
+            if name.lower() in TABLES:
+                continue
             topic = by_name.get(name) or by_name.get(name.lower())
             if topic is not None:
                 found.append(_Wanted(topic, topic, self._json, False, columns))
@@ -226,9 +243,14 @@ def columns_named(tokens: list[Token]) -> frozenset[str] | None:
     words = {token.upper for token in tokens}
     if not tokens or tokens[0].upper not in ("SELECT", "WITH") or words & _ALL_COLUMNS:
         return None
-    for before, token in zip(["", *(token.text for token in tokens)], tokens, strict=False):
+    for index, token in enumerate(tokens):
+        before = [each.upper or each.text for each in tokens[max(0, index - 2) : index]]
         # COUNT(*) means no column; any other star may mean all. So do a pipe and FROM without SELECT, which pass all on.
-        if (token.text == "*" and before != "(") or token.text == "|" or (token.upper == "FROM" and before == "("):
+        if (
+            (token.text == "*" and before != ["COUNT", "("])
+            or token.text == "|"
+            or (token.upper == "FROM" and before[-1:] == ["("])
+        ):
             return None
     return frozenset(_name_of(token).lower() for token in tokens if token.kind in ("word", "quoted"))
 

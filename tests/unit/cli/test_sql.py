@@ -94,6 +94,11 @@ def test_rows_as_one_json_document(capsys):
     ]
 
 
+def test_columns_of_the_same_name_are_all_in_a_json_object(capsys):
+    write_rows(["a", "a", "a_2", "a"], [(1, 2, 3, 4)], RowFormat.NDJSON, None)
+    assert json.loads(capsys.readouterr().out) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
+
+
 def test_no_rows_are_an_empty_document(capsys):
     assert json.loads(written(capsys, RowFormat.JSON, rows=[]).out) == []
 

@@ -54,3 +54,33 @@ JAVA = "Job aborted.\n\tat org.apache.spark.A.b(A.scala:1)\n\tat java.base/java.
 )
 def test_what_spark_raises_becomes_a_sentence(text, sentence):
     assert sentence_of(RuntimeError(text)) == sentence
+
+
+class Thrown(Exception):
+    """As an exception of Java's looks from Python."""
+
+    def __init__(self, *messages):
+        super().__init__("An error occurred while calling o12.getResult.\n: java.lang.RuntimeException\n\tat x(y)")
+        self.java_exception = Cause(*messages)
+
+
+class Cause:
+    def __init__(self, message, *causes):
+        self._message, self._causes = message, causes
+
+    def getMessage(self):  # noqa: N802  Java's name
+        return self._message
+
+    def getCause(self):  # noqa: N802  Java's name
+        return Cause(*self._causes) if self._causes else None
+
+
+def test_of_what_java_throws_the_cause_is_told():
+    assert (
+        sentence_of(Thrown("Exception thrown in awaitResult: ", "[USER_RAISED_EXCEPTION] boom SQLSTATE: P0001"))
+        == "boom"
+    )
+    assert sentence_of(Thrown("Job aborted", IN_A_WORKER, "Connection reset")) == sentence_of(Exception(IN_A_WORKER))
+    assert (
+        sentence_of(Thrown(None, None)) == "An error occurred while calling o12.getResult. : java.lang.RuntimeException"
+    )

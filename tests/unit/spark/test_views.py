@@ -36,6 +36,8 @@ def test_a_query_needs_the_columns_that_it_names(sql, some, others):
         "WITH a AS (FROM orders) SELECT 1 FROM a",
         "SELECT 1 FROM a NATURAL JOIN b",
         "DESCRIBE orders",
+        "SELECT to_json(struct(*)) FROM orders",
+        "SELECT `0` FROM orders PIVOT (count(offset) FOR partition IN (0))",
         "SELECT IDENTIFIER('key') FROM orders",
         "",
     ],

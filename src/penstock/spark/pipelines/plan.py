@@ -7,6 +7,7 @@ repeated for that sink alone. The price: sinks read the source each for themselv
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Connect|Lost|Timeout): (.+)$", re.MULTILINE)
+_STATE_CHANGED: Final = re.compile(r"\[STATE_STORE_\w+_NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
 _CODES: Final = re.compile(r"\[[A-Z0-9_.]{5,}\] |\s*SQLSTATE: .*$", re.DOTALL)
 
 
@@ -116,13 +118,27 @@ class Plan:
         if step.sql is not None:
             frame = self._spark.sql(step.sql)
         elif step.python is not None:
-            frame = python_steps.load(step.python, self._folder)(before, self._spark)
+            frame = _called(step.python, self._folder, before, self._spark)
             if not hasattr(frame, "createOrReplaceTempView"):
                 raise PipelineError(f"{step.python} answered {type(frame).__name__}; it must return a DataFrame")
         else:
             assert step.deduplicate is not None, "a step is one of three"
             frame = before.dropDuplicatesWithinWatermark(step.deduplicate)
         return frame.withWatermark(step.event_time, interval_of(step.watermark)) if step.watermark else frame
+
+
+def _called(text: str, folder: Path, before: DataFrame, spark: SparkSession) -> DataFrame:
+    """What a function of the user's answers. Whatever it raises is about the pipeline, and ends only that."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return python_steps.load(text, folder)(before, spark)
+    except (PySparkException, PipelineError, ImportError):
+        raise
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise PipelineError(f"{text} failed ({where}): {type(error).__name__}: {error}") from error
 
 
 def spark_text(error: BaseException) -> str:
@@ -136,6 +152,8 @@ def spark_text(error: BaseException) -> str:
     said = _CODES.sub("", text).strip().partition("\n")[0].strip()
     if "STREAMING_OUTPUT_MODE" in text and "append" in text:
         return f'{said} Write mode = "update", or give the source a watermark.'
+    if _STATE_CHANGED.search(text):
+        return f"{said} The state in the checkpoint is of another query: give the pipeline a new checkpoint, or name the sink anew."
     if "dropDuplicatesWithinWatermark" in text:
         return f'{said} Write watermark = "10 minutes" in the source.'
     return said or type(error).__name__

@@ -1,8 +1,11 @@
 """What Spark says, cut to what it means."""
 
+import sys
+
 import pytest
 
-from penstock.spark.pipelines.plan import spark_text
+from penstock.spark.pipelines.errors import PipelineError
+from penstock.spark.pipelines.plan import _called, spark_text
 
 TRACE = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
@@ -46,3 +49,24 @@ Identifier: [id = 1]
 )
 def test_codes_plans_and_traces_are_left_out(text, told):
     assert spark_text(RuntimeError(text)) == told
+
+
+def test_state_of_another_query_is_told_with_what_to_do():
+    text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.\nSQLSTATE: 42K06"
+    assert spark_text(RuntimeError(text)).endswith("give the pipeline a new checkpoint, or name the sink anew.")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("raise KeyError('id')", r"s\.py:f failed \(s\.py, line 2\): KeyError: 'id'"),
+        ("import sys; sys.exit(3)", r"s\.py:f failed \(s\.py, line 2\): SystemExit: 3"),
+    ],
+)
+def test_a_step_that_raises_is_told_with_its_line(tmp_path, monkeypatch, body, told):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "s", raising=False)
+    (tmp_path / "s.py").write_text(f"def f(frame):\n    {body}\n")
+    with pytest.raises(PipelineError, match=told):
+        _called("s.py:f", tmp_path, None, None)
+    sys.modules.pop("s", None)
