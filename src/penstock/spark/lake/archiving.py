@@ -84,11 +84,18 @@ def check_checkpoint(lake: Lake, folder: str) -> None:
         )
 
 
-def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str]) -> None:
-    """Refuse topics whose older records are in another lake: only there."""
+def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, *, sets_tier: bool) -> None:
+    """Refuse topics whose tier is another lake: older records are only there, and its group speaks of no other."""
     for topic in topics:
         tier = read_tier(cluster, topic)
-        if tier is not None and (tier.location, tier.format) != (lake.location, lake.format):
+        if tier is None or (tier.location, tier.format) == (lake.location, lake.format):
+            continue
+        if tier.group == group:
+            raise LakeError(
+                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} says what is there: the broker would drop what this lake "
+                "has and that one has not. Give this archive another --name"
+            )
+        if sets_tier:
             raise LakeError(
                 f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may be there alone: archive to that lake, or first delete "
                 f"the topic's config {LOCATION}"

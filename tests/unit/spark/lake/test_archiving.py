@@ -76,16 +76,19 @@ def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, tmp_path):
 def test_a_tier_is_set_kept_and_found(parquet, cluster):
     lake = parquet.open()
     assert read_tier(cluster, "orders") is None
-    archiving.check_tier(cluster, lake, ["orders"])
+    archiving.check_tier(cluster, lake, ["orders"], "g", sets_tier=True)
     archiving.set_tier(cluster, lake, ["orders"], "g", 3_600_000)
     tier = read_tier(cluster, "orders")
     assert (tier.location, tier.format, tier.group) == (lake.location, "parquet", "g")
     configs = {entry.name: entry.value for entry in Admin(cluster).configs("orders")}
     assert configs["local.retention.ms"] == "3600000"
-    archiving.check_tier(cluster, lake, ["orders"])
+    archiving.check_tier(cluster, lake, ["orders"], "g", sets_tier=True)
     parquet.folder = parquet.folder.with_name("another")
     with pytest.raises(LakeError, match="may be there alone"):
-        archiving.check_tier(cluster, parquet.open(), ["orders"])
+        archiving.check_tier(cluster, parquet.open(), ["orders"], "other", sets_tier=True)
+    archiving.check_tier(cluster, parquet.open(), ["orders"], "other", sets_tier=False)
+    with pytest.raises(LakeError, match="the broker would drop what this lake has and that one has not"):
+        archiving.check_tier(cluster, parquet.open(), ["orders"], "g", sets_tier=False)
 
 
 def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluster):

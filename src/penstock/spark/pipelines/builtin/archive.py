@@ -93,8 +93,7 @@ def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, s
     with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
         for text in make_topics(context.bootstrap, set(arguments.topics), set()):
             context.note(text)
-        if arguments.tier:
-            archiving.check_tier(cluster, lake, arguments.topics)
+        archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)
         archiving.check_checkpoint(lake, f"{context.checkpoint.rstrip('/')}/query")
         starting = archiving.prepare(cluster, lake, arguments.topics, group)
         if arguments.tier:
