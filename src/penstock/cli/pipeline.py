@@ -39,7 +39,7 @@ from penstock.cli.pipeline_options import (
     Trigger,
     Yes,
 )
-from penstock.cli.pipeline_screen import TerminalScreen
+from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen
 from penstock.cli.places import moment
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError, PipelineUsageError
 from penstock.spark.pipelines.registry import ALIVE, Registry, Run, State, state_folder
@@ -60,7 +60,6 @@ app = typer.Typer(
 )
 START_WAIT_S: Final = 120.0
 POLL_S: Final = 0.2
-LOG_LINES: Final = 20
 LOG_VARIABLE: Final = "PENSTOCK_PIPELINE_LOG"
 """How a detached process learns where its output goes."""
 
@@ -186,7 +185,7 @@ def status(name: NameArgument, state_dir: StateDir = None, output: Output = Form
         ("started", f"{moment(run.started_at_ms)}, pid {run.pid}, on {run.master}"),
         ("ended", moment(run.ended_at_ms)),
         ("checkpoint", run.checkpoint),
-        ("log", run.log),
+        ("log", run.log if run.log and Path(run.log).exists() else None),
         ("records", run.done or None),
     ]
     for label, value in shown:
@@ -232,7 +231,7 @@ def forget(name: NameArgument, state_dir: StateDir = None) -> None:
 
 def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], None], *, streams: bool) -> None:
     from penstock.spark.pipelines.loading import problem_with_name
-    from penstock.spark.pipelines.run import Execution
+    from penstock.spark.pipelines.run import Execution, session_of
     from penstock.spark.pipelines.run import Settings as RunSettings
     from penstock.spark.sessions import need_spark
 
@@ -259,15 +258,24 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
         conf={**head.conf, **parse_pairs(given.conf, "--conf")},
         file=pipeline.file and str(Path(pipeline.file).absolute()),
         description=head.description,
-        log=os.environ.get(LOG_VARIABLE, ""),
+        log=str(registry.log(name)),
         streams=streams,
     )
     with _told(), TerminalScreen(given.output, yes=given.yes) as screen:
-        execution = Execution(settings, registry, screen)
+        # All that a detached process says is in its log already.
+        log = None if LOG_VARIABLE in os.environ else SparkLog(registry.log(name))
+        begin = session_of if log is None else log.around(session_of)
+        execution = Execution(settings, registry, screen, begin)
         try:
             run = execution.execute(work)
+        except Exception:
+            if log is not None:
+                log.tell()
+            raise
         finally:
             execution.close()
+            if log is not None:
+                log.close()
         if streams:
             screen.clear()
             if given.output is Format.TABLE:
@@ -308,7 +316,9 @@ def _detach(registry: Registry, name: str) -> None:
             run = registry.load(name)
         except PipelineNotFoundError:
             return None
-        return _Settled(None, run) if run.pid == child.pid and run.state is not State.STARTING else None
+        # One that failed is about to end, and its exit code says how.
+        told = run.pid == child.pid and run.state not in (State.STARTING, State.FAILED)
+        return _Settled(None, run) if told else None
 
     found = _wait(settled, START_WAIT_S)
     if found is not None and found.code:

@@ -214,3 +214,12 @@ def test_what_runs_in_the_background_starts_nothing_there_itself(file, state, mo
     monkeypatch.setenv("PENSTOCK_PIPELINE_LOG", "copy.log")
     assert main.run(["pipeline", "run", str(file), "-yd", "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert state.load("copy").state is State.FAILED
+
+
+def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, capsys):
+    arguments = ["pipeline", "run", str(file), "--detach", "-b", "127.0.0.1:1"]
+    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+    assert main.run(arguments) == Exit.UNREACHABLE
+    told = capsys.readouterr().err
+    assert "pipeline copy did not start" in told
+    assert "cannot connect to 127.0.0.1:1" in told
