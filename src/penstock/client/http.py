@@ -9,7 +9,6 @@ import http.client
 import socket
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from select import select
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -142,8 +141,7 @@ class HttpConnection:
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is not None and self._connection.sock is not None:
             # Nothing is owed to us: what can be read now is the end of the connection.
-            readable, _, _ = select([self._connection.sock], [], [], 0)
-            if not readable:
+            if not _is_readable(self._connection.sock):
                 return self._connection
             self.close()
         connection = http.client.HTTPConnection(
@@ -219,6 +217,18 @@ class HttpClient:
 def v1_path(*parts: str) -> str:
     """A path below ``/v1``; a part may hold any character."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _is_readable(connected: socket.socket) -> bool:
+    """Whether something came, if only the end. Not by ``select``, which a process of more than 1024 files cannot use."""
+    connected.setblocking(False)
+    try:
+        connected.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _with_query(path: str, query: Fields | None) -> str:

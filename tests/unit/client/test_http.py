@@ -1,9 +1,11 @@
 """HTTP to a broker: what goes wrong is told in this client's words, and a request is never sent twice by itself."""
 
+import os
 import re
+import resource
 import socket
 import threading
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 import msgspec
 import pytest
@@ -74,6 +76,22 @@ def test_one_connection_serves_many_requests():
     assert requests[0].startswith(b"GET /x?a=1&c=%C3%A4+b HTTP/1.1\r\n")
     assert requests[1].startswith(b"POST /y HTTP/1.1\r\n")
     assert requests[1].endswith(b'{"a":1}')
+
+
+def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_again():
+    said = b'HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{"said":"a"}'
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    many = 1100
+    if hard != resource.RLIM_INFINITY and hard < many * 2:
+        pytest.skip("this process may not open as many files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, many * 2), hard))
+    with ExitStack() as files, server(said, said) as (address, requests):
+        for _ in range(many):
+            files.enter_context(open(os.devnull))
+        with closing(HttpConnection(address)) as http:
+            assert [http.get("/", Said).said, http.get("/", Said).said] == ["a", "a"]
+    assert len(requests) == 2
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew():
