@@ -132,9 +132,15 @@ class IcebergTable:
             # Asking an SQLite catalog makes its file: looking at a lake that is not there must not make one.
             return None
         try:
-            return self._catalog().load_table(self._name)
+            found = self._catalog().load_table(self._name)
         except NoSuchTableError:
             return None
+        if found.location().rstrip("/") != self._place:
+            # A catalog for many lakes tells them apart by their last names alone.
+            raise LakeError(
+                f"the catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._place}: give its folder another name"
+            )
+        return found
 
     def _create(self, layout: Layout) -> PyIcebergTable:
         catalog = self._catalog()

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.lake import ORPHAN_MS, open_lake
-from penstock.spark.lake.layout import layout_for
+from penstock.spark.lake.layout import layout_for, records_layout
 from penstock.spark.lake.source import FilePart, _read
 from penstock.spark.lake.store import Store
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
@@ -289,3 +289,14 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path):
     with pytest.raises(LakeError, match="has the columns x"):
         Archive(tmp_path / "lake", LakeFormat.DELTA).run(0, records(offsets=[0]))
     assert DeltaTable(str(tmp_path / "lake")).version() == 0
+
+
+def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path):
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'catalog.sqlite'}", "warehouse": f"file://{tmp_path}"}
+    layout = records_layout()
+    first = open_lake(str(tmp_path / "a" / "lake"), LakeFormat.ICEBERG, catalog)
+    first.prepare(layout)
+    first.commit(layout, "q", 0, first.task_files(layout, "q", 0).write([records(offsets=[0])]), NOW_MS)
+    assert first.ends("orders") == {0: 1}
+    with pytest.raises(LakeError, match="give its folder another name"):
+        open_lake(str(tmp_path / "b" / "lake"), LakeFormat.ICEBERG, catalog).prepare(layout)

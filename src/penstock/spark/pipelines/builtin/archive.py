@@ -110,6 +110,12 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
         raise PipelineUsageError("archive: name the topics to archive")
     if arguments.local_retention and not arguments.tier:
         raise PipelineUsageError("archive: --local-retention means something only with --tier")
+    if arguments.catalog and arguments.tier:
+        # A topic's configs say where its tier is, and nothing of catalogs.
+        raise PipelineUsageError(
+            "archive: who reads a tier does not know --catalog: configure it as pyiceberg's catalog penstock wherever Spark runs "
+            "(PYICEBERG_CATALOG__PENSTOCK__URI), and leave --catalog out"
+        )
     try:
         duration_ms(arguments.local_retention or "0s")
     except ValueError as error:
