@@ -136,6 +136,12 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         edges = Edges(cluster, settings)
         there = self._there(cluster, known)
         end = edges.latest_not_before(there, known) if self._target is None else self._target
+        if settings.fail_on_data_loss:
+            # Here, before Spark writes the end down: else a broker or a topic that was named by mistake would be in the checkpoint
+            # for good, and naming the right one again would not help.
+            _report_gone(frozenset(known.keys() - end.keys()), fail=True)
+            for place in sorted(known.keys() & end.keys()):
+                _report_back(place, known[place], end[place], fail=True)
         self._latest = end
         if isinstance(limit, ReadAllAvailable):
             return end
@@ -153,24 +159,14 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fail = self._settings.fail_on_data_loss
         there = find(cluster, self._settings.selection).partitions
         gone = frozenset((start.keys() | end.keys()) - there) | frozenset(start.keys() - end.keys())
-        if gone:
-            report_data_loss(
-                f"{show(gone)} {'is' if len(gone) == 1 else 'are'} gone: the topic was deleted, or the options of the query do "
-                "not name it any more.",
-                fail=fail,
-            )
+        _report_gone(gone, fail=fail)
         readable = frozenset(end) - gone
         edges = Edges(cluster, self._settings)
         begins = {**self._new(edges, readable - start.keys()), **start}
         ranges: list[Range] = []
         for place in sorted(readable):
             begin = begins[place]
-            if end[place] < begin:
-                report_data_loss(
-                    f"{place[0]}/{place[1]} ended at offset {begin} and ends at {end[place]} now: the topic was deleted and "
-                    "made anew, or the query was told to start beyond its end.",
-                    fail=fail,
-                )
+            if _report_back(place, begin, end[place], fail=fail):
                 # Whatever is in it now was never read.
                 begin = edges.earliest([place])[place]
             ranges.append(Range(*place, begin, end[place]))
@@ -198,6 +194,26 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ClientError as error:
             LOG.warning("could not commit the offsets of the group %s: %s", group, error)
         self._committed = offsets
+
+
+def _report_gone(places: frozenset[TopicPartition], *, fail: bool) -> None:
+    if places:
+        report_data_loss(
+            f"{show(places)} {'is' if len(places) == 1 else 'are'} gone: the topic was deleted, or the options of the query do "
+            "not name it any more.",
+            fail=fail,
+        )
+
+
+def _report_back(place: TopicPartition, known: int, end: int, *, fail: bool) -> bool:
+    """Whether a partition ends before what was read of it."""
+    if end < known:
+        report_data_loss(
+            f"{place[0]}/{place[1]} ended at offset {known} and ends at {end} now: the topic was deleted and "
+            "made anew, or the query was told to start beyond its end.",
+            fail=fail,
+        )
+    return end < known
 
 
 def dump(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:

@@ -197,11 +197,12 @@ def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(
         query.partitions(start, planned)
     assert read(lenient, start, planned) == {(other, 0): [0, 1, 2]}
 
-    end = query.latestOffset(start, ALL)
+    with pytest.raises(DataLossError, match="are gone"):
+        query.latestOffset(start, ALL)
+    end = lenient.latestOffset(start, ALL)
     assert end == {other: {"0": 3}}
     with pytest.raises(DataLossError, match="are gone"):
         query.partitions(start, end)
-    end = lenient.latestOffset(start, ALL)
     assert read(lenient, start, end) == {(other, 0): [0, 1, 2]}
     # From now on the checkpoint does not know the topic: it stays away, until it is there again.
     assert lenient.latestOffset(end, ALL) == end
@@ -218,9 +219,8 @@ def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admi
     start = query.initialOffset()
     admin.delete_topic(topic)
     query.prepareForTriggerAvailableNow()
-    end = query.latestOffset(start, ALL)
     with pytest.raises(DataLossError, match=f"{topic}/0, {topic}/1 are gone"):
-        query.partitions(start, end)
+        query.latestOffset(start, ALL)
     with pytest.raises(SourceError, match=f"no topic {topic}"):
         query.latestOffset({}, ALL)
 
@@ -232,11 +232,27 @@ def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning
     admin.delete_topic(topic)
     admin.create_topic(topic, partitions=2)
     fill(topic, 4)
-    end = query.latestOffset(start, ALL)
+    end = lenient.latestOffset(start, ALL)
     assert end == {topic: {"0": 4, "1": 0}}
-    with pytest.raises(DataLossError, match=f"{topic}/0 ended at offset 10 and ends at 4 now: .* made anew"):
-        query.partitions(start, end)
+    for ask in (lambda: query.latestOffset(start, ALL), lambda: query.partitions(start, end)):
+        with pytest.raises(DataLossError, match=f"{topic}/0 ended at offset 10 and ends at 4 now: .* made anew"):
+            ask()
     assert read(lenient, start, end) == {(topic, 0): [0, 1, 2, 3]}
+
+
+def test_a_topic_that_was_named_by_mistake_gets_into_no_checkpoint(stream, fill, topic, admin):
+    other = f"{topic}-other"
+    admin.create_topic(other, partitions=1)
+    fill(topic, 5)
+    fill(other, 3)
+    begun = stream(startingOffsets="earliest")
+    known = begun.latestOffset(begun.initialOffset(), ALL)
+    # Spark writes down what latestOffset says before it asks for the tasks.
+    with pytest.raises(DataLossError, match="the options of the query do not name it any more"):
+        stream(subscribe=other).latestOffset(known, ALL)
+    right = stream()
+    fill(topic, 2)
+    assert read(right, known, right.latestOffset(known, ALL)) == {(topic, 0): [5, 6]}
 
 
 def test_the_group_has_read_what_was_processed(stream, fill, topic, cluster):
