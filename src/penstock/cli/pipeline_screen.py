@@ -2,18 +2,76 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.output import Format, Row, emit
 from penstock.cli.progress import LINE_INTERVAL_S, Progress, progress
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.registry import Run
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+LOG_LINES: Final = 20
+
+
+class SparkLog:
+    """Where Java and the workers write what they would write on the terminal: traces of what is told there in a sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin = path.stat().st_size if path.exists() else 0
+
+    def around(self, make: Callable[[S], T]) -> Callable[[S], T]:
+        """Make a session whose processes write here; when it does not start, they have said why."""
+
+        def made(settings: S) -> T:
+            try:
+                with self._path.open("ab") as sink, _stderr_into(sink.fileno()):
+                    return make(settings)
+            except Exception:
+                for line in self._said().splitlines()[-LOG_LINES:]:
+                    complain(line)
+                raise
+
+        return made
+
+    def tell(self) -> None:
+        """After a failure: where to read on."""
+        if self._said():
+            note(f"what Spark said is in {self._path}")
+
+    def close(self) -> None:
+        """Leave no file in which nothing stands."""
+        if self._path.exists() and not self._path.stat().st_size:
+            self._path.unlink()
+
+    def _said(self) -> str:
+        if not self._path.exists():
+            return ""
+        return self._path.read_bytes()[self._begin :].decode(errors="replace")
+
+
+@contextmanager
+def _stderr_into(descriptor: int) -> Iterator[None]:
+    """What is started meanwhile keeps writing there."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 class TerminalScreen:

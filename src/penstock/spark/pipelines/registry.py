@@ -163,7 +163,7 @@ class Registry:
         return self.folder / "checkpoints" / name
 
     def log(self, name: str) -> Path:
-        """What a detached run says."""
+        """What Spark says, and a detached run with it."""
         return self.folder / f"{name}.log"
 
     @contextmanager

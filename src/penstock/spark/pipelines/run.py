@@ -118,7 +118,7 @@ class Execution:
         self._settings = settings
         self._registry = registry
         self._screen = screen
-        self._make_session = make_session or _session
+        self._make_session = make_session or session_of
         self._spark: SparkSession | None = None
         self._stop = threading.Event()
         self._hurry = threading.Event()
@@ -362,7 +362,8 @@ def session_for(name: str, master: str, conf: Mapping[str, object]) -> SparkSess
     return session(name, master, **{**settings, **conf})
 
 
-def _session(settings: Settings) -> SparkSession:
+def session_of(settings: Settings) -> SparkSession:
+    """The session of a run."""
     return session_for(settings.name, settings.master, settings.conf)
 
 

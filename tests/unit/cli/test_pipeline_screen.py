@@ -1,0 +1,45 @@
+"""Where Spark's own processes write while a pipeline runs on a terminal."""
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock.cli.pipeline_screen import SparkLog
+
+
+def saying(text):
+    """A process that is started as Java is: with this one's stderr."""
+    subprocess.run([sys.executable, "-c", f"import sys; sys.stderr.write({text!r})"], check=True)
+
+
+def test_what_started_processes_say_is_in_the_log_and_not_on_the_terminal(tmp_path, capfd):
+    log = SparkLog(tmp_path / "big.log")
+    assert log.around(lambda text: saying(text) or "session")("a trace\n") == "session"
+    print("ours", file=sys.stderr, flush=True)
+    assert capfd.readouterr().err == "ours\n"
+    assert (tmp_path / "big.log").read_text() == "a trace\n"
+    log.tell()
+    log.close()
+    assert capfd.readouterr().err == f"what Spark said is in {tmp_path / 'big.log'}\n"
+
+
+def test_what_does_not_start_has_said_why(tmp_path, capfd):
+    (tmp_path / "big.log").write_text("of an earlier run\n")
+
+    def fail(text):
+        saying(text)
+        raise RuntimeError("Java has exited")
+
+    with pytest.raises(RuntimeError, match="Java has exited"):
+        SparkLog(tmp_path / "big.log").around(fail)("no memory\n")
+    assert capfd.readouterr().err == "error: no memory\n"
+
+
+def test_no_empty_log_is_left_and_nothing_told_of_it(tmp_path, capfd):
+    log = SparkLog(tmp_path / "big.log")
+    log.around(lambda _: None)("")
+    log.tell()
+    log.close()
+    assert capfd.readouterr().err == ""
+    assert list(tmp_path.iterdir()) == []
