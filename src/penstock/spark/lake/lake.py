@@ -154,6 +154,11 @@ class Lake:
 
     def commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
         """Make a batch part of the lake, unless it is there already. What tasks left behind goes."""
+        # What is checked must hold until it is written: two archives of a topic would both find its offsets new.
+        with self._store.held():
+            return self._commit(layout, query, batch, files, now_ms)
+
+    def _commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
         last = self._manifests.last(query)
         if last is not None:
             self._table.recover(last)

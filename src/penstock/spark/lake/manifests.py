@@ -5,6 +5,7 @@ On disk, below ``_penstock/``::
     lake.json                   what the lake is made of and how it is laid out; written once
     staging/<query>/<batch>/    what tasks wrote and no commit has taken yet
     commits/<query>.json        the last batch of a query: its files, staged and final, and how far its topics are archived
+    lock                        held during a commit, on a local disk
     topics/<topic>              the id of the topic whose records these are: another one may have its name later
 
 A manifest is written before anything is moved. In a plain Parquet lake it *is* the commit, and a batch counts once it is there; in the other formats

@@ -5,9 +5,10 @@ system, when :meth:`Store.sync` or :meth:`Store.write_atomic` return: a broker d
 acknowledged, and a put is atomic there.
 """
 
+import fcntl
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
@@ -132,6 +133,18 @@ class Store:
         """With all that is in it."""
         with suppress(FileNotFoundError):
             self._fs.delete_dir(self.full(folder))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One commit at a time, of all that write to a local folder. An object store has no such thing."""
+        if not self._is_local:
+            yield
+            return
+        path = f"{HIDDEN}/lock"
+        self._make_folder(path)
+        with open(self.full(path), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def sync(self, paths: Iterable[str]) -> None:
         """What was written to these files is on the disk when this returns."""

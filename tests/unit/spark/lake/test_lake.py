@@ -1,7 +1,9 @@
 """Every batch is in the lake once, whatever is interrupted and however often it is tried: the same for all formats."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
@@ -300,3 +302,22 @@ def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path):
     assert first.ends("orders") == {0: 1}
     with pytest.raises(LakeError, match="give its folder another name"):
         open_lake(str(tmp_path / "b" / "lake"), LakeFormat.ICEBERG, catalog).prepare(layout)
+
+
+def test_of_two_archives_that_commit_the_same_offsets_at_once_one_is_refused(archive):
+    archive.run(0, records(offsets=range(3)))
+    other = Archive(archive.folder, archive.format, "other")
+    ready = Barrier(2)
+
+    def commit(whose, batch):
+        files = whose.stage(batch, records(offsets=range(3, 6)))
+        ready.wait()
+        try:
+            return whose.commit(batch, files).rows
+        except LakeError:
+            return 0
+
+    with ThreadPoolExecutor() as pool:
+        rows = [pool.submit(commit, whose, batch) for whose, batch in ((archive, 1), (other, 0))]
+        assert sorted(each.result() for each in rows) == [0, 3]
+    assert archive.rows() == expected("orders", 0, range(6))
