@@ -36,7 +36,9 @@ Query = Annotated[
 ]
 Master = Annotated[
     str,
-    typer.Option("--master", envvar="PENSTOCK_MASTER", help="local[*], spark://..., yarn, k8s://..., or sc://... ."),
+    typer.Option(
+        "--master", envvar="PENSTOCK_SPARK_MASTER", help="local[*], spark://..., yarn, k8s://..., or sc://... ."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The fields of JSON values as columns, as in TOPIC__json.")]
 From = Annotated[str | None, typer.Option("--from", "-f", metavar="PLACE", help="Read from earliest, or a moment.")]
@@ -191,6 +193,12 @@ def range_options(start: str | None, to: str | None, last: str | None, now_ms: i
 @contextmanager
 def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
     """A session, and a word on stderr while it starts: that takes seconds."""
+    from penstock.spark.sessions import SparkMissing, need_spark
+
+    try:
+        need_spark()
+    except SparkMissing as error:
+        raise Failure(str(error), Exit.USAGE) from error
     with tempfile.TemporaryFile("w+", prefix="penstock-sql-", errors="replace") as log:
         said = _say_starting()
         try:

@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 import io
 import json
 from datetime import UTC, date, datetime, timedelta
@@ -6,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.cli import main
+from penstock.cli import main, sql
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import names_there, range_options
 from penstock.cli.sql_rows import RowFormat, plain, write_rows
@@ -210,6 +211,14 @@ def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys)
     shown = capsys.readouterr().err
     assert code == Exit.UNREACHABLE
     assert "starting Spark" not in shown
+
+
+def test_a_missing_extra_is_told_before_spark_is_said_to_start(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    with pytest.raises(Failure, match="PySpark is not installed: pip install") as raised, sql._started("local[1]", {}):
+        pass
+    assert raised.value.code == Exit.USAGE
+    assert capsys.readouterr().err == ""
 
 
 def test_an_empty_query_is_wrong_usage(capsys):
