@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.errors import ClientError, RequestRefused
-from penstock.client.sinks import SinkClient, StagedPart
+from penstock.client.errors import CannotConnect, ClientError, RequestRefused
+from penstock.client.sinks import Opened, SinkClient, StagedPart
 from penstock.spark.errors import LOG
 from penstock.spark.sink.staging import Staged
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 CLEANING_TIMEOUT_MS: Final = 10_000
 """A job that is over is not kept waiting for long: what is staged is seen by nobody."""
+
+
+def open_sink(address: Address, name: str) -> Opened:
+    """The sink, ready. An address that nobody answers at is told as the one that the broker gave."""
+    try:
+        with SinkClient(address) as client:
+            return client.open(name)
+    except CannotConnect as error:
+        raise CannotConnect(
+            f"the broker says that it takes exactly-once writes at {address} (its HTTP listener), and that cannot be reached from "
+            f"here: start it with --http on an address that driver and executors reach ({error})"
+        ) from error
 
 
 def staged_by(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:

@@ -21,10 +21,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.client.batches import BatchSender
 from penstock.client.discovery import NoHttpListener, http_address
-from penstock.client.sinks import Opened, SinkClient
 from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
-from penstock.spark.sink.commit import abort, commit, forget, staged_by
+from penstock.spark.sink.commit import abort, commit, forget, open_sink, staged_by
 from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.address import Address
     from penstock.client.cluster import Cluster
+    from penstock.client.sinks import Opened
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -63,8 +63,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
         address = sink_address(cluster) if settings.exactly_once else None
     if address is None:
         return BatchWriter(settings, layout, None, None)
-    with SinkClient(address) as client:
-        opened = client.open(settings.sink_name or f"batch-{uuid.uuid4().hex}")
+    opened = open_sink(address, settings.sink_name or f"batch-{uuid.uuid4().hex}")
     return BatchWriter(settings, layout, address, opened)
 
 
@@ -127,8 +126,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if not self._settings.exactly_once:
                 return produce_rows(iterator, self._settings, self._layout, cluster)
             query_id, batch_id = _batch_of_query()
-            with SinkClient(sink_address(cluster)) as client:
-                opened = client.open(self._settings.sink_name or query_id)
+            opened = open_sink(sink_address(cluster), self._settings.sink_name or query_id)
             return stage_rows(iterator, self._settings, self._layout, cluster, opened, batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
