@@ -151,7 +151,8 @@ def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: Settin
     """What the command of a built-in does."""
     from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Head, Pipeline
 
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{builtin.name}-{arguments.subject()}")[:NAME_LENGTH_MAX]
+    called = "-".join(filter(None, (builtin.name, arguments.subject())))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", called)[:NAME_LENGTH_MAX]
     pipeline = Pipeline(head=Head(name=name, kind=builtin.name), arguments=arguments)
     _execute(pipeline, given, lambda execution: builtin.run(arguments, execution), streams=builtin.streams)
 
