@@ -138,12 +138,12 @@ def test_a_missing_extra_is_told_before_anything_is_done(command, module, file, 
     assert state.all() == []
 
 
-def test_a_built_in_of_all_topics_is_called_by_its_own_name(monkeypatch):
+def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch):
     names = []
     monkeypatch.setattr("penstock.cli.pipeline._execute", lambda pipeline, *_, **__: names.append(pipeline.head.name))
     assert main.run(["pipeline", "dlq-report"]) == Exit.OK
-    assert main.run(["pipeline", "dlq-report", "orders"]) == Exit.OK
-    assert names == ["dlq-report", "dlq-report-orders"]
+    assert main.run(["pipeline", "archive", "shop", "--to", "lake"]) == Exit.OK
+    assert names == ["dlq-report", "archive-shop-lake"]
 
 
 def test_nothing_ran_yet(state, capsys):
