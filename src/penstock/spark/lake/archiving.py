@@ -90,15 +90,15 @@ def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, 
         tier = read_tier(cluster, topic)
         if tier is None or (tier.location, tier.format) == (lake.location, lake.format):
             continue
-        if tier.group == group:
-            raise LakeError(
-                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} says what is there: the broker would drop what this lake "
-                "has and that one has not. Give this archive another --name"
-            )
         if sets_tier:
             raise LakeError(
                 f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may be there alone: archive to that lake, or first delete "
                 f"the topic's config {LOCATION}"
+            )
+        if tier.group == group:
+            raise LakeError(
+                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} says what is there: the broker would drop what this lake "
+                "has and that one has not. Give this archive another --name"
             )
 
 
