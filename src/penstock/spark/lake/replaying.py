@@ -278,9 +278,6 @@ class Sending:
         if phase.source == "lake":
             options |= {"path": self.replay.location, "lake": self.replay.format, "topic": wanted.topic}
             options |= {"startingOffsets": _json(phase.start), "endingOffsets": _json(phase.end)}
-            from penstock.spark.lake.datasource import LakeDataSource
-
-            self.spark.dataSource.register(LakeDataSource)
             return self.spark.readStream.format("penstock-lake").options(**options).load()
         options |= {
             "kafka.bootstrap.servers": self.bootstrap,

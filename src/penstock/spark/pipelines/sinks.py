@@ -31,7 +31,7 @@ def writer_of(spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str)
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
     else:
-        writer = _lake_writer(spark, frame, sink)
+        writer = _lake_writer(frame, sink)
     return writer.outputMode(sink.mode.value).options(**options)
 
 
@@ -86,9 +86,6 @@ def _any_mode_writer(
     )
 
 
-def _lake_writer(spark: SparkSession, frame: DataFrame, sink: Sink) -> DataStreamWriter:
-    from penstock.spark.lake.datasource import LakeDataSource
-
-    spark.dataSource.register(LakeDataSource)
+def _lake_writer(frame: DataFrame, sink: Sink) -> DataStreamWriter:
     writer = frame.writeStream.format("penstock-lake").option("path", sink.path).option("lake", sink.kind.value)
     return writer.option("partitionBy", ",".join(sink.partition_by)) if sink.partition_by else writer

@@ -58,9 +58,6 @@ def _read_lake(spark: SparkSession, source: Source) -> DataFrame:
         return spark.readStream.options(**options).schema(schema).parquet(source.lake)
     if source.format is LakeFormat.PARQUET:
         return spark.read.options(**options).parquet(source.lake)
-    from penstock.spark.lake.datasource import LakeDataSource
-
-    spark.dataSource.register(LakeDataSource)
     options |= {"path": source.lake, "lake": source.format.value}
     if source.static:
         return spark.read.format("penstock-lake").options(**options).load()

@@ -69,9 +69,6 @@ def run(arguments: ArchiveArguments, context: Context) -> None:
     }
     if context.rate is None:
         source["maxOffsetsPerTrigger"] = str(BATCH_OFFSETS)
-    from penstock.spark.lake.datasource import LakeDataSource
-
-    context.spark().dataSource.register(LakeDataSource)
     writer = (
         context.read_stream(source)
         .writeStream.format("penstock-lake")
