@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.bench.faults import BenchError
+
 PER_TRIGGER = 1_000_000
 
 
@@ -111,6 +113,8 @@ def _stream(sink: str) -> Callable[[Bench, str], int]:
         query.awaitTermination()
         handled = sum(progress["numInputRows"] for progress in query.recentProgress)
         shutil.rmtree(place)
+        if handled != bench.rows:
+            raise BenchError(f"{handled} rows of {bench.rows} went through")
         return int(handled)
 
     return run

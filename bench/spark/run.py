@@ -19,8 +19,9 @@ import pyarrow as pa
 from bench.saying import fail, machine, say
 from bench.spark.ceilings import CeilingSource, ready_batch
 from bench.spark.rows import ROWS, Bench, rows_of, topic_of
+from penstock.bench.faults import BenchError
 from penstock.bench.workloads import Options
-from penstock.client import Admin, Cluster
+from penstock.client import Admin, Cluster, watermarks
 from penstock.client.batches import BatchSender
 from penstock.records.batch import Compression
 from penstock.records.columnar import encode
@@ -72,7 +73,11 @@ def run(plan: SparkPlan) -> SparkReport:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     from penstock.spark import session
 
-    spark = session("penstock bench", "local[2]", **{"spark.driver.memory": "2g", "spark.local.dir": str(home)})
+    spark = session(
+        "penstock bench",
+        "local[2]",
+        **{"spark.driver.memory": "2g", "spark.local.dir": str(home), "spark.ui.showConsoleProgress": False},
+    )
     try:
         spark.dataSource.register(CeilingSource)
         settings = {"log.flush": plan.flush}
@@ -113,7 +118,8 @@ def _fill(bench: Bench) -> None:
             admin.create_topic(f"bench-write-{tasks}", partitions=2)
             for value_bytes in (100, 1000):
                 topic = topic_of(value_bytes, tasks)
-                admin.create_topic(topic, partitions=tasks)
+                # The records are of a fixed day: retention would take them for old.
+                admin.create_topic(topic, partitions=tasks, configs={"retention.ms": "-1"})
                 columns = ready_batch(CHUNK_ROWS, value_bytes)
                 batches = encode(
                     value=columns.column("value"),
@@ -131,3 +137,12 @@ def _fill(bench: Bench) -> None:
                             count = int.from_bytes(batch[57:61], "big")
                             sender.send(topic, partition, bytearray(batch), count)
                 sender.flush()
+                _check_filled(cluster, topic, tasks, rows_of(bench, value_bytes))
+
+
+def _check_filled(cluster: Cluster, topic: str, partitions: int, rows: int) -> None:
+    """A row that reads less than it counts would measure nothing."""
+    spans = watermarks(cluster, [(topic, partition) for partition in range(partitions)]).values()
+    found = sum(end - start for start, end in spans)
+    if found != rows:
+        raise BenchError(f"{topic} has {found} records where {rows} were sent: --rows must be a multiple of 400,000")
