@@ -75,6 +75,10 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
     topics = dict(_split(text) for text in arguments.from_)
     if len(topics) < len(arguments.from_):
         raise PipelineUsageError("--from: two topics have one name in the query; write --from NAME=TOPIC")
+    if arguments.to in topics.values():
+        raise PipelineUsageError(
+            f"--to {arguments.to}: it is read as well, and would feed itself without end; write to another topic"
+        )
     schemas = _by_name("--schema", arguments.schema, topics)
     watermarks = _by_name("--watermark", arguments.watermark, topics)
     times = _by_name("--event-time", arguments.event_time, topics)

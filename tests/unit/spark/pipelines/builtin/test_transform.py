@@ -41,6 +41,7 @@ def test_several_topics_have_names_and_options_of_their_own():
         ({"sql": "SELECT * FROM ordes"}, "[[steps]] sql: there is no ordes to read; did you mean orders?"),
         ({"sql": "@nosuch.sql"}, "--sql @nosuch.sql: cannot be read: [Errno 2] No such file or directory: 'nosuch.sql'"),
         ({"from_": ("orders", "orders")}, "--from: two topics have one name in the query; write --from NAME=TOPIC"),
+        ({"to": "orders"}, "--to orders: it is read as well, and would feed itself without end; write to another topic"),
         (
             {"from_": ("orders", "b"), "schema": ("id INT",)},
             "--schema 'id INT': there are several topics; write --schema \"orders=id INT\"",
