@@ -60,9 +60,9 @@ def test_the_same_files_make_the_same_archive(cache):
 
 
 def test_a_users_module_goes_with_it(monkeypatch, tmp_path):
-    (tmp_path / "steps.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "users_steps.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    answer = python(package(["steps"]), "import steps; print(steps.double(21))")
+    answer = python(package(["users_steps"]), "import users_steps; print(users_steps.double(21))")
     assert answer.stdout == "42\n"
 
 

@@ -119,7 +119,7 @@ class Edges:
 
     def _by_time(self, bound: Bound, times_ms: Mapping[TopicPartition, int]) -> Offsets:
         offsets: Offsets = {}
-        for place, offset in self.first_at_or_after(times_ms).items():
+        for place, offset in sorted(self.first_at_or_after(times_ms).items()):
             if offset is None and not bound.no_match_is_latest:
                 raise OptionError(
                     f"{place[0]}/{place[1]} has no record at or after {times_ms[place]} ({bound.option}). Set "
