@@ -1,5 +1,6 @@
 """One warm Spark session and one broker for the whole run: a test takes topic names of its own."""
 
+import os
 import uuid
 from pathlib import Path
 
@@ -8,6 +9,9 @@ import pytest
 from penstock.client import Admin, Cluster, Producer
 
 SECONDS_MAX = 600
+
+# Of every Java that is started in these tests: they live for seconds, and compiling twice costs half of that.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items):

@@ -71,7 +71,7 @@ topic = "{out}"
     produce(topic, values({"id": 1, "amount": 50}, {"id": 2, "amount": 150}, {"id": 3, "amount": 250.5}))
     run = pipelines.run(text)
     assert (run.state, run.rows, run.lag) == (State.FINISHED, 3, 0)
-    assert pipelines.screen.notes == [f"made the topic {out}, with the broker's defaults"]
+    assert pipelines.screen.notes == [f"made the topic {out}, with the broker's defaults", "starting Spark..."]
     found = sorted((seen.key, json.loads(seen.value)["amount"]) for seen in seen_in(pipelines.bootstrap, out))
     assert found == [(b"2", 150.0), (b"3", 250.5)]
     assert pipelines.json_in(out)[0].keys() == {"id", "amount"}
