@@ -120,7 +120,7 @@ def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clus
         )
         assert done.returncode == 0, done.stderr[-5000:]
         in_topic = [json.loads(value) for value in values_of(cluster, "sales")]
-    in_lake = ds.dataset(folder / "lake", format="parquet", ignore_prefixes=["_"]).to_table().to_pylist()
+    in_lake = ds.dataset(folder / "lake", format="parquet").to_table().to_pylist()
 
     def counted(rows, moment):
         return {
