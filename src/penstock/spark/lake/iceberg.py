@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
+from weakref import finalize
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -124,6 +125,8 @@ class IcebergTable:
                 folder.mkdir(parents=True, exist_ok=True)
                 properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._place}
             self._found_catalog = load_catalog(CATALOG, **properties)
+            # It keeps connections; whoever opened a lake is not asked to close it.
+            finalize(self, self._found_catalog.close)
         return self._found_catalog
 
     def _table(self) -> PyIcebergTable | None:
