@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.output import Format, Row, emit
 from penstock.cli.progress import LINE_INTERVAL_S, Progress, progress
+from penstock.cli.stderr import stderr_into
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.registry import Run
@@ -35,7 +35,7 @@ class SparkLog:
 
         def made(settings: S) -> T:
             try:
-                with self._path.open("ab") as sink, _stderr_into(sink.fileno()):
+                with self._path.open("ab") as sink, stderr_into(sink.fileno()):
                     return make(settings)
             except Exception:
                 for line in self._said().splitlines()[-LOG_LINES:]:
@@ -58,20 +58,6 @@ class SparkLog:
         if not self._path.exists():
             return ""
         return self._path.read_bytes()[self._begin :].decode(errors="replace")
-
-
-@contextmanager
-def _stderr_into(descriptor: int) -> Iterator[None]:
-    """What is started meanwhile keeps writing there."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)
 
 
 class TerminalScreen:

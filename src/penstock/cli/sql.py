@@ -4,7 +4,6 @@ The broker is asked for its topics before Spark is started, so a wrong address i
 while it runs goes to a file, which is shown only when Spark does not start.
 """
 
-import os
 import re
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, connected, parse_pairs
 from penstock.cli.places import parse_place
 from penstock.cli.sql_rows import RowFormat, write_rows
+from penstock.cli.stderr import stderr_into
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,7 +202,7 @@ def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
     with tempfile.TemporaryFile("w+", prefix="penstock-sql-", errors="replace") as log:
         said = _say_starting()
         try:
-            with _stderr_into(log.fileno()):
+            with stderr_into(log.fileno()):
                 spark = _session(master, settings)
         except Exception as error:
             from penstock.spark.java import JavaError
@@ -224,7 +224,7 @@ def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
         try:
             yield spark
         finally:
-            with _stderr_into(log.fileno()):
+            with stderr_into(log.fileno()):
                 spark.stop()
 
 
@@ -241,17 +241,3 @@ def _say_starting() -> Callable[[], None]:
         return lambda: None
     print("starting Spark...", end="", file=sys.stderr, flush=True)
     return lambda: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _stderr_into(descriptor: int) -> Iterator[None]:
-    """What is started meanwhile keeps writing there."""
-    sys.stderr.flush()
-    saved = os.dup(2)
-    os.dup2(descriptor, 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(saved, 2)
-        os.close(saved)

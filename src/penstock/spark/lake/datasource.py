@@ -30,14 +30,13 @@ from penstock.spark.lake.layout import LakeFile, Layout, layout_for
 from penstock.spark.lake.store import absolute
 from penstock.spark.options import Options, options_of
 from penstock.spark.schema import arrow_schema
+from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
 _CATALOG: Final = "catalog."
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.spark.sink.writers import QUERY_ID
+from penstock.spark.task_properties import QUERY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

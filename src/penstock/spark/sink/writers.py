@@ -31,6 +31,7 @@ from penstock.spark.sink.rows import Layout, layout_of, rows_of
 from penstock.spark.sink.settings import Settings, settings_of
 from penstock.spark.sink.staging import Outlet, Producing, Staged, Staging
 from penstock.spark.sink.targets import Targets, ensure_topic
+from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from penstock.address import Address
     from penstock.client.cluster import Cluster
     from penstock.client.sinks import Opened
-
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
