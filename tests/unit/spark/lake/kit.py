@@ -74,8 +74,8 @@ class Archive:
         else:
             from pyiceberg.catalog import load_catalog
 
-            catalog = load_catalog("penstock", type="sql", uri=f"sqlite:///{self.folder}/catalog.sqlite")
-            table = catalog.load_table(("penstock", self.folder.name)).scan().to_arrow()
+            with load_catalog("penstock", type="sql", uri=f"sqlite:///{self.folder}/catalog.sqlite") as catalog:
+                table = catalog.load_table(("penstock", self.folder.name)).scan().to_arrow()
         return sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in table.to_pylist())
 
     def data_files(self) -> list[Path]:
