@@ -28,6 +28,8 @@ _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_FIRST: Final = (date.min - _EPOCH).days
 _DAY_LAST: Final = (date.max - _EPOCH).days
+NO_DATES: Final = (str(date.min), str(date.max))
+"""The days of all timestamps that are no dates."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -15,10 +15,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.limits import MIB
-from penstock.spark.lake.layout import DAY, OFFSET, PARTITION, TIMESTAMP, TOPIC, LakeFile, Layout, folder_path
+from penstock.spark.lake.layout import (
+    DAY,
+    NO_DATES,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    LakeFile,
+    Layout,
+    folder_path,
+)
 from penstock.spark.lake.store import HIDDEN, Store
 
 STAGED: Final = ".staged"
+_HEADERS: Final = ("headers.list.element.key", "headers.list.element.value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +124,28 @@ class TaskFiles:
         staged = f"{self._staging}/{self._attempt}-{self._count}{STAGED}"
         self._count += 1
         sink = self._store.open_output(staged)
-        file = _Open(values, partition, staged, sink, self._new_writer(sink))
+        file = _Open(values, partition, staged, sink, self._new_writer(sink, values))
         self._open[values, partition] = file
         return file
 
-    def _new_writer(self, sink: pa.NativeFile) -> pq.ParquetWriter:
+    def _new_writer(self, sink: pa.NativeFile, values: tuple[str | None, ...]) -> pq.ParquetWriter:
         if not self._layout.is_records:
             return pq.ParquetWriter(sink, self._schema, compression="zstd")
         rising = [OFFSET, TIMESTAMP]
         repeated = [name for name in (PARTITION, "timestampType", TOPIC, DAY) if name in self._schema.names]
+        # The values of records say nothing as a range; Iceberg complains about each column that has none.
+        counted = [*rising, *repeated, *(("key", "value", *_HEADERS) if self._with_folders else ())]
+        if values[self._layout.folders.index(DAY)] in NO_DATES:
+            # Iceberg makes Python's dates of what a file says of its columns, and those end with the year 9999.
+            counted.remove(TIMESTAMP)
         return pq.ParquetWriter(
             sink,
             self._schema,
             compression="zstd",
             # Keys and values are seldom the same, and a dictionary of them costs more than it saves.
-            use_dictionary=[*repeated, "headers.list.element.key"],
+            use_dictionary=[*repeated, _HEADERS[0]],
             column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-            # The values of records say nothing as a range; Iceberg complains about each column that has none.
-            write_statistics=True if self._with_folders else [*rising, *repeated],
+            write_statistics=counted,
         )
 
     def _wait(self, file: _Open, part: pa.RecordBatch) -> None:

@@ -76,7 +76,8 @@ class Archive:
 
             with load_catalog("penstock", type="sql", uri=f"sqlite:///{self.folder}/catalog.sqlite") as catalog:
                 table = catalog.load_table(("penstock", self.folder.name)).scan().to_arrow()
-        return sorted((row["topic"], row["partition"], row["offset"], row["value"]) for row in table.to_pylist())
+        columns = ("topic", "partition", "offset", "value")
+        return sorted(tuple(row.values()) for row in table.select(columns).to_pylist())
 
     def data_files(self) -> list[Path]:
         """Every file that looks like data."""

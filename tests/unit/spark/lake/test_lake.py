@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.lake import ORPHAN_MS, open_lake
 from penstock.spark.lake.layout import layout_for, records_layout
+from penstock.spark.lake.reading import find_time, plan_splits, read_split
 from penstock.spark.lake.source import FilePart, _read
 from penstock.spark.lake.store import Store
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
@@ -109,6 +110,22 @@ def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archi
     kept = range(3) if archive.format is LakeFormat.PARQUET else []
     assert (archive.rows() if kept else []) == expected("orders", 0, kept)
     assert archive.open().ends("orders") == ({0: 3} if kept else {})
+
+
+@pytest.mark.parametrize("moment_ms", [9 * 10**15, 253_402_300_800_000, -62_135_596_800_001])
+def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms):
+    archive.run(0, records(offsets=[0, 1], timestamps_ms=[NEW_YEAR_MS, moment_ms]))
+    archive.run(1, records(offsets=[2]))
+    assert archive.rows() == expected("orders", 0, range(3))
+    files = archive.open().files("orders")
+    assert [(file.first_offset, file.last_offset) for file in files] == [(0, 0), (1, 1), (2, 2)]
+    (split,) = plan_splits(files, 0, 3)
+    found = pa.Table.from_batches(read_split(split, ["value", "timestamp"]))
+    assert found["value"].to_pylist() == [b"orders/0/0", b"orders/0/1", b"orders/0/2"]
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == [
+        each * 1000 for each in (NEW_YEAR_MS, moment_ms, NEW_YEAR_MS)
+    ]
+    assert find_time(files, NEW_YEAR_MS + 1) == (1 if moment_ms > NEW_YEAR_MS else None)
 
 
 def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive):
