@@ -19,6 +19,7 @@ from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
+from penstock.spark.pipelines.feeding import circles
 from penstock.spark.pipelines.locate import Lines, Path, lines_of
 from penstock.spark.pipelines.model import (
     NAME_LENGTH_MAX,
@@ -174,6 +175,7 @@ class _Reading:
         self._check_steps(steps, names)
         self._check_sinks(sinks, names)
         self._check_places(sources, sinks)
+        self._check_circles(sources, steps, sinks)
         if len(sources) > 1 and not steps:
             for number, sink in enumerate(sinks):
                 if not sink.from_:
@@ -396,6 +398,15 @@ class _Reading:
             if folder and folder in folders:
                 self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
             folders.add(folder)
+
+    def _check_circles(self, sources: Mapping[str, Source], steps: list[Step], sinks: list[Sink]) -> None:
+        for written in circles(sources, steps, sinks):
+            path = written.path
+            if path[0] == "sources" and ("source",) in self.lines.keys:
+                path = ("source", *path[2:])
+            told = f"{written.place} is read as well, and the pipeline would feed itself without end"
+            instead = f"write to another {'topic' if written.is_topic else 'folder'}"
+            self.report(path, f"{named(path[:-1])} {path[-1]}: {told}; {instead}")
 
     def _check_sink(self, sink: Sink, path: Path) -> None:
         kind = sink.kind

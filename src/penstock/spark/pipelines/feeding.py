@@ -1,0 +1,105 @@
+"""Whether a pipeline reads what it writes: it would feed itself without end.
+
+A place is a topic or the folder of a lake. A pipeline may write a place that another of its sources reads, a chain; what is refused is a circle. A
+static source closes none: it is looked up, and starts no batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.spark.pipelines.model import OnBad, Sink, Source, Step, topics_of
+from penstock.spark.pipelines.sqltext import views_read
+from penstock.spark.pipelines.typed import bad_topic
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.locate import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A place that is written: by the key at ``path``, with rows that come from these sources."""
+
+    path: Path
+    place: str
+    is_topic: bool
+    sources: frozenset[str]
+
+
+def circles(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+    """All that is written and comes back to where it came from."""
+    written = [*_of_sinks(sources, steps, sinks), *_of_bad_values(sources)]
+    feeds = {each: [other for other in written if _feeds(each, other, sources)] for each in written}
+    return [each for each in written if _comes_back(each, feeds)]
+
+
+def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+    origins = _origins(sources, steps)
+    last = list(origins)[-1]
+    found = []
+    for number, sink in enumerate(sinks):
+        if sink.topic or sink.path:
+            of_sources = origins.get((sink.from_ or last).lower(), frozenset())
+            key = "topic" if sink.topic else "path"
+            found.append(
+                Written(("sinks", number, key), sink.topic or _folder(sink.path), bool(sink.topic), of_sources)
+            )
+    return found
+
+
+def _of_bad_values(sources: Mapping[str, Source]) -> list[Written]:
+    return [
+        Written(("sources", name, "dead_letters"), bad_topic(source), True, frozenset([name]))
+        for name, source in sources.items()
+        if source.on_bad is OnBad.DEAD_LETTER
+    ]
+
+
+def _origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+    """The sources that each view has its rows from. SQL does not tell the case of names."""
+    found = {name.lower(): frozenset([name]) for name in sources}
+    for number, step in enumerate(steps, start=1):
+        if step.sql is not None:
+            views = [view for view, _ in views_read(step.sql)]
+        else:
+            views = [step.from_ or list(found)[-1]]
+        name = (step.as_ or f"step{number}").lower()
+        found[name] = frozenset().union(*(found.get(view.lower(), frozenset()) for view in views))
+    return found
+
+
+def _feeds(written: Written, other: Written, sources: Mapping[str, Source]) -> bool:
+    return any(_reads(sources[name], written) for name in other.sources)
+
+
+def _reads(source: Source, written: Written) -> bool:
+    if source.static or source.table is not None:
+        return False
+    if not written.is_topic:
+        return source.lake is not None and _folder(source.lake) == written.place
+    if source.pattern is None:
+        return written.place in topics_of(source)
+    try:
+        return re.search(source.pattern, written.place) is not None
+    except re.error:
+        # The source tells what is wrong with it.
+        return False
+
+
+def _comes_back(begin: Written, feeds: Mapping[Written, Sequence[Written]]) -> bool:
+    ahead, seen = list(feeds[begin]), set[Written]()
+    while ahead:
+        at = ahead.pop()
+        if at == begin:
+            return True
+        if at not in seen:
+            seen.add(at)
+            ahead += feeds[at]
+    return False
+
+
+def _folder(path: str) -> str:
+    return path.rstrip("/")
