@@ -71,7 +71,7 @@ topic = "{out}"
     produce(topic, values({"id": 1, "amount": 50}, {"id": 2, "amount": 150}, {"id": 3, "amount": 250.5}))
     run = pipelines.run(text)
     assert (run.state, run.rows, run.lag) == (State.FINISHED, 3, 0)
-    assert pipelines.screen.notes == [f"made the topic {out}, with the broker's defaults", "starting Spark..."]
+    assert pipelines.screen.notes == ["starting Spark...", f"made the topic {out}, with the broker's defaults"]
     found = sorted((seen.key, json.loads(seen.value)["amount"]) for seen in seen_in(pipelines.bootstrap, out))
     assert found == [(b"2", 150.0), (b"3", 250.5)]
     assert pipelines.json_in(out)[0].keys() == {"id", "amount"}
@@ -394,6 +394,13 @@ def test_spark_tells_the_line_of_what_it_does_not_understand(pipelines, topic):
     with pytest.raises(FileErrors) as caught:
         pipelines.run(text.replace("amout", "timestamp timestamp timestamp"))
     assert caught.value.problems[0].line == 7
+
+
+def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic, cluster):
+    for wrong in ({"sql": f"SELECT amout FROM `{topic}`"}, {"sql": f"SELECT value FROM `{topic}`", "key": "amout"}):
+        with pytest.raises(PipelineError, match="`amout` cannot be resolved"):
+            pipelines.builtin("transform", "transform", from_=(topic,), to=f"{topic}.out", **wrong)
+    assert f"{topic}.out" not in {each.name for each in Admin(cluster).topics()}
 
 
 def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic):

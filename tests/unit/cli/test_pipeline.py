@@ -69,6 +69,14 @@ def test_mistakes_are_on_stderr_a_line_each(file, capsys):
     assert capsys.readouterr().err == f"error: {file}:6: [[sinks]] kind: {told}\n"
 
 
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_file_that_would_feed_itself_is_refused(command, file, state, capsys):
+    file.write_text(GOOD.replace('"console"', '"topic"\ntopic = "orders"'))
+    assert main.run(["pipeline", command, str(file)]) == Exit.USAGE
+    told = "orders is read as well, and the pipeline would feed itself without end; write to another topic"
+    assert capsys.readouterr().err == f"error: {file}:7: [[sinks]] topic: {told}\n"
+
+
 def test_mistakes_are_json_for_programs(file, capsys):
     file.write_text(GOOD.replace("FROM orders", "FROM ordes"))
     assert main.run(["pipeline", "check", str(file), "-o", "json"]) == Exit.USAGE
@@ -124,6 +132,17 @@ def test_no_broker_is_told_before_spark_starts(file, state, capsys):
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
     assert state.load("copy").state is State.FAILED
     assert "pyspark.sql" not in sys.modules or "cannot connect" in state.load("copy").reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["dlq-report"], ["dlq-report", "orders"], ["redrive", "--topic", "orders"], ["replay", "a", "--to", "b"]],
+)
+def test_no_broker_is_told_by_those_that_end_too(command, state, capsys):
+    assert main.run(["pipeline", *command, "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
+    said = capsys.readouterr().err
+    assert "cannot connect to 127.0.0.1:1" in said
+    assert "starting Spark" not in said
 
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])

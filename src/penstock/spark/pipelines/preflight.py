@@ -1,33 +1,40 @@
-"""Before Spark starts, which takes seconds: the broker answers, the topics to read are there, those to write are made."""
+"""What is found out before Spark starts, which takes seconds: the broker answers, topics to read are there, those to write can be made.
+
+They are made when Spark has understood the pipeline: one that is wrong leaves nothing behind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines.errors import PipelineNotFoundError, PipelineUsageError
 from penstock.spark.pipelines.model import OnBad, Pipeline, SinkKind, topics_of
 from penstock.spark.pipelines.typed import bad_topic
 
 if TYPE_CHECKING:
+    from penstock.client import Admin
     from penstock.spark.lake.store import Store
 
-
-def prepare_topics(pipeline: Pipeline, bootstrap: str, *, reachable: bool = True) -> Iterator[str]:
-    """Check and make topics; a sentence for each that was made. ``reachable`` False: the driver is elsewhere, and so may the broker be."""
-    if reachable:
-        yield from make_topics(bootstrap, topics_read(pipeline), topics_written(pipeline))
+CLIENT_ID: Final = "penstock-pipeline"
 
 
-def make_topics(bootstrap: str, read: set[str], written: set[str]) -> Iterator[str]:
-    """Refuse topics to read that are not there, with what was probably meant; make those to write."""
+def check_broker(bootstrap: str) -> None:
+    """Raise what the client raises when no broker answers."""
+    from penstock.client import Cluster
+
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        cluster.describe()
+
+
+def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
+    """Refuse topics to read that are not there, with what was probably meant, and topics to write that cannot be made. Makes none."""
     if not read | written:
         return
     from penstock.client import Admin, Cluster
-    from penstock.client.errors import TOPIC_ALREADY_EXISTS, BrokerRefused
 
-    with Cluster(bootstrap, client_id="penstock-pipeline") as cluster:
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
         admin = Admin(cluster)
         there = {topic.name for topic in admin.topics()}
         # A pipeline may write what another of its sources reads.
@@ -36,13 +43,34 @@ def make_topics(bootstrap: str, read: set[str], written: set[str]) -> Iterator[s
             meant = f"did you mean {close[0]}?" if close else f"penstock topic create {name}"
             raise PipelineNotFoundError(f"there is no topic {name} to read; {meant}")
         for name in sorted(written - there):
-            try:
-                admin.create_topic(name)
-            except BrokerRefused as error:
-                if error.code != TOPIC_ALREADY_EXISTS:
-                    raise
-                continue
-            yield f"made the topic {name}, with the broker's defaults"
+            _create(admin, name, validate_only=True)
+
+
+def make_topics(bootstrap: str, written: set[str]) -> Iterator[str]:
+    """Make those that are not there; a sentence for each."""
+    if not written:
+        return
+    from penstock.client import Admin, Cluster
+
+    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+        admin = Admin(cluster)
+        there = {topic.name for topic in admin.topics()}
+        for name in sorted(written - there):
+            if _create(admin, name):
+                yield f"made the topic {name}, with the broker's defaults"
+
+
+def _create(admin: Admin, name: str, *, validate_only: bool = False) -> bool:
+    """False when somebody else made it meanwhile."""
+    from penstock.client.errors import TOPIC_ALREADY_EXISTS, BrokerRefused
+
+    try:
+        admin.create_topic(name, validate_only=validate_only)
+    except BrokerRefused as error:
+        if error.code != TOPIC_ALREADY_EXISTS:
+            raise
+        return False
+    return True
 
 
 def check_folders(pipeline: Pipeline, checkpoint: str) -> None:

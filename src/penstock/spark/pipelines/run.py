@@ -23,7 +23,7 @@ from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import Pipeline
 from penstock.spark.pipelines.plan import Plan, spark_text
-from penstock.spark.pipelines.preflight import check_folders, prepare_topics
+from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import Follower
 from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
@@ -336,14 +336,20 @@ class _Remembered:
 
 def run_file(pipeline: Pipeline, context: Context) -> None:
     """The work of a pipeline whose file, or whose built-in, says all of it."""
-    for text in prepare_topics(pipeline, context.bootstrap, reachable=context.reaches_broker):
-        context.note(text)
+    written = topics_written(pipeline)
+    if context.reaches_broker:
+        check_topics(context.bootstrap, topics_read(pipeline), written)
     check_folders(pipeline, context.checkpoint)
     plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate)
     plan.build()
+    outputs = list(plan.outputs())
+    if context.reaches_broker:
+        # Not before Spark has understood all of it.
+        for text in make_topics(context.bootstrap, written):
+            context.note(text)
     queries: list[StreamingQuery] = []
     try:
-        for output in plan.outputs():
+        for output in outputs:
             with plan.blaming(output.path, "source", about=f"sink {output.name}"):
                 queries.append(context.start(output.writer, output.name))
     except BaseException:

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster
+from penstock.spark.pipelines.errors import PipelineNotFoundError, PipelineUsageError
 from penstock.spark.pipelines.loading import loads
-from penstock.spark.pipelines.preflight import check_folders
+from penstock.spark.pipelines.preflight import check_broker, check_folders, check_topics, make_topics
 
 FILE = """
 [source]
@@ -45,3 +46,32 @@ def test_a_folder_with_batches_of_another_checkpoint_is_refused(pipeline, tmp_pa
 
 def test_a_place_that_only_spark_knows_is_left_to_it(pipeline):
     check_folders(pipeline, "s3a://only/spark/knows/this")
+
+
+def test_a_broker_that_does_not_answer_is_told():
+    with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1"):
+        check_broker("127.0.0.1:1")
+
+
+def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_broker_factory):
+    broker = penstock_broker_factory()
+
+    def there():
+        with Cluster(broker.bootstrap) as cluster:
+            return {topic.name for topic in Admin(cluster).topics() if not topic.internal}
+
+    try:
+        check_broker(broker.bootstrap)
+        assert list(make_topics(broker.bootstrap, {"orders"})) == ["made the topic orders, with the broker's defaults"]
+        check_topics(broker.bootstrap, {"orders", "new"}, {"new"})
+        with pytest.raises(PipelineNotFoundError, match="there is no topic order to read; did you mean orders"):
+            check_topics(broker.bootstrap, {"order"}, {"new"})
+        with pytest.raises(BrokerRefused):
+            check_topics(broker.bootstrap, {"orders"}, {"no/such/name"})
+        assert there() == {"orders"}
+        assert list(make_topics(broker.bootstrap, {"orders", "new"})) == [
+            "made the topic new, with the broker's defaults"
+        ]
+        assert there() == {"orders", "new"}
+    finally:
+        broker.stop()

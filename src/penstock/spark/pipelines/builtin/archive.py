@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
-from penstock.spark.pipelines.preflight import make_topics
+from penstock.spark.pipelines.preflight import check_topics
 from penstock.spark.pipelines.values import duration_ms
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, s
 
     lake = lake_of(Options(options))
     with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
-        for text in make_topics(context.bootstrap, set(arguments.topics), set()):
-            context.note(text)
+        check_topics(context.bootstrap, set(arguments.topics), set())
         archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)
         archiving.check_checkpoint(lake, f"{context.checkpoint.rstrip('/')}/query")
         starting = archiving.prepare(cluster, lake, arguments.topics, group)

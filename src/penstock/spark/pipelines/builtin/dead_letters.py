@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.spark.pipelines.errors import PipelineUsageError
+from penstock.spark.pipelines.preflight import check_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,6 +29,8 @@ def letters(
 
     Values are read only when somebody asks for them: Spark does not leave out columns of a source by itself.
     """
+    if context.reaches_broker:
+        check_broker(context.bootstrap)
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.types import StructType
 
