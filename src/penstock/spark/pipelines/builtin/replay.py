@@ -51,7 +51,7 @@ def run(arguments: ReplayArguments, context: Context) -> None:
     """Send a range of old records into a topic, with their keys, headers and timestamps, in their order, exactly once.
 
     Without a range it is all there is now. A record keeps its partition when the target has as many. Interrupted, the same command goes on where it
-    stopped. Times are as 2026-03-01T12:00:00Z.
+    stopped. Times are as 2026-03-01T12:00:00Z. To the topic itself it sends only a range with an end, or what a lake has.
     """
     wanted = _wanted(arguments)
     from penstock.spark.lake import replaying
@@ -83,6 +83,13 @@ def _wanted(arguments: ReplayArguments) -> Wanted:
             raise PipelineUsageError(f"replay: write --{flag}-offset or --{flag}-time, not both")
         if offset is not None and offset < 0:
             raise PipelineUsageError(f"replay: --{flag}-offset must be 0 or more")
+    ends = arguments.to_offset is not None or bool(arguments.to_time)
+    if arguments.to == arguments.topic and not ends and arguments.source is not ReplaySource.LAKE:
+        # What it sent lies behind such an end; without one, the same command would next send that as well.
+        raise PipelineUsageError(
+            f"replay: {arguments.topic} to itself without an end would send all of it again, and next time twice: write --to-offset or --to-time, "
+            "another --to, or --source lake to bring back what only the lake has"
+        )
     if arguments.rate is not None and arguments.rate < 1:
         raise PipelineUsageError("replay: --rate must be 1 or more")
     try:
