@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.client.consumer import Consumer, ConsumerRecord, Fetched, OutOfRange, open_records
     from penstock.client.discovery import NoHttpListener, http_address
     from penstock.client.errors import (
+        BatchTooLarge,
         BrokerRefused,
         CannotConnect,
         ClientError,
@@ -71,6 +72,7 @@ _MODULES = {
     "consumer": ("Consumer", "ConsumerRecord", "Fetched", "OutOfRange", "open_records"),
     "discovery": ("NoHttpListener", "http_address"),
     "errors": (
+        "BatchTooLarge",
         "BrokerRefused",
         "CannotConnect",
         "ClientError",
@@ -97,6 +99,7 @@ __all__ = [
     "Admin",
     "At",
     "BatchSender",
+    "BatchTooLarge",
     "BrokerRefused",
     "CannotConnect",
     "ClientError",

@@ -45,10 +45,12 @@ class BatchSender(Sender):
         """Take one whole batch (base offset 0, no producer), which is the sender's own from now on.
 
         Its producer, its sequence and its checksum are set. Errors of earlier batches may come up here.
+        ``BatchTooLarge`` at once for one that no request can carry.
         """
         if len(batch) < HEADER_BYTES or _RECORD_COUNT.unpack_from(batch, _RECORD_COUNT_AT)[0] != record_count:
             raise ValueError(f"this is not a batch of {record_count} records")
         place = topic, partition
+        self._check_size(place, len(batch), record_count)
         # Asked for now, so that a wrong topic or partition is told before the batch has a number.
         self._cluster.leader_address(topic, partition, auto_create=self._auto_create)
         sequence = self._next_sequence(place, record_count)

@@ -2,7 +2,7 @@
 
 :class:`ClientError` is the root. :class:`CannotConnect` (of which :class:`NotKafka` is one) and
 :class:`RequestTimeout` are about reaching a broker,
-:class:`ConnectionLost` about losing it, :class:`BrokerRefused` is the broker's own no: it has the Kafka code's number and
+:class:`ConnectionLost` about losing it, :class:`BatchTooLarge` about what would lose it, :class:`BrokerRefused` is the broker's own no: it has the Kafka code's number and
 name, the broker's sentence when it gave one and ours when not. :class:`RequestRefused` is its no over HTTP. ``retriable`` says
 whether the same request may work later.
 """
@@ -37,6 +37,20 @@ class ConnectionLost(ClientError):
 
 class RequestTimeout(ClientError):
     """No answer in time."""
+
+
+class BatchTooLarge(ClientError):
+    """A batch that no request can carry: a broker would close the connection instead of an answer."""
+
+    def __init__(self, place: str, record_count: int, size_bytes: int, bytes_max: int) -> None:
+        records = "a record" if record_count == 1 else f"a batch of {record_count} records"
+        super().__init__(
+            f"{place}: {records} of {size_bytes:,} bytes is more than a broker takes in one request ({bytes_max:,} bytes): write smaller "
+            "ones, or put what is so large elsewhere and write where it lies"
+        )
+        self.record_count = record_count
+        self.size_bytes = size_bytes
+        self.bytes_max = bytes_max
 
 
 class UnsupportedByBroker(ClientError):

@@ -64,6 +64,9 @@ class Producer(Sender):
         if partition is None:
             partition = self._choose_partition(topic, key)
         place = (topic, partition)
+        if self._compression is Compression.NONE:
+            # Here, where nothing is numbered yet. What a codec makes of it is not known before.
+            self._check_size(place, len(key or b"") + len(value or b""), 1)
         builder = self._builders.get(place)
         if builder is None:
             # Asked for now, so that a wrong topic or partition is told with its first record.

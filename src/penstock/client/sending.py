@@ -19,12 +19,14 @@ from penstock.client.connection import Connection, Ticket
 from penstock.client.errors import (
     DUPLICATE_SEQUENCE_NUMBER,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
+    BatchTooLarge,
     BrokerRefused,
     ClientError,
     ConnectionLost,
     RequestTimeout,
     check,
 )
+from penstock.limits import KIB, REQUEST_BYTES_MAX
 from penstock.records.builder import NO_SEQUENCE
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID
 from penstock.wire.kafka.produce_generated import (
@@ -39,6 +41,8 @@ IN_FLIGHT_MAX: Final = 5
 NAMES_VERSION_MAX: Final = 12
 """Later versions name topics by their ids."""
 SEQUENCE_SPAN: Final = 2**31
+BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4 * KIB
+"""What a request of the largest size has room for, beside its header and the names in it."""
 
 
 class Acks(IntEnum):
@@ -121,6 +125,12 @@ class Sender:
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = (sequence + record_count) % SEQUENCE_SPAN
         return sequence
+
+    def _check_size(self, place: TopicPartition, size_bytes: int, record_count: int) -> None:
+        """Refuse what a broker would hang up on: that looks like a broken connection, and would be tried again and again."""
+        if size_bytes > BATCH_BYTES_MAX:
+            topic, partition = place
+            raise BatchTooLarge(f"{topic}/{partition}", record_count, size_bytes, BATCH_BYTES_MAX)
 
     # Sending
 

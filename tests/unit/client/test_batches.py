@@ -2,7 +2,9 @@
 
 import pytest
 
-from penstock.client import Acks, BatchSender, BrokerRefused, Cluster
+from penstock.client import Acks, BatchSender, BatchTooLarge, BrokerRefused, Cluster, Producer
+from penstock.client.sending import BATCH_BYTES_MAX
+from penstock.limits import REQUEST_BYTES_MAX
 from penstock.records.batch import check_produced, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -13,6 +15,10 @@ from tests.unit.client.test_producer import NOT_LEADER, OUT_OF_ORDER, TOO_LARGE,
 
 def batch(*values: bytes) -> bytearray:
     return build_batch([Record(number, 1, None, value) for number, value in enumerate(values)])
+
+
+def too_large() -> bytearray:
+    return batch(bytes(REQUEST_BYTES_MAX + 1))
 
 
 def cluster_of(broker):
@@ -123,4 +129,18 @@ def test_a_partition_that_is_not_there_takes_no_number(scripted):
             sender.send("t", 5, batch(b"1"), 1)
         sender.send("t", 0, batch(b"1"), 1)
         assert len(sender.flush()) == 1
+    assert log.sequences(0) == [0]
+
+
+def test_what_no_request_can_carry_is_refused_at_once_and_takes_no_number(scripted):
+    log = Log()
+    with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
+        sender, producer = BatchSender(cluster), Producer(cluster)
+        with pytest.raises(BatchTooLarge, match=r"t/0: a record of 104,\d+,\d+ bytes .* write smaller ones"):
+            sender.send("t", 0, too_large(), 1)
+        with pytest.raises(BatchTooLarge, match="t/0: a record of"):
+            producer.send("t", bytes(BATCH_BYTES_MAX + 1), partition=0)
+        sender.send("t", 0, batch(b"1"), 1)
+        assert len(sender.flush()) == 1
+        producer.flush()
     assert log.sequences(0) == [0]
