@@ -240,7 +240,11 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
         ),
         idempotency_ms=settings.queues.idempotency_ms,
         backlog=BacklogSettings(settings.queues.backlog_records_max, settings.queues.backlog_bytes_max),
-        sinks=SinkSettings(staging_idle_ms=settings.sinks.staging_idle_ms, sinks_max=settings.sinks.sinks_max),
+        sinks=SinkSettings(
+            staging_idle_ms=settings.sinks.staging_idle_ms,
+            remember_ms=settings.sinks.remember_ms,
+            sinks_max=settings.sinks.sinks_max,
+        ),
     )
 
 

@@ -78,7 +78,7 @@ class Driver(threading.Thread):
                 for p in range(PARTITIONS)
             ]
             self.committing.set()
-            sinks.commit(SINK, last, parts)
+            sinks.commit(SINK, last, parts, staging_id=opened.staging_id)
             self.answered = last
 
 

@@ -23,7 +23,7 @@ MEANINGS = {
     Exit.OK: "done",
     Exit.FAILED: "the broker refused, or something is wrong with what was looked at",
     Exit.USAGE: "wrong usage or wrong configuration",
-    Exit.NOT_FOUND: "no such topic, partition or group",
+    Exit.NOT_FOUND: "no such topic, partition, group or sink",
     Exit.UNREACHABLE: "no broker could be reached, or none answered in time",
     Exit.INTERRUPTED: "interrupted (Ctrl-C)",
     Exit.BROKEN_PIPE: "whoever read the output went away",

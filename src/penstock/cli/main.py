@@ -25,6 +25,7 @@ NOUNS: Final = (
     "queue",
     "dlq",
     "why",
+    "sink",
     "sql",
     "pipeline",
     "log",
@@ -114,7 +115,7 @@ def build(only: str = "") -> "typer.Typer":
 def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
     kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
-    http = "Queues: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
+    http = "Queues and sinks: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
     return f"Exit codes: {codes}. {kafka} {http}"
 
 

@@ -10,7 +10,7 @@ from penstock.cli.failures import Exit, Failure
 from penstock.cli.output import Format
 
 if TYPE_CHECKING:
-    from penstock.client import Cluster, QueueAdmin, QueueClient
+    from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.numbers import Numbers
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -102,6 +102,14 @@ def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient
 
     with _address_of("--http"):
         return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000))
+
+
+def sink_client(http: str, timeout_s: float) -> "SinkClient":
+    """For one command that looks after sinks. Nobody waits for a broker that is not there."""
+    from penstock.client import SinkClient
+
+    with _address_of("--http"):
+        return SinkClient(http, timeout_ms=int(timeout_s * 1000), away_ms=0)
 
 
 @contextmanager

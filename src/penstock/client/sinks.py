@@ -11,7 +11,14 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.address import Address
-from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotPenstock, RequestTimeout
+from penstock.client.errors import (
+    CannotConnect,
+    ClientError,
+    ConnectionLost,
+    NotPenstock,
+    RequestRefused,
+    RequestTimeout,
+)
 from penstock.client.http import HttpClient, HttpConnection, v1_path
 
 COMMIT_TIMEOUT_MS: Final = 10 * 60_000
@@ -22,6 +29,9 @@ OPEN_TIMEOUT_MS: Final = 30_000
 """For how long nobody may be there when a sink is opened: a broker that starts, not an address that is wrong."""
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 2_000
+
+_TOO_MANY_STATUS: Final = 429
+"""A bound on sinks or commits, about which somebody must do something: waiting does not help."""
 
 T = TypeVar("T")
 
@@ -35,10 +45,14 @@ class StagedPart(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A sink that is ready: where to stage, and the last batch that it committed."""
+    """A sink that is ready: where to stage, and the last batch that it committed.
+
+    ``staging_id`` is which staging topic that is: one of the same name that is made later has another. A commit says it.
+    """
 
     sink: str
     staging_topic: str
+    staging_id: str
     partitions: int
     last_batch_id: int | None
 
@@ -63,7 +77,10 @@ class Aborted(msgspec.Struct, frozen=True):
 
 
 class SinkStatus(msgspec.Struct, frozen=True):
-    """How a sink stands. ``committing`` is the batch that is on its way to its targets, ``problem`` what keeps it."""
+    """How a sink stands. ``committing`` is the batch that is on its way to its targets, ``problem`` what keeps it.
+
+    It is forgotten when nobody used it for ``remember_ms`` after ``used_ms``.
+    """
 
     sink: str
     staging_topic: str
@@ -71,6 +88,8 @@ class SinkStatus(msgspec.Struct, frozen=True):
     committed_ms: int | None
     since_ms: int
     staged_bytes: int
+    used_ms: int
+    remember_ms: int
     committing: int | None = None
     problem: str | None = None
 
@@ -82,20 +101,32 @@ class _Sinks(msgspec.Struct):
 class SinkClient(HttpClient):
     """Sinks of one broker. ``address`` is its HTTP listener, as ``discovery.http_address`` finds it."""
 
-    def __init__(self, address: Address | str, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> None:
+    def __init__(
+        self, address: Address | str, *, timeout_ms: int = COMMIT_TIMEOUT_MS, away_ms: int = COMMIT_TIMEOUT_MS
+    ) -> None:
+        """``away_ms`` is for how long nobody may be there: 0 for a person who waits."""
         super().__init__(str(address), timeout_ms=min(ANSWER_TIMEOUT_MS, timeout_ms))
         self._timeout_ms = timeout_ms
+        self._away_ms = away_ms
 
-    def open(self, sink: str) -> Opened:
-        """Make the sink and its staging topic if they are not there."""
+    def open(self, sink: str, *, remember_ms: int | None = None) -> Opened:
+        """Make the sink and its staging topic if they are not there.
+
+        ``remember_ms`` is for how long it has to be remembered when nobody uses it; None: as long as the broker's settings say, or
+        as was said before.
+        """
+        body = {"remember_ms": remember_ms}
         return self._ask(
-            lambda http: http.post(v1_path("sinks", sink, "open"), {}, Opened),
+            lambda http: http.post(v1_path("sinks", sink, "open"), body, Opened),
             away_ms=OPEN_TIMEOUT_MS,
         )
 
-    def commit(self, sink: str, batch_id: int, parts: Sequence[StagedPart]) -> Committed:
-        """Append what is staged to its targets: once, whatever happens, when this returns."""
-        body = {"batch_id": batch_id, "parts": list(parts)}
+    def commit(self, sink: str, batch_id: int, parts: Sequence[StagedPart], *, staging_id: str) -> Committed:
+        """Append what is staged to its targets: once, whatever happens, when this returns.
+
+        ``staging_id`` is what :meth:`open` told: if that staging topic is gone, this is refused, and the batch must be staged again.
+        """
+        body = {"batch_id": batch_id, "parts": list(parts), "staging_id": staging_id}
         return self._ask(lambda http: http.post(v1_path("sinks", sink, "commit"), body, Committed))
 
     def abort(self, sink: str, batch_id: int) -> Aborted:
@@ -114,8 +145,8 @@ class SinkClient(HttpClient):
         """Forget a sink with all that is staged in it, and the batches that it committed: the next one is a new one."""
         self._ask(lambda http: http.delete(v1_path("sinks", sink)))
 
-    def _ask(self, ask: Callable[[HttpConnection], T], *, away_ms: int | None = None) -> T:
-        """``away_ms`` is for how long nobody may be there, where that is less than all the time there is."""
+    def _ask(self, ask: Callable[[HttpConnection], T], *, away_ms: int = COMMIT_TIMEOUT_MS) -> T:
+        away_ms = min(away_ms, self._away_ms)
         deadline = monotonic() + self._timeout_ms / 1000
         away_deadline: float | None = None
         pause_ms = _PAUSE_MS_MIN
@@ -126,12 +157,14 @@ class SinkClient(HttpClient):
                 raise
             except CannotConnect:
                 if away_deadline is None:
-                    away_deadline = deadline if away_ms is None else min(deadline, monotonic() + away_ms / 1000)
+                    away_deadline = min(deadline, monotonic() + away_ms / 1000)
                 if monotonic() + pause_ms / 1000 > away_deadline:
                     raise
             except ClientError as error:
                 away_deadline = None
                 may_help = error.retriable or isinstance(error, ConnectionLost | RequestTimeout)
+                if isinstance(error, RequestRefused) and error.status == _TOO_MANY_STATUS:
+                    may_help = False
                 if not may_help or monotonic() + pause_ms / 1000 > deadline:
                     raise
             sleep(pause_ms / 1000)

@@ -172,6 +172,13 @@ class SinkSettings(Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1_000, description="a staging topic goes that nobody used for so long; its sink's last batch is kept"),
     ] = 7 * 24 * 3_600_000
+    remember_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            description="a sink that nobody used for so long is forgotten with its last batch; whoever opens it may ask for less",
+        ),
+    ] = 30 * 24 * 3_600_000
     sinks_max: Annotated[int, Meta(ge=1, le=limits.SINKS_MAX, description="sinks that are remembered")] = (
         limits.SINKS_MAX
     )

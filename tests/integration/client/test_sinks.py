@@ -92,8 +92,8 @@ def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, c
     staged = [(0, each.base_offset, each.record_count) for each in sender.flush()]
     assert read(bootstrap, topic, 0, 0) == read(bootstrap, topic, 1, 0) == []
     parts = [StagedPart(topic, 0, staged[::2]), StagedPart(topic, 1, staged[1::2])]
-    assert sinks.commit(opened.sink, 0, parts).records == 24
-    assert sinks.commit(opened.sink, 0, parts).already
+    assert sinks.commit(opened.sink, 0, parts, staging_id=opened.staging_id).records == 24
+    assert sinks.commit(opened.sink, 0, parts, staging_id=opened.staging_id).already
     for partition in range(2):
         expected = [value for each in values[partition::2] for value in each]
         assert read(bootstrap, topic, partition, len(expected)) == expected
@@ -107,13 +107,13 @@ def test_targets_that_open_every_batch_get_it_off_the_event_loop(bootstrap, clus
     for number in range(4):
         sender.send(opened.staging_topic, 0, batch(b"%d" % number, compression=Compression.GZIP), 1)
     staged = [(0, each.base_offset, each.record_count) for each in sender.flush()]
-    assert sinks.commit(opened.sink, 0, [StagedPart(name, 0, staged)]).records == 4
+    assert sinks.commit(opened.sink, 0, [StagedPart(name, 0, staged)], staging_id=opened.staging_id).records == 4
     assert read(bootstrap, name, 0, 4) == [b"0", b"1", b"2", b"3"]
     now_ms = int(time.time() * 1000)
     sender.send(opened.staging_topic, 0, build_batch([Record(0, now_ms, None, b"no key")]), 1)
     (keyless,) = sender.flush()
     with pytest.raises(RequestRefused, match="key"):
-        sinks.commit(opened.sink, 1, [StagedPart(name, 0, [(0, keyless.base_offset, 1)])])
+        sinks.commit(opened.sink, 1, [StagedPart(name, 0, [(0, keyless.base_offset, 1)])], staging_id=opened.staging_id)
 
 
 def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened):
@@ -124,7 +124,12 @@ def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened):
             opened.staging_topic, b"%d" % number, partition=0, callback=lambda _, record: placed.append(record.offset())
         )
     assert producer.flush(20) == 0
-    assert sinks.commit(opened.sink, 0, [StagedPart(topic, 0, [(0, min(placed), len(placed))])]).records == 5
+    assert (
+        sinks.commit(
+            opened.sink, 0, [StagedPart(topic, 0, [(0, min(placed), len(placed))])], staging_id=opened.staging_id
+        ).records
+        == 5
+    )
     assert read(bootstrap, topic, 0, 5) == [b"%d" % number for number in range(5)]
 
 
@@ -156,10 +161,12 @@ def test_a_sink_outlives_the_broker(broker_process, topic, sinks, opened):
         sender = BatchSender(cluster)
         sender.send(opened.staging_topic, 0, batch(b"1"), 1)
         (first,) = sender.flush()
-    sinks.commit(opened.sink, 3, [StagedPart(topic, 0, [(0, first.base_offset, 1)])])
+    sinks.commit(opened.sink, 3, [StagedPart(topic, 0, [(0, first.base_offset, 1)])], staging_id=opened.staging_id)
     broker_process.restart()
     assert sinks.open(opened.sink).last_batch_id == 3
-    assert sinks.commit(opened.sink, 3, [StagedPart(topic, 0, [(0, first.base_offset, 1)])]).already
+    assert sinks.commit(
+        opened.sink, 3, [StagedPart(topic, 0, [(0, first.base_offset, 1)])], staging_id=opened.staging_id
+    ).already
     with pytest.raises(RequestRefused, match="not staged"):
-        sinks.commit(opened.sink, 4, [StagedPart(topic, 0, [(0, first.base_offset, 1)])])
+        sinks.commit(opened.sink, 4, [StagedPart(topic, 0, [(0, first.base_offset, 1)])], staging_id=opened.staging_id)
     assert read(broker_process.bootstrap, topic, 0, 1) == [b"1"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.client import Aborted, CannotConnect, Committed, RequestRefused, SinkClient, StagedPart
+from penstock.client import Aborted, CannotConnect, Committed, Opened, RequestRefused, SinkClient, StagedPart
 from tests.unit.client.test_http import server
 
 
@@ -14,6 +14,7 @@ def answer(body: object, status: str = "200 OK") -> bytes:
 
 
 COMMITTED = {"committed": True, "already": False, "records": 3, "dropped": 0}
+STAGING_ID = "00000000-0000-0000-0000-000000000005"
 LATE = answer({"error": "DEADLINE_EXCEEDED", "message": "it goes on"}, "504 Gateway Timeout")
 
 
@@ -23,15 +24,45 @@ def body_of(request: bytes) -> object:
 
 def test_a_commit_is_sent_as_the_broker_reads_it():
     with server(answer(COMMITTED)) as (address, requests), SinkClient(address) as sinks:
-        told = sinks.commit("q/1", 4, [StagedPart("out", 1, [(0, 5, 3)])])
+        told = sinks.commit("q/1", 4, [StagedPart("out", 1, [(0, 5, 3)])], staging_id=STAGING_ID)
     assert told == Committed(True, False, 3, 0)
     assert requests[0].startswith(b"POST /v1/sinks/q%2F1/commit ")
-    assert body_of(requests[0]) == {"batch_id": 4, "parts": [{"topic": "out", "partition": 1, "staged": [[0, 5, 3]]}]}
+    assert body_of(requests[0]) == {
+        "batch_id": 4,
+        "parts": [{"topic": "out", "partition": 1, "staged": [[0, 5, 3]]}],
+        "staging_id": STAGING_ID,
+    }
+
+
+def test_a_sink_is_opened_with_what_the_opener_wants():
+    opened = answer({"sink": "q", "staging_topic": "s", "staging_id": STAGING_ID, "partitions": 1, "last_batch_id": 3})
+    with server(opened, opened) as (address, requests), SinkClient(address) as sinks:
+        assert sinks.open("q") == sinks.open("q", remember_ms=5) == Opened("q", "s", STAGING_ID, 1, 3)
+    assert [body_of(request) for request in requests] == [{}, {"remember_ms": 5}]
+
+
+def test_a_bound_is_told_at_once():
+    refusal = answer({"error": "RESOURCE_EXHAUSTED", "message": "there are 10000 sinks"}, "429 Too Many Requests")
+    with (
+        server(refusal) as (address, requests),
+        SinkClient(address) as sinks,
+        pytest.raises(RequestRefused, match="10000 sinks"),
+    ):
+        sinks.open("q")
+    assert len(requests) == 1
+
+
+def test_whoever_waits_for_nobody_is_told_at_once_that_nobody_is_there(monkeypatch):
+    monkeypatch.setattr("penstock.client.sinks.sleep", lambda _: pytest.fail("it waits"))
+    with server() as (address, _):
+        pass
+    with SinkClient(address, away_ms=0) as sinks, pytest.raises(CannotConnect):
+        sinks.list()
 
 
 def test_what_takes_too_long_is_asked_again():
     with server(LATE, answer({**COMMITTED, "already": True})) as (address, requests), SinkClient(address) as sinks:
-        assert sinks.commit("q", 4, []).already
+        assert sinks.commit("q", 4, [], staging_id=STAGING_ID).already
     assert body_of(requests[0]) == body_of(requests[1])
 
 
@@ -49,7 +80,7 @@ def test_a_refusal_is_final():
         SinkClient(address) as sinks,
         pytest.raises(RequestRefused, match="not staged"),
     ):
-        sinks.commit("q", 4, [])
+        sinks.commit("q", 4, [], staging_id=STAGING_ID)
     assert len(requests) == 1
 
 
@@ -59,7 +90,7 @@ def test_in_the_end_it_gives_up():
         SinkClient(address, timeout_ms=200) as sinks,
         pytest.raises(RequestRefused, match="it goes on"),
     ):
-        sinks.commit("q", 4, [])
+        sinks.commit("q", 4, [], staging_id=STAGING_ID)
     assert len(requests) > 1
     with SinkClient(address, timeout_ms=100) as sinks, pytest.raises(CannotConnect):
         sinks.open("q")
@@ -75,7 +106,7 @@ def test_what_is_not_penstock_is_not_asked_again():
 def test_what_stands_before_a_broker_that_is_away_is_asked_again():
     away = b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 6\r\n\r\n<html>"
     with server(away, answer(COMMITTED), close_after=True) as (address, requests), SinkClient(address) as sinks:
-        assert sinks.commit("q", 4, []).committed
+        assert sinks.commit("q", 4, [], staging_id=STAGING_ID).committed
     assert len(requests) == 2
 
 
@@ -95,6 +126,8 @@ def test_sinks_are_listed_told_and_deleted():
         "committed_ms": None,
         "since_ms": 5,
         "staged_bytes": 0,
+        "used_ms": 6,
+        "remember_ms": 7,
         "committing": None,
         "problem": None,
         "a field of later": 1,

@@ -37,13 +37,18 @@ class Planned(NamedTuple):
 
 def check_shape(parts: Sequence[Part]) -> None:
     """Refuse what is too much, or cannot be."""
-    if len(parts) > SINK_STAGED_MAX or sum(len(part.staged) for part in parts) > SINK_STAGED_MAX:
+    named = max(len(parts), sum(len(part.staged) for part in parts))
+    if named > SINK_STAGED_MAX:
         raise PenstockError(
-            Reason.POLICY_VIOLATION, f"a commit names at most {SINK_STAGED_MAX} staged batches; stage larger ones"
+            Reason.POLICY_VIOLATION,
+            f"this commit names {named} staged ranges, and {SINK_STAGED_MAX} is the most: stage fewer, larger batches, name batches "
+            "that lie back to back as one range, or write fewer records in a batch",
         )
-    if len({(part.topic, part.partition) for part in parts}) > SINK_TARGETS_MAX:
+    targets = len({(part.topic, part.partition) for part in parts})
+    if targets > SINK_TARGETS_MAX:
         raise PenstockError(
-            Reason.POLICY_VIOLATION, f"a commit appends to at most {SINK_TARGETS_MAX} partitions; write to fewer"
+            Reason.POLICY_VIOLATION,
+            f"this commit appends to {targets} partitions, and {SINK_TARGETS_MAX} is the most: write to fewer in a batch",
         )
     ranges: list[Range] = []
     for part in parts:

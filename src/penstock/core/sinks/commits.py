@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -99,9 +100,11 @@ class Commits:
     def _check(self, sink: Sink, request: CommitRequest) -> Steps[list[Planned]]:
         while True:
             planned = yield from self._checks.plan(request.caller, request.parts)
+            staging, staged_from = self.staging_of(sink)
+            # Also of an empty batch: its number would count for the sink that has the name now.
+            _check_life(sink, staging, request.staging_id)
             if not planned:
                 return []
-            staging, staged_from = self.staging_of(sink)
             if staging is None:
                 raise PenstockError(
                     Reason.OFFSET_OUT_OF_RANGE,
@@ -256,6 +259,8 @@ class Commits:
         meters.sink_records += records - dropped
         sink.work = []
         sink.problem = None
+        # It may have taken longer than a sink is remembered for.
+        sink.touched_ms = self._broker.clock.monotonic_ms()
         if sink.queue and sink.queue[0].batch_id == intent.batch_id:
             sink.queue.popleft().tell(Committed(already=False, records=records - dropped, dropped=dropped))
         self.cut(sink)
@@ -408,6 +413,18 @@ class Commits:
         if failed:
             raise failed[0]
         return done[0]
+
+
+def _check_life(sink: Sink, staging: Partition | None, staging_id: UUID | None) -> None:
+    """Refuse offsets of a staging topic that is not there any more: those of the one that has its name are others' records."""
+    if staging_id is None or (staging is not None and staging.topic.topic_id == staging_id):
+        return
+    now = "it has none now" if staging is None else f"it is {staging.topic.topic_id} now"
+    raise PenstockError(
+        Reason.OFFSET_OUT_OF_RANGE,
+        f"the staging topic {staging_id} of sink {sink.name}, which this commit names, is gone ({now}): the sink was deleted, or "
+        "nobody used it for too long. Open it and stage the batch again",
+    )
 
 
 def _is_gone(sink: Sink) -> bool:

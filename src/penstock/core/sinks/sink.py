@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.core.access import Caller
 from penstock.core.sinks.stored import StoredSink, Target
@@ -32,12 +33,16 @@ CommitDone = Callable[[Committed | PenstockError], None]
 class CommitRequest:
     """Somebody who waits for a commit. Told once."""
 
-    __slots__ = ("_done", "batch_id", "caller", "parts")
+    __slots__ = ("_done", "batch_id", "caller", "parts", "staging_id")
 
-    def __init__(self, caller: Caller, batch_id: int, parts: Sequence[Part], done: CommitDone) -> None:
+    def __init__(
+        self, caller: Caller, batch_id: int, parts: Sequence[Part], staging_id: UUID | None, done: CommitDone
+    ) -> None:
         self.caller: Final = caller
         self.batch_id: Final = batch_id
         self.parts: Final = parts
+        self.staging_id: Final = staging_id
+        """The staging topic in which the parts lie; None when the caller does not say."""
         self._done: CommitDone | None = done
 
     def tell(self, result: Committed | PenstockError) -> None:
@@ -83,7 +88,7 @@ class Sink:
         "work",
     )
 
-    def __init__(self, name: str, stored: StoredSink, now_ms: int) -> None:
+    def __init__(self, name: str, stored: StoredSink, touched_ms: int) -> None:
         self.name: Final = name
         self.staging: Final = staging_topic(name)
         self.stored = stored
@@ -98,10 +103,10 @@ class Sink:
         self.gone = False
         self.problem: str | None = None
         """What keeps the open intent from being carried out; it is tried again and again."""
-        self.touched_ms = now_ms
-        """Monotonic: when somebody last staged, committed or opened."""
-        self.seen_offset = 0
-        """Where the staging log ended when it was last looked at."""
+        self.touched_ms = touched_ms
+        """Monotonic: when it was last used (``uses.py``). Before the start of the process for one that was not since."""
+        self.seen_offset: int | None = None
+        """Where the staging log ended when it was last looked at; None before that."""
 
     def wants(self, batch_id: int) -> bool:
         """Whether the batch is not committed yet."""

@@ -10,6 +10,7 @@ Nothing here waits: each ``done`` is called exactly once, perhaps before the cal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -18,13 +19,15 @@ from penstock.core.internal_topic import InternalTopic
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import Commits
 from penstock.core.sinks.jobs import Jobs, Resume, Wait
+from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
 from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink, decode
-from penstock.core.topic_names import STAGING_PREFIX, check_topic_name, is_staging, staging_topic
+from penstock.core.sinks.uses import Uses, check_remember_ms
+from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
-from penstock.limits import MIB, REQUEST_BYTES_MAX, SINK_NAME_CHARS_MAX, SINK_WAITING_MAX
+from penstock.limits import MIB, REQUEST_BYTES_MAX, SINK_WAITING_MAX
 from penstock.ports import Flusher, Report
 
 if TYPE_CHECKING:
@@ -47,12 +50,18 @@ _STAGING_CONFIGS: Final = {
     "max.message.bytes": str(REQUEST_BYTES_MAX),
 }
 _SWEEP_MS_MAX: Final = 60_000
+_SWEEP_AGAIN_MS: Final = 1_000
+_SWEEP_WRITES_MAX: Final = 500
+"""Records of ``__sinks`` that one sweep writes: some milliseconds of the event loop."""
+_NAMED_MAX: Final = 5
 
 
 class Opened(NamedTuple):
     """A sink that is ready."""
 
     staging_topic: str
+    staging_id: UUID
+    """Of the staging topic: one that is made later is another, and what is staged in this one is not in it."""
     partitions: int
     last_batch_id: int | None
 
@@ -81,6 +90,9 @@ class SinkStatus(NamedTuple):
     staged_bytes: int
     committing: int | None
     problem: str | None
+    used_ms: int
+    remember_ms: int
+    """For how long after ``used_ms`` its last batch is remembered."""
 
 
 OpenDone = Callable[[Opened | PenstockError], None]
@@ -105,31 +117,30 @@ class Sinks:
         self._jobs = Jobs(flusher)
         self._commits = Commits(broker, log, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
+        self._uses = Uses(broker.clock, settings)
         self._sweep_due_ms = 0
 
     # Opening and deleting.
 
-    def open(self, caller: Caller, name: str, done: OpenDone) -> None:
-        """Make the sink and its staging topic if they are not there."""
-        check_sink_name(name)
-        self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
-        self._broker.background(self._open(name, done))
+    def open(self, caller: Caller, name: str, done: OpenDone, *, remember_ms: int | None = None) -> None:
+        """Make the sink and its staging topic if they are not there.
 
-    async def _open(self, name: str, done: OpenDone) -> None:
+        ``remember_ms`` is for how long it has to be remembered when nobody uses it, where that is less than the settings say; None
+        leaves it as it is.
+        """
+        check_sink_name(name)
+        check_remember_ms(remember_ms)
+        self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
+        self._broker.background(self._open(name, remember_ms, done))
+
+    async def _open(self, name: str, remember_ms: int | None, done: OpenDone) -> None:
         topics = self._broker.topics
         self._making.add(name)
         try:
             if name not in self._sinks and len(self._sinks.keys() | self._making) > self._settings.sinks_max:
-                raise PenstockError(
-                    Reason.POLICY_VIOLATION,
-                    f"there are {len(self._sinks)} sinks, which is the most; delete those that are not used any more, or "
-                    "raise sinks.sinks_max",
-                )
+                raise too_many(len(self._sinks), self._settings)
             if staging_topic(name) in self._dropping:
-                raise PenstockError(
-                    Reason.REQUEST_TIMED_OUT,
-                    f"the old staging topic of sink {name} is just being removed; open it again",
-                )
+                raise just_removed(name)
             topic = topics.get(staging_topic(name))
             if topic is None:
                 new = NewTopic(staging_topic(name), 1, configs=_STAGING_CONFIGS)
@@ -141,12 +152,13 @@ class Sinks:
             self._making.discard(name)
         sink = self._sinks.get(name)
         if sink is not None:
-            sink.touched_ms = self._broker.clock.monotonic_ms()
-            self._tell_opened(sink, done)
+            self._uses.touch(sink)
+            self._tell_opened(sink, done, remember_ms)
             return
         clock = self._broker.clock
-        stored = StoredSink(since_ms=clock.now_ms(), staging_id=topic.topic_id)
+        stored = StoredSink(since_ms=clock.now_ms(), staging_id=topic.topic_id, remember_ms=remember_ms)
         sink = self._sinks[name] = Sink(name, stored, clock.monotonic_ms())
+        sink.seen_offset = 0
         # Nothing else begins before it is known to be there.
         sink.busy = True
         sink.idle_waiters.append(partial(self._tell_opened, sink, done))
@@ -162,24 +174,47 @@ class Sinks:
             sink.problem = f"sink {sink.name} could not be stored: {reason.value}; open it again"
         self._jobs.start(self._commits.serve(sink))
 
-    def _tell_opened(self, sink: Sink, done: OpenDone) -> None:
+    def _tell_opened(
+        self, sink: Sink, done: OpenDone, remember_ms: int | None = None, *, is_saved: bool = False
+    ) -> None:
         """Its last batch, once it is known which one that is."""
         if self._jobs.closed:
             done(PenstockError(Reason.SHUTTING_DOWN))
         elif sink.problem is not None:
             done(PenstockError(Reason.STORAGE_ERROR, sink.problem))
         elif sink.gone:
-            done(_unknown(sink.name))
+            done(unknown(sink.name))
         elif sink.busy:
-            sink.idle_waiters.append(partial(self._tell_opened, sink, done))
+            sink.idle_waiters.append(partial(self._tell_opened, sink, done, remember_ms))
+        elif not is_saved and self._uses.is_unsaved(sink, remember_ms) and self._save_use(sink, remember_ms):
+            sink.idle_waiters.append(partial(self._tell_opened, sink, done, is_saved=True))
+        elif (topic := self._broker.topics.get(sink.staging)) is None:
+            done(just_removed(sink.name))
         else:
-            done(Opened(sink.staging, 1, sink.stored.last_batch_id))
+            done(Opened(sink.staging, topic.topic_id, 1, sink.stored.last_batch_id))
+
+    def _save_use(self, sink: Sink, remember_ms: int | None = None) -> bool:
+        """Store when the sink was last used. Whoever waits is served even if that fails: then the sink is forgotten too early
+        at the worst, and what is committed to it by that time is refused.
+        """
+        stored = self._uses.saved(sink, remember_ms)
+        try:
+            self._commits.write(sink.name, stored, partial(self._use_saved, sink, stored))
+        except PenstockError:
+            return False
+        sink.busy = True
+        return True
+
+    def _use_saved(self, sink: Sink, stored: StoredSink, reason: Reason | None) -> None:
+        if reason is None:
+            sink.stored = stored
+        self._jobs.start(self._commits.serve(sink))
 
     def delete(self, caller: Caller, name: str, done: DeleteDone) -> None:
         """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
         sink = self._require(caller, Action.DELETE, name)
         if sink.busy and sink.problem is None:
-            raise _busy(sink)
+            raise busy(sink)
         self._forget(sink)
         self._commits.write(name, None, partial(self._deleted, sink, done))
 
@@ -187,7 +222,7 @@ class Sinks:
         del self._sinks[sink.name]
         sink.gone = True
         while sink.queue:
-            sink.queue.popleft().tell(_unknown(sink.name))
+            sink.queue.popleft().tell(unknown(sink.name))
 
     def _deleted(self, sink: Sink, done: DeleteDone, reason: Reason | None) -> None:
         if reason is None and sink.name not in self._sinks:
@@ -210,14 +245,26 @@ class Sinks:
 
     # Committing.
 
-    def commit(self, caller: Caller, name: str, batch_id: int, parts: Sequence[Part], done: CommitDone) -> None:
-        """Have what is staged appended to its targets, all of it and once. It waits for the sink's other commits."""
+    def commit(
+        self,
+        caller: Caller,
+        name: str,
+        batch_id: int,
+        parts: Sequence[Part],
+        done: CommitDone,
+        *,
+        staging_id: UUID | None = None,
+    ) -> None:
+        """Have what is staged appended to its targets, all of it and once. It waits for the sink's other commits.
+
+        ``staging_id`` is that of the staging topic as it was opened: a commit that names another life of it is refused.
+        """
         check_shape(parts)
         sink = self._require(caller, Action.WRITE, name)
-        sink.touched_ms = self._broker.clock.monotonic_ms()
+        self._uses.touch(sink)
         if len(sink.queue) > SINK_WAITING_MAX:
-            raise _busy(sink)
-        sink.queue.append(CommitRequest(caller, batch_id, parts, done))
+            raise busy(sink)
+        sink.queue.append(CommitRequest(caller, batch_id, parts, staging_id, done))
         self._serve(sink)
 
     def _serve(self, sink: Sink) -> None:
@@ -228,6 +275,7 @@ class Sinks:
     def abort(self, caller: Caller, name: str, batch_id: int, done: AbortDone) -> None:
         """Drop what is staged, unless this batch is committed or about to be."""
         sink = self._require(caller, Action.WRITE, name)
+        self._uses.touch(sink)
         if not sink.wants(batch_id):
             done(Aborted(False, f"batch {batch_id} is committed already"))
             return
@@ -235,7 +283,7 @@ class Sinks:
             done(Aborted(False, f"batch {batch_id} is being committed"))
             return
         if sink.busy:
-            raise _busy(sink)
+            raise busy(sink)
         staging, staged_from = self._commits.staging_of(sink)
         if staging is None or staging.log.next_offset == staged_from:
             done(Aborted(True))
@@ -282,13 +330,15 @@ class Sinks:
             staged_bytes,
             None if stored.intent is None else stored.intent.batch_id,
             sink.problem,
+            self._uses.last_used_ms(sink),
+            self._uses.remembered_ms(sink),
         )
 
     def _require(self, caller: Caller, action: Action, name: str) -> Sink:
         self._broker.access.require_topic(caller, action, staging_topic(name))
         sink = self._sinks.get(name)
         if sink is None:
-            raise _unknown(name)
+            raise unknown(name)
         return sink
 
     # Its life.
@@ -310,9 +360,9 @@ class Sinks:
                     found[read[0]] = read[1]
         if strange:
             self._report(f"{self._log.name}: {strange} records of a later version were passed over")
-        now_ms = self._broker.clock.monotonic_ms()
+        self._uses.load()
         for name, stored in found.items():
-            sink = self._sinks[name] = Sink(name, stored, now_ms)
+            sink = self._sinks[name] = self._uses.loaded(name, stored)
             if stored.intent is not None:
                 self._commits.resume(sink)
                 self._serve(sink)
@@ -360,50 +410,57 @@ class Sinks:
         for _, resume in due:
             resume()
         if now_ms >= self._sweep_due_ms:
-            self._sweep_due_ms = now_ms + min(self._settings.staging_idle_ms, _SWEEP_MS_MAX)
-            for sink in list(self._sinks.values()):
-                self._sweep(sink, now_ms)
+            settings = self._settings
+            self._sweep_due_ms = now_ms + min(settings.staging_idle_ms, settings.remember_ms, _SWEEP_MS_MAX)
+            self._sweep_all(now_ms)
 
-    def _sweep(self, sink: Sink, now_ms: int) -> None:
-        """Let the staging topic go that nobody uses; and a sink that never committed has nothing to remember."""
+    def _sweep_all(self, now_ms: int) -> None:
+        writes = 0
+        forgotten: list[str] = []
+        for sink in list(self._sinks.values()):
+            writes += self._sweep(sink)
+            if sink.gone and sink.stored.last_batch_id is not None:
+                forgotten.append(sink.name)
+            if writes >= _SWEEP_WRITES_MAX:
+                # What is done is not due again, so the next sweep comes further.
+                self._sweep_due_ms = now_ms + _SWEEP_AGAIN_MS
+                break
+        if forgotten:
+            more = f" and {len(forgotten) - _NAMED_MAX} more" if len(forgotten) > _NAMED_MAX else ""
+            self._report(
+                f"sinks forgotten with their last batches, because nobody used them: {', '.join(forgotten[:_NAMED_MAX])}{more}"
+            )
+
+    def _sweep(self, sink: Sink) -> bool:
+        """Let go what nobody uses: the staging topic, and the sink when what it has to remember is old. True when that was written."""
         staging = self._broker.opened(sink.staging, STAGING_PARTITION)
-        end = 0 if staging is None else staging.log.next_offset
-        if end != sink.seen_offset:
-            sink.seen_offset, sink.touched_ms = end, now_ms
-        if sink.busy or now_ms - sink.touched_ms < self._settings.staging_idle_ms:
-            return
+        if staging is not None:
+            self._uses.staged_to(sink, staging.log.next_offset)
+        if sink.busy or sink.name in self._making:
+            return False
+        if self._uses.is_unsaved(sink):
+            return self._save_use(sink)
+        is_staging_idle = self._uses.is_idle(sink, self._settings.staging_idle_ms)
         if sink.stored.last_batch_id is None:
+            is_over = is_staging_idle
+        else:
+            is_over = self._uses.is_idle(sink, self._uses.remembered_ms(sink)) and (
+                is_staging_idle or not self._has_staged(sink)
+            )
+        if is_over:
             try:
                 self._commits.write(sink.name, None, lambda _reason: None)
             except PenstockError:
-                return
+                return False
             self._forget(sink)
-        self._drop_staging(sink.staging)
+        if is_over or is_staging_idle:
+            self._drop_staging(sink.staging)
+        return is_over
 
-
-def check_sink_name(name: str) -> None:
-    """INVALID_REQUEST unless a sink may have the name."""
-    if len(name) > SINK_NAME_CHARS_MAX:
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            f"the name of the sink has {len(name)} characters, and {SINK_NAME_CHARS_MAX} is the most; choose a shorter one",
-        )
-    try:
-        check_topic_name(name)
-    except PenstockError as error:
-        raise PenstockError(
-            Reason.INVALID_REQUEST, f"a sink is named as a topic is: {error.text.replace('topic name', 'name')}"
-        ) from None
-
-
-def _unknown(name: str) -> PenstockError:
-    shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
-    return PenstockError(Reason.UNKNOWN_SINK, f"there is no sink {shown}; open it first")
-
-
-def _busy(sink: Sink) -> PenstockError:
-    intent = sink.stored.intent
-    what = "another call" if intent is None else f"batch {intent.batch_id}"
-    return PenstockError(
-        Reason.SINK_BUSY, f"sink {sink.name} is busy with {what}; wait for it, and look at its status before you go on"
-    )
+    def _has_staged(self, sink: Sink) -> bool:
+        try:
+            staging, staged_from = self._commits.staging_of(sink)
+        except PenstockError:
+            # Nobody can say: then it stays.
+            return True
+        return staging is not None and staging.log.next_offset > staged_from

@@ -57,6 +57,15 @@ class StoredSink(msgspec.Struct, frozen=True, kw_only=True):
     producer_epoch: int = -1
     """Of the last intent: each has its own, so that its batches are told from those of all others."""
     intent: Intent | None = None
+    remember_ms: int | None = None
+    """What its opener asked for; None: as long as the settings say."""
+    used_ms: int | None = None
+    """A use that was no commit, stored now and then."""
+
+    @property
+    def last_used_ms(self) -> int:
+        """The last use that is stored."""
+        return max(self.since_ms, self.committed_ms or 0, self.used_ms or 0)
 
 
 def encode_key(sink: str) -> bytes:

@@ -110,6 +110,7 @@ _FIELDS: Final[Mapping[str, Reader]] = {
     "lease_ms": _count,
     "max_in_flight": _count,
     "wait_ms": _count,
+    "remember_ms": _milliseconds,
     "max_records": _count,
     "from_ms": _count,
     "until_ms": _count,

@@ -7,6 +7,7 @@ Staging itself is a plain Kafka produce to the sink's staging topic. A commit th
 import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from uuid import UUID
 
 from msgspec import Meta, Struct
 from starlette.routing import Route
@@ -17,9 +18,9 @@ from penstock.core.sinks.sinks import Part
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, in_time, route
-from penstock.gateways.http.v1_models import Count, NoFields, Request
+from penstock.gateways.http.v1_models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1_requests import decode, read, refuse
-from penstock.limits import SINK_STAGED_MAX
+from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -34,19 +35,45 @@ Staged = Annotated[
 ]
 
 
+_BOUNDED: Final = Meta(extra_json_schema={"maxItems": SINK_STAGED_MAX})
+"""The core counts: it can say what to do."""
+
+
 class PartIn(Request, frozen=True):
     """What goes to one partition, in this order."""
 
     topic: str
     partition: Count
-    staged: Annotated[list[Staged], Meta(max_length=SINK_STAGED_MAX)]
+    staged: Annotated[list[Staged], _BOUNDED]
+
+
+class OpenIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/open."""
+
+    remember_ms: (
+        Annotated[
+            Milliseconds,
+            Meta(
+                description="how long the sink has to be remembered when nobody uses it: at most as long as sinks.remember_ms, which "
+                f"is what a new sink has; at least {SINK_REMEMBER_MS_MIN}"
+            ),
+        ]
+        | None
+    ) = None
 
 
 class CommitIn(Request, frozen=True):
     """POST /v1/sinks/{sink}/commit."""
 
     batch_id: Count
-    parts: Annotated[list[PartIn], Meta(max_length=SINK_STAGED_MAX)]
+    parts: Annotated[list[PartIn], _BOUNDED]
+    staging_id: (
+        Annotated[
+            UUID,
+            Meta(description="as the sink was opened with: the commit is refused when that staging topic is gone"),
+        ]
+        | None
+    ) = None
 
 
 class AbortIn(Request, frozen=True):
@@ -60,6 +87,7 @@ class Opened(Struct, frozen=True):
 
     sink: str
     staging_topic: str
+    staging_id: UUID
     partitions: int
     last_batch_id: int | None
 
@@ -84,7 +112,10 @@ class Aborted(Struct, frozen=True):
 
 
 class Sink(Struct, frozen=True):
-    """How a sink stands. ``committing`` is the batch on its way to its targets, ``problem`` what keeps it from getting there."""
+    """How a sink stands. ``committing`` is the batch on its way to its targets, ``problem`` what keeps it from getting there.
+
+    It is forgotten when nobody used it for ``remember_ms`` after ``used_ms``.
+    """
 
     sink: str
     staging_topic: str
@@ -94,6 +125,8 @@ class Sink(Struct, frozen=True):
     staged_bytes: int
     committing: int | None
     problem: str | None
+    used_ms: int
+    remember_ms: int
 
 
 class SinkList(Struct, frozen=True):
@@ -118,9 +151,11 @@ async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], Non
 
 
 async def _open(call: Call) -> Answer:
-    read(NoFields, call.query, call.body)
+    request = read(OpenIn, call.query, call.body)
     name, found = call.params["sink"], call.gateway.broker.sinks
-    opened: sinks.Opened = await _answered(call, lambda done: found.open(call.caller, name, done))
+    opened: sinks.Opened = await _answered(
+        call, lambda done: found.open(call.caller, name, done, remember_ms=request.remember_ms)
+    )
     return json_answer(Opened(name, *opened))
 
 
@@ -129,7 +164,8 @@ async def _commit(call: Call) -> Answer:
     parts = [Part(part.topic, part.partition, part.staged) for part in request.parts]
     name, found = call.params["sink"], call.gateway.broker.sinks
     committed: sinks.Committed = await _answered(
-        call, lambda done: found.commit(call.caller, name, request.batch_id, parts, done)
+        call,
+        lambda done: found.commit(call.caller, name, request.batch_id, parts, done, staging_id=request.staging_id),
     )
     return json_answer(Committed(True, *committed))
 
@@ -189,7 +225,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Open an exactly-once sink: make it and its staging topic if they are not there",
                 {200: Opened},
                 errors=(400, 429, 504),
-                body=NoFields,
+                body=OpenIn,
                 body_required=False,
             ),
         ),

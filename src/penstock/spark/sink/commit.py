@@ -25,11 +25,11 @@ CLEANING_TIMEOUT_MS: Final = 10_000
 """A job that is over is not kept waiting for long: what is staged is seen by nobody."""
 
 
-def open_sink(address: Address, name: str) -> Opened:
+def open_sink(address: Address, name: str, *, remember_ms: int | None = None) -> Opened:
     """The sink, ready. An address that nobody answers at is told as the one that the broker gave."""
     try:
         with SinkClient(address) as client:
-            return client.open(name)
+            return client.open(name, remember_ms=remember_ms)
     except CannotConnect as error:
         raise CannotConnect(
             f"the broker says that it takes exactly-once writes at {address} (its HTTP listener), and that cannot be reached from "
@@ -58,8 +58,14 @@ def commit(address: Address, staged: Sequence[Staged]) -> None:
         return
     sink, batch_id = staged[0].sink, staged[0].batch_id
     assert all((message.sink, message.batch_id) == (sink, batch_id) for message in staged), "one batch at a time"
+    staging_ids = {message.staging_id for message in staged if message.parts}
+    if len(staging_ids) > 1:
+        raise ClientError(
+            f"the sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are gone; nothing is "
+            "committed. Run the batch again"
+        )
     with SinkClient(address) as client:
-        done = client.commit(sink, batch_id, parts)
+        done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop())
     if done.dropped:
         LOG.warning(
             "%d records of batch %d went nowhere: their topic was deleted while they were committed",

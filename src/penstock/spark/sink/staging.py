@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.client.batches import Acks, BatchSender
-from penstock.client.errors import ClientError
+from penstock.client.errors import BatchTooLarge, ClientError
 from penstock.client.sinks import StagedPart
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.client.cluster import Cluster, TopicPartition
     from penstock.client.sending import Delivery
+    from penstock.client.sinks import Opened
 
 NO_PARTITION: Final = -1
 
@@ -30,6 +31,8 @@ class Staged(WriterCommitMessage):
 
     sink: str
     batch_id: int
+    staging_id: str
+    """In which life of the staging topic the parts lie."""
     parts: tuple[StagedPart, ...] = ()
 
 
@@ -53,22 +56,27 @@ class Outlet(Protocol):
 class Staging:
     """Batches into the staging topic."""
 
-    def __init__(self, cluster: Cluster, place: TopicPartition, *, sink: str, batch_id: int) -> None:
+    def __init__(self, cluster: Cluster, opened: Opened, partition: int, batch_id: int) -> None:
         self._sender = BatchSender(cluster, Acks.ALL)
-        self._place = place
-        self._sink = sink
+        self._place = opened.staging_topic, partition
+        self._opened = opened
         self._batch_id = batch_id
         self._targets: list[TopicPartition] = []
         """Of each batch, in the order in which they were sent."""
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        self._sender.send(*self._place, batch, record_count)
+        try:
+            self._sender.send(*self._place, batch, record_count)
+        except BatchTooLarge as error:
+            # Nobody knows the staging topic; where the rows were to go says which they are.
+            raise BatchTooLarge(f"{topic}/{partition}", record_count, error.size_bytes, error.bytes_max) from error
         self._targets.append((topic, partition))
 
     def finish(self) -> Staged:
         deliveries = self._sender.flush()
         assert len(deliveries) == len(self._targets), "flush tells of every batch since the last one"
-        return Staged(self._sink, self._batch_id, tuple(parts_of(self._targets, deliveries)))
+        parts = tuple(parts_of(self._targets, deliveries))
+        return Staged(self._opened.sink, self._batch_id, self._opened.staging_id, parts)
 
 
 @dataclass(slots=True)

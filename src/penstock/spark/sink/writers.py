@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
     from penstock.client.sinks import Opened
 
+ONE_OFF_REMEMBER_MS: Final = 24 * 3_600_000
+"""The sink of one batch write has a name that nobody uses again: it is deleted at the end, and outlives only a driver that died."""
+
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
     """The writer of ``df.write``."""
@@ -61,7 +64,9 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
         address = sink_address(cluster) if settings.exactly_once else None
     if address is None:
         return BatchWriter(settings, layout, None, None)
-    opened = open_sink(address, settings.sink_name or f"batch-{uuid.uuid4().hex}")
+    if settings.sink_name is not None:
+        return BatchWriter(settings, layout, address, open_sink(address, settings.sink_name))
+    opened = open_sink(address, f"batch-{uuid.uuid4().hex}", remember_ms=ONE_OFF_REMEMBER_MS)
     return BatchWriter(settings, layout, address, opened)
 
 
@@ -166,10 +171,10 @@ def stage_rows(
         # Drained, and not left: what stands before the sink may keep state, and saves it when its last row is taken.
         for _ in iterator:
             pass
-        return Staged(opened.sink, batch_id)
+        return Staged(opened.sink, batch_id, opened.staging_id)
     task = TaskContext.get()
     partition = (task.partitionId() if task is not None else 0) % opened.partitions
-    outlet = Staging(cluster, (opened.staging_topic, partition), sink=opened.sink, batch_id=batch_id)
+    outlet = Staging(cluster, opened, partition, batch_id)
     return write_rows(iterator, settings, layout, cluster, outlet)
 
 

@@ -154,7 +154,7 @@ def test_a_commit_is_bounded(world):
         [Part(TOPIC, 0, [(0, number, 1) for number in range(SINK_STAGED_MAX + 1)])],
         [Part(TOPIC, number, []) for number in range(SINK_TARGETS_MAX + 1)],
     ):
-        with pytest.raises(PenstockError) as refused:
+        with pytest.raises(PenstockError, match=" is the most: ") as refused:
             world.commit(0, *parts)
         assert refused.value.reason is Reason.POLICY_VIOLATION
 
@@ -487,7 +487,20 @@ def test_the_number_of_sinks_is_bounded():
     with pytest.raises(PenstockError) as refused:
         world.open("c")
     assert refused.value.reason is Reason.POLICY_VIOLATION
+    for way_out in ("penstock sink delete NAME", "DELETE /v1/sinks/NAME", "raise sinks.sinks_max"):
+        assert way_out in refused.value.text
     assert world.open("b").last_batch_id is None
+    world.delete_sink("a")
+    assert world.open("c").last_batch_id is None
+
+
+def test_nobody_is_told_to_raise_a_bound_that_cannot_be(monkeypatch):
+    monkeypatch.setattr("penstock.core.sinks.refusals.SINKS_MAX", 1)
+    world = World(sinks_max=1)
+    world.open("a")
+    with pytest.raises(PenstockError) as refused:
+        world.open("b")
+    assert "sinks_max" not in refused.value.text
 
 
 def test_a_staging_topic_without_a_sink_is_removed_at_the_start(world):

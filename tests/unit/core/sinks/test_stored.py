@@ -16,6 +16,8 @@ STORED = StoredSink(
     producer_id=5,
     producer_epoch=6,
     intent=Intent(batch_id=4, targets=[TARGET]),
+    remember_ms=7,
+    used_ms=8,
 )
 
 
@@ -27,9 +29,21 @@ def test_a_sink_comes_back_as_it_was(stored):
 def test_it_lies_there_as_a_later_version_will_find_it():
     assert encode(StoredSink(since_ms=9)) == (
         b'{"version":1,"since_ms":9,"staging_id":null,"staged_from":0,"last_batch_id":null,"committed_ms":null,'
-        b'"producer_id":-1,"producer_epoch":-1,"intent":null}'
+        b'"producer_id":-1,"producer_epoch":-1,"intent":null,"remember_ms":null,"used_ms":null}'
     )
     assert b'"targets":[{"topic":"t","topic_id":"00000000-0000-0000-0000-000000000005","partition":3' in encode(STORED)
+
+
+def test_what_was_stored_before_sinks_were_forgotten_is_read():
+    before = b'{"version":1,"since_ms":9,"staged_from":0,"last_batch_id":3,"committed_ms":10,"producer_id":-1,"producer_epoch":-1}'
+    read = decode(b"q", before)
+    assert read is not None
+    assert (read[1].remember_ms, read[1].last_used_ms) == (None, 10)
+
+
+def test_the_last_use_is_the_latest_of_all_that_is_stored():
+    for since_ms, committed_ms, used_ms in ((9, 1, 2), (1, 9, 2), (1, None, 9), (9, None, None)):
+        assert StoredSink(since_ms=since_ms, committed_ms=committed_ms, used_ms=used_ms).last_used_ms == 9
 
 
 @pytest.mark.parametrize(

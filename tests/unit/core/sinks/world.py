@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.partition import Partition
@@ -116,9 +117,9 @@ class World:
 
     # What a driver and its tasks do.
 
-    def open(self, sink: str = SINK) -> Opened:
+    def open(self, sink: str = SINK, remember_ms: int | None = None) -> Opened:
         told = Told()
-        self.sinks.open(CALLER, sink, told)
+        self.sinks.open(CALLER, sink, told, remember_ms=remember_ms)
         self.settle()
         if isinstance(told.result, PenstockError):
             raise told.result
@@ -143,14 +144,26 @@ class World:
         self.flusher.sync()
         return 0, offset, len(values)
 
-    def commit(self, batch_id: int, *parts: Part | tuple[str, int, Sequence[Staged]], sink: str = SINK) -> Told:
+    def commit(
+        self,
+        batch_id: int,
+        *parts: Part | tuple[str, int, Sequence[Staged]],
+        sink: str = SINK,
+        staging_id: UUID | None = None,
+    ) -> Told:
         told = Told()
-        self.sinks.commit(CALLER, sink, batch_id, [Part(*part) for part in parts], told)
+        self.sinks.commit(CALLER, sink, batch_id, [Part(*part) for part in parts], told, staging_id=staging_id)
         return told
 
-    def committed(self, batch_id: int, *parts: tuple[str, int, Sequence[Staged]], sink: str = SINK) -> Told:
+    def committed(
+        self,
+        batch_id: int,
+        *parts: tuple[str, int, Sequence[Staged]],
+        sink: str = SINK,
+        staging_id: UUID | None = None,
+    ) -> Told:
         """Commit, and wait for the answer."""
-        told = self.commit(batch_id, *parts, sink=sink)
+        told = self.commit(batch_id, *parts, sink=sink, staging_id=staging_id)
         self.settle()
         return told
 
@@ -160,6 +173,12 @@ class World:
         self.settle()
         assert isinstance(told.result, Aborted), told.result
         return told.result
+
+    def delete_sink(self, sink: str = SINK) -> None:
+        told = Told()
+        self.sinks.delete(CALLER, sink, told)
+        self.settle()
+        assert told.result == (sink,)
 
     def status(self, sink: str = SINK):
         return self.sinks.status(CALLER, sink)

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.sinks.stored import Intent
 from penstock.gateways.http.gateway import HttpDefaults
+from penstock.limits import SINK_STAGED_MAX
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.support.http_node import HttpNode, becomes
@@ -36,9 +37,56 @@ async def test_a_sink_is_opened_as_often_as_one_likes(opened):
         assert answer.json() == {
             "sink": "q.0",
             "staging_topic": "__staging.q.0",
+            "staging_id": str(opened.broker.topics.require("__staging.q.0").topic_id),
             "partitions": 1,
             "last_batch_id": None,
         }
+
+
+async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened):
+    for content, query, remember_ms in ((b'{"remember_ms": 60000}', "", 60_000), (b"", "?remember_ms=90000", 90_000)):
+        assert (await opened.client.post(f"{PATH}/open{query}", content=content)).status_code == 200
+        assert (await opened.client.get(PATH)).json()["remember_ms"] == remember_ms
+    refused = await opened.client.post(f"{PATH}/open", json={"remember_ms": 59_999})
+    assert refused.status_code == 400
+    assert "60000 is the least" in refused.json()["message"]
+
+
+async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened):
+    first = (await opened.client.post(f"{PATH}/open", json={})).json()["staging_id"]
+    staged = await stage(opened, b"old")
+    assert (await opened.client.delete(PATH)).status_code == 204
+    await becomes(lambda: "__staging.q.0" not in opened.broker.topics)
+    second = (await opened.client.post(f"{PATH}/open", json={})).json()["staging_id"]
+    assert await stage(opened, b"new") == staged
+    body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": [staged]}]}
+    refused = await opened.client.post(f"{PATH}/commit", json={**body, "staging_id": first})
+    assert refused.status_code == 400
+    assert "stage the batch again" in refused.json()["message"]
+    taken = await opened.client.post(f"{PATH}/commit", json={**body, "staging_id": second})
+    assert taken.json()["records"] == 1
+
+
+async def test_a_commit_that_names_too_much_is_told_what_to_do(opened, monkeypatch):
+    monkeypatch.setattr("penstock.core.sinks.checks.SINK_STAGED_MAX", 2)
+    staged = [[0, offset, 1] for offset in range(3)]
+    for parts in (
+        [{"topic": "out", "partition": 0, "staged": staged}],
+        [{"topic": "out", "partition": 0, "staged": []}] * 3,
+    ):
+        refused = await opened.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": parts})
+        assert refused.status_code == 429
+        assert "names 3 staged ranges, and 2 is the most: stage fewer, larger batches" in refused.json()["message"]
+
+
+async def test_the_largest_commit_is_bounded_by_the_core_and_not_by_the_decoder(opened):
+    staged = [[0, offset, 1] for offset in range(SINK_STAGED_MAX + 1)]
+    body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": staged}]}
+    refused = await opened.client.post(f"{PATH}/commit", json=body)
+    assert "is the most: stage fewer" in refused.json()["message"]
+    document = (await opened.client.get("/openapi.json")).json()
+    told = document["components"]["schemas"]["CommitIn"]["properties"]["parts"]
+    assert told["maxItems"] == SINK_STAGED_MAX
 
 
 async def test_a_batch_is_committed_once(opened):
@@ -66,6 +114,8 @@ async def test_a_status_says_how_a_sink_stands(opened):
         "staged_bytes": 0,
         "committing": None,
         "problem": None,
+        "used_ms": since_ms,
+        "remember_ms": 30 * 24 * 3_600_000,
     }
     assert (await opened.client.get(PATH)).json() == fresh
     staged = await stage(opened, b"1")
@@ -73,7 +123,7 @@ async def test_a_status_says_how_a_sink_stands(opened):
     opened.clock.advance(5)
     body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": [staged]}]}
     await opened.client.post(f"{PATH}/commit", json=body)
-    done = {**fresh, "last_batch_id": 0, "committed_ms": since_ms + 5}
+    done = {**fresh, "last_batch_id": 0, "committed_ms": since_ms + 5, "used_ms": since_ms + 5}
     assert (await opened.client.get("/v1/sinks")).json() == {"sinks": [done]}
 
 
@@ -106,6 +156,7 @@ async def test_a_deleted_sink_is_gone(opened):
         (b"{}", "batch_id"),
         (b'{"batch_id": -1, "parts": []}', "batch_id"),
         (b'{"batch_id": 1, "parts": [], "more": 1}', "more"),
+        (b'{"batch_id": 1, "parts": [], "staging_id": "x"}', "staging_id"),
         (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 1]]}]}', "staged"),
         (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 0, 0]]}]}', "no staged batch"),
         (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 9, 1]]}]}', "not staged"),
@@ -143,6 +194,8 @@ async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened):
 async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path):
     async with HttpNode(tmp_path, defaults=HttpDefaults(request_timeout_ms=50)) as node:
         await node.client.post(f"{PATH}/open", json={})
+        # Opening may have taken longer than that too.
+        await becomes(lambda: node.broker.sinks.knows("q.0") and not node.broker.sinks._sinks["q.0"].busy)
         sink = node.broker.sinks._sinks["q.0"]
         sink.busy = True
         answer = await node.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})

@@ -2,10 +2,12 @@
 
 import pytest
 
-from penstock.client.errors import ClientError
+from penstock.client.cluster import Cluster
+from penstock.client.errors import BatchTooLarge, ClientError
 from penstock.client.sending import Delivery
-from penstock.client.sinks import StagedPart
-from penstock.spark.sink.staging import parts_of
+from penstock.client.sinks import Opened, StagedPart
+from penstock.spark.sink.staging import Staged, Staging, parts_of
+from tests.unit.client.test_batches import too_large
 
 
 def delivery(base_offset, count):
@@ -30,3 +32,12 @@ def test_batches_that_touch_are_one_range():
 def test_a_batch_whose_place_nobody_knows_is_not_committed():
     with pytest.raises(ClientError, match="try again"):
         parts_of([("t", 0)], [delivery(-1, 5)])
+
+
+def test_what_no_request_can_carry_is_told_by_where_it_was_to_go():
+    opened = Opened("s", "t", "an id", 1, None)
+    with Cluster("127.0.0.1:1") as cluster:
+        staging = Staging(cluster, opened, 0, 3)
+        with pytest.raises(BatchTooLarge, match=r"^orders/2: a record of 104,8.* write smaller ones"):
+            staging.send("orders", 2, too_large(), 1)
+        assert staging.finish() == Staged("s", 3, "an id")

@@ -1,0 +1,111 @@
+"""``penstock sink``: exactly-once sinks, how they stand, and forgetting one."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.options import HTTP_DEFAULT, TIMEOUT_S_DEFAULT, Http, Output, Timeout, sink_client
+from penstock.cli.output import Format, Row, as_text, emit, emit_one
+from penstock.cli.places import moment
+
+if TYPE_CHECKING:
+    from penstock.client import SinkStatus
+
+app = typer.Typer(help="List, show and forget exactly-once sinks.", no_args_is_help=True)
+
+SinkName = Annotated[str, typer.Argument(metavar="NAME", help="The sink.")]
+SinkNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="One sink or more.")]
+
+
+def mount(root: typer.Typer) -> None:
+    """Add the noun."""
+    root.add_typer(app, name="sink")
+
+
+@app.command("ls")
+def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
+    """List sinks.
+
+    With the last batch that each committed, when it was last used, and what is staged or being committed.
+    """
+    with sink_client(http, timeout) as client:
+        rows = [_row(sink) for sink in client.list()]
+    columns = ["sink", "last_batch_id", "used", "staged_bytes", "committing", "problem"]
+    emit(rows, columns, output, nothing="no sinks; a Spark query makes one when it writes to a topic")
+
+
+@app.command("show")
+def show(
+    sink: SinkName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
+) -> None:
+    """Say how a sink stands."""
+    with sink_client(http, timeout) as client, _found(sink):
+        row = _row(client.status(sink))
+    if output is not Format.TABLE:
+        emit_one(row, output)
+        return
+    for label, value in row.items():
+        if value is not None:
+            print(f"{label.replace('_', ' ') + ':':<15} {as_text(value)}")
+
+
+@app.command("delete")
+def delete(
+    sinks: SinkNames,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    http: Http = HTTP_DEFAULT,
+    timeout: Timeout = TIMEOUT_S_DEFAULT,
+) -> None:
+    """Forget sinks, what is staged in them and what they committed.
+
+    A batch that comes again is appended again. What is in topics stays there.
+    """
+    question = f"Forget {', '.join(sinks)}? A batch that comes again would be appended again."
+    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+        raise Failure("nothing was forgotten", Exit.FAILED)
+    with sink_client(http, timeout) as client:
+        for name in sinks:
+            try:
+                with _found(name):
+                    client.delete(name)
+            except Failure as error:
+                if error.code is not Exit.NOT_FOUND or not if_exists:
+                    raise
+                note(f"there is no sink {name}")
+            else:
+                note(f"forgot sink {name}")
+
+
+@contextmanager
+def _found(sink: str) -> Iterator[None]:
+    """The broker tells its users to open a sink that is not there; who only looks at it would not."""
+    from penstock.client.errors import RequestRefused
+
+    try:
+        yield
+    except RequestRefused as error:
+        if not error.is_not_found:
+            raise
+        raise Failure(f"there is no sink {sink}; see penstock sink ls", Exit.NOT_FOUND) from error
+
+
+def _row(sink: "SinkStatus") -> Row:
+    # A sink that never committed has nothing to remember, and goes with its staging topic.
+    until_ms = None if sink.last_batch_id is None else sink.used_ms + sink.remember_ms
+    return {
+        "sink": sink.sink,
+        "last_batch_id": sink.last_batch_id,
+        "committed": moment(sink.committed_ms),
+        "used": moment(sink.used_ms),
+        "remembered_to": moment(until_ms),
+        "since": moment(sink.since_ms),
+        "staging_topic": sink.staging_topic,
+        "staged_bytes": sink.staged_bytes,
+        "committing": sink.committing,
+        "problem": sink.problem,
+    }
