@@ -82,6 +82,12 @@ class IcebergTable:
                 if attempt == _COMMITS_MAX - 1:
                     raise
                 table.refresh()
+            except OverflowError as error:
+                # pyiceberg makes Python's dates of what the files say of their columns.
+                raise LakeError(
+                    f"rows for {self._place} have a time outside the years 1 to 9999, which cannot be committed to Iceberg: leave them out, "
+                    "or write to Parquet or Delta"
+                ) from error
         self._sync(table)
 
     def files(self, topic: str) -> list[StoredFile]:

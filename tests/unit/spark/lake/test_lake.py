@@ -128,6 +128,23 @@ def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms
     assert find_time(files, NEW_YEAR_MS + 1) == (1 if moment_ms > NEW_YEAR_MS else None)
 
 
+def test_rows_with_a_time_that_is_no_date_are_refused_by_iceberg_with_what_to_do(tmp_path):
+    def written(batch, moment_us):
+        rows = pa.record_batch({"a": [1], "at": pa.array([moment_us], schema.field("at").type)}, schema=schema)
+        files = lake.task_files(layout, "q", batch).write([rows])
+        return lake.commit(layout, "q", batch, files, NOW_MS).rows
+
+    schema = pa.schema({"a": pa.int64(), "at": pa.timestamp("us", tz="UTC")})
+    layout = layout_for(schema, [])
+    lake = open_lake(str(tmp_path / "lake"), LakeFormat.ICEBERG)
+    lake.prepare(layout)
+    with pytest.raises(LakeError, match=r"outside the years 1 to 9999, .* leave them out"):
+        written(0, 9 * 10**17)
+    # The batch comes again, without them.
+    assert written(0, NEW_YEAR_MS * 1000) == 1
+    assert len(lake.uris()) == len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
 def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive):
     files = archive.stage(0, records(offsets=range(3)))
     archive.open().abort("q", 0, files)
