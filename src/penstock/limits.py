@@ -119,8 +119,8 @@ QUEUE_IN_FLIGHT_MAX = 1_000_000
 
 SINKS_MAX = 10_000
 """Exactly-once sinks that are remembered, at some 500 bytes each."""
-SINK_REMEMBER_MS_MIN = 60_000
-"""What an opener may ask for at the least: time for a commit whose answer was lost to be asked for again."""
+SINK_REMEMBER_MS_MIN = 600_000
+"""What an opener may ask for at the least: for so long our client asks again for a commit whose answer was lost."""
 SINK_NAME_CHARS_MAX = 200
 """The name of its staging topic must fit into TOPIC_NAME_CHARS_MAX."""
 SINK_TARGETS_MAX = 10_000

@@ -25,6 +25,8 @@ from penstock.client import (
 from penstock.records.batch import Compression
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.testing.process import BrokerProcess
+from tests.support.waiting import eventually
 
 numbers = itertools.count()
 
@@ -170,3 +172,18 @@ def test_a_sink_outlives_the_broker(broker_process, topic, sinks, opened):
     with pytest.raises(RequestRefused, match="not staged"):
         sinks.commit(opened.sink, 4, [StagedPart(topic, 0, [(0, first.base_offset, 1)])], staging_id=opened.staging_id)
     assert read(broker_process.bootstrap, topic, 0, 1) == [b"1"]
+
+
+def test_a_sink_that_nobody_uses_is_forgotten_by_the_clock_alone(tmp_path):
+    with (
+        BrokerProcess(tmp_path / "data", {"sinks.remember_ms": 1_000}, http="127.0.0.1:0") as broker,
+        SinkClient(broker.addresses["http"]) as sinks,
+    ):
+        opened = sinks.open("idle")
+        sinks.commit("idle", 3, [], staging_id=opened.staging_id)
+        eventually(lambda: sinks.list() == [], what="the sink is forgotten")
+        again = sinks.open("idle")
+        assert again.last_batch_id is None
+        assert again.staging_id != opened.staging_id
+        with pytest.raises(RequestRefused, match="stage the batch again"):
+            sinks.commit("idle", 4, [], staging_id=opened.staging_id)

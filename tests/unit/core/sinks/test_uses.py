@@ -4,6 +4,7 @@ import pytest
 
 from penstock.core.sinks.uses import GRACE_MS, USE_STEP_MS
 from penstock.errors import PenstockError, Reason
+from penstock.limits import SINK_REMEMBER_MS_MIN
 from tests.unit.core.sinks.world import CALLER, SINK, TOPIC, Told, World
 
 DAY_MS = 24 * 3_600_000
@@ -114,9 +115,9 @@ def test_a_sink_that_is_busy_is_not_forgotten(world):
 
 
 def test_a_sink_is_remembered_from_the_end_of_a_commit_on(world):
-    world.open("slow", 3 * SWEEP_MS)
+    world.open("slow", SINK_REMEMBER_MS_MIN)
     told = world.commit(0, sink="slow")
-    world.clock.advance(10 * SWEEP_MS)
+    world.clock.advance(SINK_REMEMBER_MS_MIN)
     world.settle()
     assert not told.committed.already
     world.advance(2 * SWEEP_MS)
@@ -160,18 +161,18 @@ def test_what_an_opener_asks_for_stays_until_another_asks_otherwise(world):
 
 
 def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(world):
-    opened = world.open("batch", 60_000)
+    opened = world.open("batch", SINK_REMEMBER_MS_MIN)
     later(world, STAGING_MS - DAY_MS)
     staged = world.stage(b"late", sink="batch")
     told = world.committed(0, (TOPIC, 0, [staged]), sink="batch", staging_id=opened.staging_id)
     assert told.committed.records == 1
-    later(world, 120_000)
+    later(world, 2 * SINK_REMEMBER_MS_MIN)
     assert world.sinks.names() == [SINK]
 
 
 def test_a_time_in_which_nobody_could_come_back_is_refused(world):
-    with pytest.raises(PenstockError, match="60000 is the least") as refused:
-        world.sinks.open(CALLER, SINK, Told(), remember_ms=59_999)
+    with pytest.raises(PenstockError, match="600000 is the least") as refused:
+        world.sinks.open(CALLER, SINK, Told(), remember_ms=SINK_REMEMBER_MS_MIN - 1)
     assert refused.value.reason is Reason.INVALID_REQUEST
 
 
@@ -199,9 +200,9 @@ def test_a_full_disk_keeps_nobody_from_opening(world, monkeypatch):
 def test_a_sweep_forgets_so_many_and_the_next_goes_on(world, monkeypatch):
     monkeypatch.setattr("penstock.core.sinks.sinks._SWEEP_WRITES_MAX", 3)
     for number in range(7):
-        world.open(f"s{number}", 60_000)
+        world.open(f"s{number}", SINK_REMEMBER_MS_MIN)
         world.committed(0, (TOPIC, 0, []), sink=f"s{number}")
-    world.clock.advance(61_000)
+    world.clock.advance(SINK_REMEMBER_MS_MIN)
     counts = []
     for _ in range(4):
         world.turn()

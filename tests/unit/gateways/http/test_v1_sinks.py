@@ -44,12 +44,15 @@ async def test_a_sink_is_opened_as_often_as_one_likes(opened):
 
 
 async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened):
-    for content, query, remember_ms in ((b'{"remember_ms": 60000}', "", 60_000), (b"", "?remember_ms=90000", 90_000)):
+    for content, query, remember_ms in (
+        (b'{"remember_ms": 600000}', "", 600_000),
+        (b"", "?remember_ms=900000", 900_000),
+    ):
         assert (await opened.client.post(f"{PATH}/open{query}", content=content)).status_code == 200
         assert (await opened.client.get(PATH)).json()["remember_ms"] == remember_ms
-    refused = await opened.client.post(f"{PATH}/open", json={"remember_ms": 59_999})
+    refused = await opened.client.post(f"{PATH}/open", json={"remember_ms": 599_999})
     assert refused.status_code == 400
-    assert "60000 is the least" in refused.json()["message"]
+    assert "600000 is the least" in refused.json()["message"]
 
 
 async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened):
