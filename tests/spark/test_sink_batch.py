@@ -4,13 +4,16 @@ import datetime as dt
 import time
 import uuid
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StringType, StructType
 
-from penstock.client import Admin
+from penstock.client import Admin, RequestRefused
 from penstock.client.discovery import http_address
 from penstock.client.sinks import SinkClient
 from penstock.records.partitioner import partition_for_key
+from penstock.spark.sink.writers import ONE_OFF_REMEMBER_MS, batch_writer
 from tests.spark.sinking import seen_in, values_in
 
 pytestmark = pytest.mark.timeout(600)
@@ -197,3 +200,41 @@ def test_a_broker_without_http_is_told_and_written_to_at_least_once(spark, penst
     writer.options(**{"exactlyOnce": "false", "kafka.acks": "1"}).save()
     assert values_in(broker.bootstrap, "t") == [b"v"]
     broker.stop()
+
+
+def writer_of(bootstrap, topic, **options):
+    """What Spark makes on the driver, and sends to the tasks."""
+    given = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **options}
+    return batch_writer(given, StructType().add("value", StringType()), overwrite=False)
+
+
+def rows(*values):
+    return iter([pa.RecordBatch.from_pydict({"value": list(values)})])
+
+
+def test_the_sink_of_a_driver_that_died_is_not_remembered_for_long(bootstrap, topic, sinks):
+    before = {status.sink for status in sinks.list()}
+    writer = writer_of(bootstrap, topic)
+    (left,) = [status for status in sinks.list() if status.sink not in before]
+    assert left.remember_ms == ONE_OFF_REMEMBER_MS
+    writer.commit([writer.write(rows("1"))])
+    assert values_in(bootstrap, topic) == [b"1"]
+    assert {status.sink for status in sinks.list()} == before
+    named = f"named-{uuid.uuid4().hex}"
+    writer_of(bootstrap, topic, sinkName=named, batchId="0")
+    assert sinks.status(named).remember_ms > 20 * ONE_OFF_REMEMBER_MS
+
+
+def test_a_driver_that_was_replaced_does_not_commit_what_its_successor_staged(bootstrap, topic, sinks):
+    name = f"replaced-{uuid.uuid4().hex}"
+    old = writer_of(bootstrap, topic, sinkName=name, batchId="0")
+    staged = [old.write(rows("old"))]
+    sinks.delete(name)
+    new = writer_of(bootstrap, topic, sinkName=name, batchId="0")
+    restaged = [new.write(rows("new"))]
+    assert staged[0].parts == restaged[0].parts, "the offsets alone do not tell them apart"
+    with pytest.raises(RequestRefused, match="stage the batch again"):
+        old.commit(staged)
+    assert values_in(bootstrap, topic) == []
+    new.commit(restaged)
+    assert values_in(bootstrap, topic) == [b"new"]
