@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.spark.connections import drop_all
 from penstock.spark.lake.formats import LakeFormat
 from tests.unit.spark.lake.kit import Archive
 
@@ -21,4 +22,5 @@ def bare_broker(penstock_broker_factory):
     """With no topics but the test's own."""
     broker = penstock_broker_factory()
     yield broker
+    drop_all()
     broker.stop()
