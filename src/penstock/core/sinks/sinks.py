@@ -50,9 +50,9 @@ _STAGING_CONFIGS: Final = {
     "max.message.bytes": str(REQUEST_BYTES_MAX),
 }
 _SWEEP_MS_MAX: Final = 60_000
-_SWEEP_AGAIN_MS: Final = 1_000
-_SWEEP_WRITES_MAX: Final = 500
-"""Records of ``__sinks`` that one sweep writes: some milliseconds of the event loop."""
+_SWEEP_AGAIN_MS: Final = 100
+_SWEEP_SINKS_MAX: Final = 200
+"""Sinks that are looked at in one go: a millisecond of the event loop, and some more when all of them are forgotten."""
 _NAMED_MAX: Final = 5
 
 
@@ -119,6 +119,8 @@ class Sinks:
         self._paused: list[tuple[int, Resume]] = []
         self._uses = Uses(broker.clock, settings)
         self._sweep_due_ms = 0
+        self._unswept: list[str] = []
+        """What this round has still to look at."""
 
     # Opening and deleting.
 
@@ -410,36 +412,35 @@ class Sinks:
         for _, resume in due:
             resume()
         if now_ms >= self._sweep_due_ms:
-            settings = self._settings
-            self._sweep_due_ms = now_ms + min(settings.staging_idle_ms, settings.remember_ms, _SWEEP_MS_MAX)
-            self._sweep_all(now_ms)
+            self._sweep_some(now_ms)
 
-    def _sweep_all(self, now_ms: int) -> None:
-        writes = 0
-        forgotten: list[str] = []
-        for sink in list(self._sinks.values()):
-            writes += self._sweep(sink)
-            if sink.gone and sink.stored.last_batch_id is not None:
-                forgotten.append(sink.name)
-            if writes >= _SWEEP_WRITES_MAX:
-                # What is done is not due again, so the next sweep comes further.
-                self._sweep_due_ms = now_ms + _SWEEP_AGAIN_MS
-                break
+    def _sweep_some(self, now_ms: int) -> None:
+        if not self._unswept:
+            self._unswept = list(self._sinks)
+        names = self._unswept[-_SWEEP_SINKS_MAX:]
+        del self._unswept[-_SWEEP_SINKS_MAX:]
+        rest_ms = min(self._settings.staging_idle_ms, self._settings.remember_ms, _SWEEP_MS_MAX)
+        self._sweep_due_ms = now_ms + (_SWEEP_AGAIN_MS if self._unswept else rest_ms)
+        swept = [sink for name in names if (sink := self._sinks.get(name)) is not None]
+        for sink in swept:
+            self._sweep(sink)
+        forgotten = [sink.name for sink in swept if sink.gone and sink.stored.last_batch_id is not None]
         if forgotten:
             more = f" and {len(forgotten) - _NAMED_MAX} more" if len(forgotten) > _NAMED_MAX else ""
             self._report(
                 f"sinks forgotten with their last batches, because nobody used them: {', '.join(forgotten[:_NAMED_MAX])}{more}"
             )
 
-    def _sweep(self, sink: Sink) -> bool:
-        """Let go what nobody uses: the staging topic, and the sink when what it has to remember is old. True when that was written."""
+    def _sweep(self, sink: Sink) -> None:
+        """Let go what nobody uses: the staging topic, and the sink when what it has to remember is old."""
         staging = self._broker.opened(sink.staging, STAGING_PARTITION)
         if staging is not None:
             self._uses.staged_to(sink, staging.log.next_offset)
         if sink.busy or sink.name in self._making:
-            return False
+            return
         if self._uses.is_unsaved(sink):
-            return self._save_use(sink)
+            self._save_use(sink)
+            return
         is_staging_idle = self._uses.is_idle(sink, self._settings.staging_idle_ms)
         if sink.stored.last_batch_id is None:
             is_over = is_staging_idle
@@ -451,11 +452,10 @@ class Sinks:
             try:
                 self._commits.write(sink.name, None, lambda _reason: None)
             except PenstockError:
-                return False
+                return
             self._forget(sink)
         if is_over or is_staging_idle:
             self._drop_staging(sink.staging)
-        return is_over
 
     def _has_staged(self, sink: Sink) -> bool:
         try:
