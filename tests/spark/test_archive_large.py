@@ -79,7 +79,8 @@ def test_ten_million_records_are_archived_once_in_bounded_memory(broker_process,
     words = ["archive", "many", "--to", str(lake), "--bootstrap", broker_process.bootstrap, "--once"]
     words += ["--rate", str(BATCH_OFFSETS), "--state-dir", str(tmp_path / "state"), "--master", "local[2]"]
     words += ["--conf", "spark.driver.memory=1g"]
-    with PipelineProcess(*words, log=log) as process:
+    # This Java lives long enough to be worth compiling well, unlike those of the other tests.
+    with PipelineProcess(*words, log=log, environment={"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC"}) as process:
         watching = Peaks(process)
         watching.start()
         assert process.wait(SECONDS_MAX) == 0, log.read_text()[-3000:]
