@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.bench.faults import BenchError
 from penstock.bench.histogram import Histogram
-from penstock.bench.raw_client import Counter, Sample, make_poller
+from penstock.bench.raw_client import FIRST_ANSWER_NS_MAX, Counter, Sample, make_poller
 
 _SCRATCH_BYTES = 1 << 16
 _IN = 1
@@ -49,7 +49,7 @@ class PingPump:
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
 
     def run(self, seconds: float, requests_max: int) -> Sample:
-        """Pump for `seconds` or until `requests_max` more requests were sent and answered, whichever comes first."""
+        """Pump for `seconds`, or until `requests_max` more requests were sent and answered; longer if no answer came by then."""
         latency_ns = Histogram()
         clock, poll, timeout, by_fd = time.perf_counter_ns, self._poller.poll, self._poll_timeout, self._by_fd
         scratch, record = self._scratch, latency_ns.record
@@ -62,7 +62,10 @@ class PingPump:
                 budget -= 1
                 _start(lane)
         try:
-            while now < end and (budget > 0 or any(lane.waiting for lane in self._lanes)):
+            late = end + FIRST_ANSWER_NS_MAX if seconds else end
+            while (now < end or (not answers and now < late)) and (
+                budget > 0 or any(lane.waiting for lane in self._lanes)
+            ):
                 for fd, _event in poll(timeout):
                     lane, recv_into, send, feed = by_fd[fd]
                     got = recv_into(scratch)

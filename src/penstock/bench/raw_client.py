@@ -13,7 +13,7 @@ import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.bench.faults import BenchError
 from penstock.bench.frames import FetchAnswer, FetchRequest, ProduceAnswer, records_span
@@ -254,6 +254,10 @@ def make_poller() -> tuple[Poller, float]:
     return select.poll(), float(_POLL_MS_MAX)
 
 
+FIRST_ANSWER_NS_MAX: Final = 10 * 10**9
+"""A measurement that has seen no answer goes on for so long: a busy machine may not have begun when a short one is over."""
+
+
 class Pump:
     """Keeps every lane's window full until told to stop."""
 
@@ -268,7 +272,7 @@ class Pump:
         self._budget = 0
 
     def run(self, seconds: float, requests_max: int) -> Sample:
-        """Pump for `seconds` or until `requests_max` more requests were sent and all are answered, whichever comes first."""
+        """Pump for `seconds`, or until `requests_max` more requests were sent and all are answered; longer if no answer came by then."""
         self._budget = requests_max
         latency_ns = Histogram()
         clock = time.perf_counter_ns
@@ -278,7 +282,10 @@ class Pump:
         for lane in self._lanes.values():
             self._send(lane, clock())
         now = begin
-        while now < end and (self._budget > 0 or any(lane.unanswered for lane in self._lanes.values())):
+        late = end + FIRST_ANSWER_NS_MAX if seconds else end
+        while (now < end or (not answers and now < late)) and (
+            self._budget > 0 or any(lane.unanswered for lane in self._lanes.values())
+        ):
             for fd, event in self._poller.poll(self._poll_timeout):
                 lane = self._lanes[fd]
                 count = 0

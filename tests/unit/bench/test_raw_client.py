@@ -207,6 +207,20 @@ def test_a_ping_pump_keeps_one_request_under_way_on_each_connection():
     assert sum(seen) == 42
 
 
+@pytest.mark.parametrize("kind", ["pump", "ping"])
+def test_a_short_measurement_goes_on_until_the_first_answer(kind):
+    with answering(1) as ((sock,), _):
+        if kind == "pump":
+            pump = Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)])
+        else:
+            pump = PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1))])
+        # A nanosecond is over before anybody can have answered.
+        sample = pump.run(1e-9, 1000)
+        pump.drain()
+        pump.close()
+    assert sample.answers >= 1
+
+
 def test_a_closed_connection_ends_the_measurement():
     for make in (
         lambda sock: Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)]),

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.bench.faults import BenchError
 from penstock.bench.histogram import Histogram
-from penstock.bench.raw_client import Sample, make_poller
+from penstock.bench.raw_client import FIRST_ANSWER_NS_MAX, Sample, make_poller
 
 _RECEIVE_BYTES = 1 << 20
 _IN = select.POLLIN
@@ -58,7 +58,7 @@ class ConversationPump:
         self._has_begun = False
 
     def run(self, seconds: float, records_max: int) -> Sample:
-        """Pump for `seconds`, or until `records_max` more records are finished or all conversations are over."""
+        """Pump for `seconds`, or until `records_max` more records are finished or all conversations are over; longer if none was by then."""
         latency_ns = Histogram()
         clock = time.perf_counter_ns
         begin = now = clock()
@@ -69,7 +69,12 @@ class ConversationPump:
             for conversation in self._conversations:
                 conversation.begin(begin)
                 self._send(conversation)
-        while now < end and records < records_max and not all(one.is_over for one in self._conversations):
+        late = end + FIRST_ANSWER_NS_MAX if seconds else end
+        while (
+            (now < end or (not records and now < late))
+            and records < records_max
+            and not all(one.is_over for one in self._conversations)
+        ):
             for fd, event in self._poller.poll(self._poll_timeout):
                 conversation, channel = self._by_fd[fd]
                 if event & ~_OUT:
