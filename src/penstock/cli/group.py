@@ -15,6 +15,7 @@ from penstock.cli.options import (
     GroupName,
     GroupNames,
     Http,
+    IfExists,
     Output,
     Timeout,
     connected,
@@ -177,7 +178,7 @@ def reset(
 @app.command("rm")
 def rm(
     groups: GroupNames,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    if_exists: IfExists = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:

@@ -1,5 +1,6 @@
 """Options that several commands share, and what they mean."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -58,6 +59,16 @@ Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")]
+
+
+def ask_first(question: str, undone: str, *, yes: bool) -> None:
+    """Ask whoever sits at a terminal; a failure that says ``undone`` when the answer is no. A program is not asked."""
+    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+        raise Failure(undone, Exit.FAILED)
+
+
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
 TopicNames = Annotated[
     list[str], typer.Argument(metavar="TOPIC...", help="One topic or more.", autocompletion=complete_topic)

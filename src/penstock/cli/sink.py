@@ -1,6 +1,5 @@
 """``penstock sink``: exactly-once sinks, how they stand, and forgetting one."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.failures import Exit, Failure, note
-from penstock.cli.options import HTTP_DEFAULT, TIMEOUT_S_DEFAULT, Http, Output, Timeout, sink_client
+from penstock.cli.options import (
+    HTTP_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Http,
+    IfExists,
+    Output,
+    Timeout,
+    Yes,
+    ask_first,
+    sink_client,
+)
 from penstock.cli.output import Format, Row, as_text, emit, emit_one
 from penstock.cli.places import moment
 
@@ -56,8 +65,8 @@ def show(
 @app.command("delete")
 def delete(
     sinks: SinkNames,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    yes: Yes = False,
+    if_exists: IfExists = False,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
@@ -66,8 +75,7 @@ def delete(
     A batch that comes again is appended again. What is in topics stays there.
     """
     question = f"Forget {', '.join(sinks)}? A batch that comes again would be appended again."
-    if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
-        raise Failure("nothing was forgotten", Exit.FAILED)
+    ask_first(question, "nothing was forgotten", yes=yes)
     with sink_client(http, timeout) as client:
         for name in sinks:
             try:

@@ -5,17 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.failures import note
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Bootstrap,
     Http,
+    IfExists,
     Output,
     Timeout,
     TopicName,
     TopicNames,
+    Yes,
+    ask_first,
     connected,
     numbers,
     parse_pairs,
@@ -193,8 +196,8 @@ def config(
 @app.command("rm")
 def rm(
     topics: TopicNames,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")] = False,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")] = False,
+    yes: Yes = False,
+    if_exists: IfExists = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
@@ -202,8 +205,7 @@ def rm(
     from penstock.client import Admin, BrokerRefused
     from penstock.client.errors import NOT_FOUND_CODES
 
-    if not yes and sys.stdin.isatty() and not typer.confirm(f"Remove {', '.join(topics)} for good?", err=True):
-        raise Failure("nothing was removed", Exit.FAILED)
+    ask_first(f"Remove {', '.join(topics)} for good?", "nothing was removed", yes=yes)
     with connected(bootstrap, timeout) as cluster:
         for name in topics:
             try:
