@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,9 @@ import pytest
 
 from penstock.client import Admin, Cluster, Producer
 from penstock.spark import java
-from tests.spark.standalone import connect_server
 from tests.spark.test_standalone_cluster import values_of
 
-# A server and two runs are Java processes of their own.
+# Each run is a Java process of its own: what the next one knows of it is on disk.
 pytestmark = pytest.mark.timeout(900)
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "declarative"
@@ -23,22 +23,15 @@ RUN_TIMEOUT_S = 400
 
 @pytest.fixture
 def project(tmp_path):
-    """The example, with its state in a folder of this test's."""
+    """The example, with its state in its own folder, as its README has it."""
     folder = tmp_path / "project"
     shutil.copytree(EXAMPLE, folder)
     spec = folder / "spark-pipeline.yml"
     text = spec.read_text()
-    changed = text.replace("file:///tmp/penstock-declarative", f"file://{tmp_path}/storage")
+    changed = re.sub(r"^storage: .*", f"storage: file://{folder}/storage", text, flags=re.MULTILINE)
     assert changed != text
     spec.write_text(changed)
     return folder
-
-
-@pytest.fixture
-def server(project):
-    """Tables lie beside the project; a warm server runs it more than once."""
-    with connect_server(project, sys.executable, "spark.sql.shuffle.partitions=2") as address:
-        yield address
 
 
 @pytest.fixture
@@ -53,7 +46,13 @@ def own_broker(penstock_broker_factory):
         yield cluster, str(broker.bootstrap)
 
 
-def run(project, bootstrap, server):
+def command():
+    """As the example's README says it."""
+    (line,) = re.findall(r"^spark-pipelines (run .*)$", (EXAMPLE / "README.md").read_text(), flags=re.MULTILINE)
+    return line.split()
+
+
+def run(project, bootstrap):
     program = os.path.join(os.path.dirname(sys.executable), "spark-pipelines")
     env = os.environ | {
         "JAVA_HOME": java.find().home,
@@ -62,7 +61,7 @@ def run(project, bootstrap, server):
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [program, "run", "--remote", server],
+        [program, *command()],
         cwd=project,
         env=env,
         capture_output=True,
@@ -81,17 +80,17 @@ def table(spark, project, name):
     return spark.read.parquet(str(project / "spark-warehouse" / name))
 
 
-def test_the_example_takes_each_order_once(spark, own_broker, project, server):
+def test_the_example_takes_each_order_once(spark, own_broker, project):
     cluster, bootstrap = own_broker
     with Producer(cluster) as producer:
         for number in range(10):
             producer.send("orders", order(number, 50.0 * number))
-    run(project, bootstrap, server)
+    run(project, bootstrap)
     assert table(spark, project, "orders").count() == 10
     assert sorted(json.loads(value)["id"] for value in values_of(cluster, "large-orders")) == list(range(2, 10))
     with Producer(cluster) as producer:
         producer.send("orders", order(10, 1000.0))
-    run(project, bootstrap, server)
+    run(project, bootstrap)
     large = sorted(json.loads(value)["id"] for value in values_of(cluster, "large-orders"))
     assert large == list(range(2, 11)), "the second run went on where the first ended"
     revenue = {row.customer: (row.orders, row.total) for row in table(spark, project, "revenue").collect()}

@@ -125,5 +125,9 @@ class TerminalScreen:
 def line_of(run: Run) -> str:
     """How it goes, in one line."""
     batch = "no batch yet" if run.last_batch is None else f"batch {run.last_batch:,}"
+    waiting = sum(query.batch_id is None for query in run.queries)
+    if 0 < waiting < len(run.queries):
+        # One that has nothing to do, as for bad values that do not come, may never have one.
+        batch = f"{waiting} of {len(run.queries)} queries without a batch yet"
     lag = "" if run.lag is None else f", lag {run.lag:,}"
     return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {run.rows:,} rows"

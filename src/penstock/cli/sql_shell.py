@@ -55,7 +55,7 @@ def shell(run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
                 print()
                 gathered = ""
                 continue
-            if not gathered and line.strip() in _LEAVE:
+            if line.strip() in _LEAVE[: 1 if gathered else None]:
                 return
             if not gathered and line.strip().startswith("\\"):
                 _told(lambda line=line: _command(line.strip(), run, topics))  # type: ignore[misc]

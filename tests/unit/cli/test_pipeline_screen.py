@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from penstock.cli.pipeline_screen import SparkLog
+from penstock.cli.pipeline_screen import SparkLog, line_of
+from penstock.spark.pipelines.registry import QueryStatus, Run, State
 
 
 def saying(text):
@@ -43,3 +44,10 @@ def test_no_empty_log_is_left_and_nothing_told_of_it(tmp_path, capfd):
     log.close()
     assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_that_has_nothing_to_do_does_not_hide_the_others():
+    busy = QueryStatus(name="a", query_id="1", batch_id=3, rows=10, rows_per_second=5.0, lag=0)
+    idle = QueryStatus(name="b", query_id="2")
+    run = Run(name="big", kind="steps", pid=1, birth="", state=State.RUNNING, queries=[busy, idle])
+    assert line_of(run) == "big: 1 of 2 queries without a batch yet, 5 rows/s, lag 0, 10 rows"

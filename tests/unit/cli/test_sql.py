@@ -176,6 +176,12 @@ def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path):
     assert ran == ["SELECT 1\n\nFROM x", "SELECT 2"]
 
 
+def test_a_statement_that_was_begun_by_mistake_keeps_nobody_at_the_prompt(monkeypatch, tmp_path):
+    ran = []
+    at_prompt(monkeypatch, tmp_path, ["help", "\\q", "SELECT 3;"], ran.append)
+    assert ran == []
+
+
 def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys):
     ran = []
 

@@ -150,11 +150,10 @@ class _Reading:
         at[path[-1]] = _toml_value(value)
 
     def pipeline(self, document: Mapping[str, object]) -> Pipeline | None:
-        head = self._head(document.get("pipeline", {}))
-        if head is None:
-            return None
-        if head.kind != STEPS:
-            return self._builtin(head, document)
+        raw = document.get("pipeline", {})
+        head = self._head(raw)
+        if (raw.get("kind", STEPS) if isinstance(raw, dict) else STEPS) != STEPS:
+            return None if head is None else self._builtin(head, document)
         for key in document:
             if key not in _TABLES:
                 text = f"unknown; {suggestion(key, _TABLES)}"
@@ -164,7 +163,9 @@ class _Reading:
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
         sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
-        return None if self.problems else self.whole(head, sources, steps, sinks)
+        if document.get("sinks", []) == []:
+            self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
+        return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
     def whole(self, head: Head, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]) -> Pipeline | None:
         """What is right by itself, seen together."""
@@ -192,10 +193,14 @@ class _Reading:
         )
 
     def _head(self, value: object) -> Head | None:
-        head = table_of(Head, value, ("pipeline",), self.report)
-        if head is None:
-            return None
         path = ("pipeline",)
+        head = table_of(Head, value, path, self.report)
+        if head is None:
+            # The other keys are to be understood all the same.
+            trigger = value.get("trigger") if isinstance(value, dict) else None
+            if isinstance(trigger, str):
+                self._understood((*path, "trigger"), trigger_of, trigger)
+            return None
         head = msgspec.structs.replace(head, name=head.name or self.file.name.removesuffix(".toml"))
         wrong = problem_with_name(head.name)
         if wrong:
@@ -372,8 +377,6 @@ class _Reading:
             self.report(path, f"{named(path[:-1])} {path[-1]}: there is no {name} to read; {suggestion(name, known)}")
 
     def _check_sinks(self, sinks: list[Sink], names: list[str]) -> None:
-        if not sinks:
-            self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
         seen: dict[str, int] = {}
         for number, sink in enumerate(sinks):
             path: Path = ("sinks", number)

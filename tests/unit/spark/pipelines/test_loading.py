@@ -53,6 +53,21 @@ def problems(text, overrides=None):
     return [str(problem) for problem in caught.value.problems]
 
 
+def test_one_mistake_in_the_head_hides_no_other():
+    text = changed("rate = 1000", 'rate = "many"').replace('trigger = "10s"', 'trigger = "soon"')
+    text = text.replace('kind = "topic"', 'kind = "topics"')
+    assert [problem.partition(":")[2].split(" got ")[0] for problem in problems(text)] == [
+        "4: [pipeline] trigger:",
+        "5: [pipeline] rate:",
+        "24: [[sinks]] kind:",
+    ]
+
+
+def test_a_file_with_a_head_alone_lacks_two_things():
+    told = problems('[pipeline]\nname = "x"\n')
+    assert [problem.split(";")[0] for problem in told] == ["p.toml:1: there is no source", "p.toml:1: there is no sink"]
+
+
 def test_a_whole_file():
     pipeline = read(GOOD)
     assert pipeline.head.name == "big-orders"
@@ -174,7 +189,7 @@ def test_a_mistake_is_told_with_its_line_and_what_to_write(text, told):
 
 def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines():
     text = changed("rate = 1000", "rat = 1000").replace('kind = "topic"', 'kind = "topik"')
-    assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:5:"]
+    assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:5:", "p.toml:24:"]
     text = changed("topics =", "topcs =").replace('kind = "topic"', 'kind = "topik"')
     assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:8:", "p.toml:24:"]
 
