@@ -114,9 +114,13 @@ class PipelineProcess:
         return [pid for pid in self.pids() if "python" in _command(pid).split(" ")[0]]
 
     def python_workers(self):
-        """Those that run tasks: forked from Spark's daemon, which is their parent."""
+        """Those that run tasks: forked from the daemon of tasks, which is their parent.
+
+        Spark has more daemons, named by what they are for: those plan and commit for the driver, and nothing
+        tries again what one of them did when it dies.
+        """
         commands = {pid: _command(pid) for pid in self.pids()}
-        daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
+        daemons = {pid for pid, command in commands.items() if command.endswith("pyspark.daemon pyspark.worker")}
         return [pid for pid in daemons if _parent(pid) in daemons]
 
 
@@ -132,7 +136,7 @@ def peak_bytes(pid):
 
 def _command(pid):
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
