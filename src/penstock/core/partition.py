@@ -2,18 +2,20 @@
 
 Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or
 above the high watermark. With ``Flush.SYNC`` an offset counts only after fdatasync, so a record that a reader has seen
-survives a loss of power; with ``Flush.OS`` it counts once the operating system has it.
+survives a loss of power; with ``Flush.OS`` it counts once the operating system has it. With followers (``in_sync``) it counts
+once each of them that is in sync has it so.
 """
 
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.core.topic_names import is_staging
+from penstock.core.replica import Replica, Wake
+from penstock.core.replication.in_sync import InSync
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX
-from penstock.log.log import Log, Slice
+from penstock.log.log import Log
 from penstock.ports import Flusher
 from penstock.records.batch import (
     DELETE_HORIZON_BIT,
@@ -28,17 +30,15 @@ from penstock.records.batch import (
 from penstock.records.validate import check_keys
 from penstock.types import NO_TIMESTAMP, Flush, TimestampType
 
+__all__ = ["Done", "Partition", "Wake"]
+
 Done = Callable[[Reason | None], None]
 """Told None when what was waited for came true, else why it never will."""
-
-Wake = Callable[[], None]
-"""Told that the high watermark moved, or that the partition is gone."""
-
 
 _NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 
-class Partition:
+class Partition(Replica):
     """The leader's rules for one log. All calls are made on the event loop."""
 
     __slots__ = (
@@ -46,59 +46,73 @@ class Partition:
         "_awaiting_write",
         "_batch_bytes_max",
         "_dirty",
-        "_readers",
         "_sync",
         "_timestamp_after_max_ms",
         "_timestamp_before_max_ms",
         "_unhurried",
-        "gone",
-        "high_watermark",
-        "index",
+        "in_sync",
         "is_compacted",
-        "is_staging",
-        "leader_epoch",
-        "log",
         "stamps",
-        "topic",
         "wants_recompression",
     )
 
-    def __init__(self, topic: Topic, index: int, log: Log, flusher: Flusher, flush: Flush, leader_epoch: int) -> None:
-        self.index: Final = index
-        self.log: Final = log
-        self.leader_epoch = leader_epoch
-        self.gone = False
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        log: Log,
+        flusher: Flusher,
+        flush: Flush,
+        leader_epoch: int,
+        *,
+        in_sync: InSync | None = None,
+        high_watermark: int = 0,
+    ) -> None:
+        """Without ``in_sync`` it is alone, and recovery has synced what it kept: everything in the log is committed."""
         self._dirty = flusher.dirty
         self._unhurried = flusher.unhurried
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
-        self._readers: dict[Wake, None] = {}
-        # Alone in the in-sync set, and recovery has synced what it kept: everything in the log is committed.
-        self.high_watermark = log.synced_offset if self._sync else log.written_offset
-        self.reconfigure(topic)
+        self.in_sync: Final = in_sync
+        if in_sync is None:
+            high_watermark = log.synced_offset if self._sync else log.written_offset
+        else:
+            high_watermark = min(max(high_watermark, log.start_offset), log.written_offset)
+        super().__init__(topic, index, log, leader_epoch, high_watermark)
         log.on_written = self._written
         log.on_synced = self._synced
         log.on_failed = self._failed
 
     def reconfigure(self, topic: Topic) -> None:
         """Take over a change of the topic's settings."""
-        self.topic = topic
+        super().reconfigure(topic)
         config = topic.config
         self.wants_recompression = config.compression is not None
         self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
         # Plain attributes: every append asks for these.
         self.is_compacted = config.is_compacted
-        self.is_staging = is_staging(topic.name)
         self._batch_bytes_max = config.max_message_bytes
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
         self._timestamp_after_max_ms = config.timestamp_after_max_ms
-        self.log.reconfigure(config.log_config())
+        if self.in_sync is not None:
+            self.in_sync.min_in_sync = config.min_insync_replicas
+            self.recount()
 
     @property
-    def stable_offset(self) -> int:
-        """Readers of committed transactions stop here; without transactions it is the high watermark."""
-        return self.high_watermark
+    def in_sync_count(self) -> int:
+        """How many replicas are in sync, this one too."""
+        return 1 if self.in_sync is None else self.in_sync.count
+
+    def check_in_sync(self) -> None:
+        """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain."""
+        wanted, count = self.topic.config.min_insync_replicas, self.in_sync_count
+        if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
+            raise PenstockError(
+                Reason.NOT_ENOUGH_REPLICAS,
+                f"topic {self.topic.name} wants {wanted} replicas in sync and {self.topic.name}/{self.index} has {count}; start the "
+                "nodes that are missing, lower its min.insync.replicas, or produce with acks=leader",
+            )
 
     def append(
         self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True
@@ -203,44 +217,14 @@ class Partition:
         else:
             self._awaiting_commit.append((next_offset, done))
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
-        """Batches from the one that holds ``offset`` up to the high watermark. What is staged for a sink is shown to nobody."""
-        if self.is_staging:
-            raise PenstockError(
-                Reason.INVALID_TOPIC,
-                f"{self.topic.name} holds what a sink has not committed yet; read the topics that it commits to",
-            )
-        return self.log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
-
-    def check_epoch(self, leader_epoch: int) -> None:
-        """Refuse a caller that follows another leader; -1 is one that does not care."""
-        if leader_epoch < 0 or leader_epoch == self.leader_epoch:
-            return
-        older = leader_epoch < self.leader_epoch
-        raise PenstockError(Reason.FENCED_LEADER_EPOCH if older else Reason.UNKNOWN_LEADER_EPOCH)
-
-    def end_offset_for(self, leader_epoch: int) -> tuple[int, int]:
-        """The greatest epoch at or below ``leader_epoch`` and where its records end; (-1, -1) for one nobody led in yet."""
-        epochs, end = self.log.epochs, self.log.next_offset
-        if leader_epoch == self.leader_epoch:
-            return leader_epoch, end
-        if epochs.latest < leader_epoch < self.leader_epoch:
-            # Nobody has written since that latest epoch: this leader will, from here on.
-            return (leader_epoch if epochs.latest < 0 else epochs.latest), end
-        return epochs.end_offset_for(leader_epoch, end)
-
-    def watch(self, wake: Wake) -> None:
-        """Call ``wake`` whenever there is more to read, until :meth:`unwatch`."""
-        self._readers[wake] = None
-
-    def unwatch(self, wake: Wake) -> None:
-        """The reader is gone; fine when it was not there."""
-        self._readers.pop(wake, None)
-
     def close(self, reason: Reason) -> None:
         """Nobody leads this partition here any more: everyone who waits is told why."""
+        log = self.log
+        # The log may be a follower's from here on, which has hooks of its own.
+        if log.on_written == self._written:
+            log.on_written = log.on_synced = log.on_failed = None
         self.gone = True
-        self._refuse_from(0, reason)
+        self._refuse_from(-1, reason)
         self._wake_readers()
 
     def _written(self) -> None:
@@ -249,11 +233,25 @@ class Partition:
         while waiting and waiting[0][0] <= offset:
             waiting.popleft()[1](None)
         if not self._sync:
-            self._advance(offset)
+            self._counted(offset)
 
     def _synced(self) -> None:
         if self._sync:
-            self._advance(self.log.synced_offset)
+            self._counted(self.log.synced_offset)
+
+    def _counted(self, offset: int) -> None:
+        """This node has everything below ``offset`` for good."""
+        in_sync = self.in_sync
+        if in_sync is None:
+            self._advance(offset)
+        else:
+            in_sync.leader_end = offset
+            self._advance(in_sync.committed())
+
+    def recount(self) -> None:
+        """A follower fetched, or the in-sync set changed: more may be committed."""
+        if self.in_sync is not None and not self.gone:
+            self._advance(self.in_sync.committed())
 
     def _advance(self, offset: int) -> None:
         if offset <= self.high_watermark:
@@ -264,10 +262,6 @@ class Partition:
             waiting.popleft()[1](None)
         if self._readers:
             self._wake_readers()
-
-    def _wake_readers(self) -> None:
-        for wake in list(self._readers):
-            wake()
 
     def _failed(self, error: PenstockError, from_offset: int) -> None:
         self._refuse_from(from_offset, error.reason)

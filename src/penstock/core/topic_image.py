@@ -42,8 +42,14 @@ class Topic:
     internal: bool
 
 
+_RECORDS_SHARED_MAX: Final = 10_000
+"""Different records that are kept to be shared; elections make new ones."""
+
 Hook = Callable[[Topic], None]
 """Told of a topic after a change of it is in the image."""
+
+PartitionHook = Callable[[Topic, int], None]
+"""Told of a partition after its record has changed; when a topic appears or grows, the topic's hook speaks for its partitions."""
 
 
 class TopicImage:
@@ -53,6 +59,7 @@ class TopicImage:
         self.on_created: Final[list[Hook]] = []
         self.on_changed: Final[list[Hook]] = []
         self.on_deleted: Final[list[Hook]] = []
+        self.on_partition: Final[list[PartitionHook]] = []
         self.partition_count = 0
         """Of all topics together."""
         self._store = store
@@ -62,6 +69,7 @@ class TopicImage:
         self._names: list[str] = []
         self._by_collision_key: dict[str, str] = {}
         self._partitions: dict[TopicId, list[PartitionRecord | None]] = {}
+        self._revisions: dict[TopicId, list[int]] = {}
         # Most topics and partitions are alike: one object each, however many there are.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._records: dict[bytes, PartitionRecord] = {}
@@ -147,6 +155,11 @@ class TopicImage:
         records = self._partitions.get(topic.topic_id, [])
         return (records[index] if index < len(records) else None) or NOBODY
 
+    def partition_epoch(self, topic: Topic, index: int) -> int:
+        """The revision of a partition's record, by which it is changed; 0 when there is none."""
+        revisions = self._revisions.get(topic.topic_id, [])
+        return revisions[index] if index < len(revisions) else 0
+
     def partitions(self, topic: Topic) -> list[PartitionRecord]:
         """The same for all partitions of a topic, in their order."""
         records = self._partitions.get(topic.topic_id, [])[: topic.partition_count]
@@ -172,13 +185,27 @@ class TopicImage:
 
     def _put_partition(self, entry: Entry) -> None:
         topic_id, index = partition_of_key(entry.key)
-        record = self._records.get(entry.value)
-        if record is None:
-            record = self._records[entry.value] = decode_partition(entry.key, entry.value)
+        revisions = self._revisions.setdefault(topic_id, [])
         records = self._partitions.setdefault(topic_id, [])
         if index >= len(records):
             records.extend([None] * (index + 1 - len(records)))
-        records[index] = record
+            revisions.extend([0] * (index + 1 - len(revisions)))
+        if entry.mod_revision <= revisions[index]:
+            return
+        revisions[index] = entry.mod_revision
+        records[index] = self._record_from(entry)
+        topic = self._by_id.get(topic_id)
+        if topic is not None and index < topic.partition_count:
+            for hook in self.on_partition:
+                hook(topic, index)
+
+    def _record_from(self, entry: Entry) -> PartitionRecord:
+        record = self._records.get(entry.value)
+        if record is None:
+            if len(self._records) >= _RECORDS_SHARED_MAX:
+                self._records.clear()
+            record = self._records[entry.value] = decode_partition(entry.key, entry.value)
+        return record
 
     def _put_topic(self, entry: Entry) -> None:
         name = topic_of_key(entry.key)
@@ -204,6 +231,7 @@ class TopicImage:
         del self._names[bisect_left(self._names, name)]
         self._by_collision_key.pop(collision_key(name), None)
         self._partitions.pop(topic.topic_id, None)
+        self._revisions.pop(topic.topic_id, None)
         self.partition_count -= topic.partition_count
         for hook in self.on_deleted:
             hook(topic)

@@ -29,6 +29,7 @@ from penstock.log.config import LogConfig
 from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
 from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFSET_TITLE
 from penstock.log.notes import read_note, write_note
+from penstock.log.producer_state import ProducerStates
 from penstock.log.reader import Slice
 from penstock.log.retention import RemovalTask, expired_count
 from penstock.log.segment import Segment, Segments
@@ -342,6 +343,44 @@ class Log(LogWriter):
             self._disk, self.directory, self._segments, None, offset, self._clock.now_ms()
         )
         self._producers_changed = True
+        self._settle_at_end()
+
+    def start_at(self, offset: int) -> None:
+        """Forget all records and go on at ``offset``: for a copy whose leader has nothing before that any more. Synced when this returns.
+
+        A crash in the middle leaves the log as it was, or empty: the copy asks its leader again.
+        """
+        self._refuse_when_failed()
+        self.truncate_to(self.start_offset)
+        if self.next_offset == self.start_offset == offset:
+            return
+        self._generation += 1
+        old = list(self._segments.items)
+        on_disk = self._segments_on_disk()
+        new = Segment(self._disk, self._files, self.directory, offset, size=0, next_offset=offset)
+        try:
+            if on_disk:
+                self._create_file(new)
+                self._disk.remove(f"{self.directory}/{START_OFFSET}")
+                drop_snapshots_above(self._disk, self.directory, -1)
+                end_clean_note(self._disk, self.directory, 0)
+                for path in self._put_aside([segment for segment in old if segment.base_offset != offset]):
+                    self._disk.remove(path)
+                for directory in sorted({*self._names_dirs, self.directory}, key=len):
+                    self._disk.sync_dir(directory)
+                self._names_dirs.clear()
+                self._names_synced = self._names_changed
+            self.epochs.truncate_from_end(0)
+        except OSError as error:
+            self._fail(error)
+            raise self._storage_error(error) from error
+        self._epoch = self.epochs.latest
+        self.producers = ProducerStates()
+        self.snapshot_offset = NO_PRODUCERS
+        self._producers_changed = True
+        self.start_offset = offset
+        self._unsynced_closed.clear()
+        self._segments.replace([new])
         self._settle_at_end()
 
     def _lower_start(self, offset: int) -> None:

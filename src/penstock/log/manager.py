@@ -161,8 +161,13 @@ class LogManager:
 
     def leftovers(self) -> RemovalTask:
         """What the removal of topics has left behind, at a start after a crash."""
-        names = [name for name in self._disk.listdir(self._topics_dir) if name.endswith(DELETED)]
-        return RemovalTask(self._disk, folders=tuple(f"{self._topics_dir}/{name}" for name in names))
+        folders = [
+            f"{self._topics_dir}/{name}" for name in self._disk.listdir(self._topics_dir) if name.endswith(DELETED)
+        ]
+        for topic, _ in self._topic_folders():
+            folder = f"{self._topics_dir}/{topic}"
+            folders += (f"{folder}/{name}" for name in self._disk.listdir(folder) if name.endswith(DELETED))
+        return RemovalTask(self._disk, folders=tuple(folders))
 
     def forget(self, topic_id: UUID) -> RemovalTask:
         """A topic is gone: let go of its logs and put its folder aside. The task removes it, off the event loop."""
@@ -171,6 +176,19 @@ class LogManager:
         for key in [key for key in self._points if key.topic_id == topic_id]:
             del self._points[key]
         folder = f"{self._topics_dir}/{topic_id.hex}"
+        if not self._disk.exists(folder):
+            return RemovalTask(self._disk)
+        self._disk.rename(folder, folder + DELETED)
+        return RemovalTask(self._disk, folders=(folder + DELETED,))
+
+    def forget_partition(self, topic_id: UUID, partition: int) -> RemovalTask:
+        """One partition has moved to other nodes: let go of its log, as :meth:`forget` does."""
+        key = LogKey(topic_id, partition)
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.close(clean=False)
+        self._points.pop(key, None)
+        folder = self._directory(key)
         if not self._disk.exists(folder):
             return RemovalTask(self._disk)
         self._disk.rename(folder, folder + DELETED)

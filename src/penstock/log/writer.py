@@ -218,6 +218,39 @@ class LogWriter:
             self._write(batch)
         return base_offset
 
+    def append_copied(self, batch: Buffer, header: BatchHeader) -> None:
+        """Place a batch as its leader did: offset, epoch and producer are the batch's own, and nothing in it is changed.
+
+        Compaction may have left a gap before it. The caller has checked the batch; CORRUPT_RECORDS when it goes back in offsets or
+        epochs, which only a leader that is none can send.
+        """
+        base_offset, length, leader_epoch = header[0], header[1], header[2]
+        next_offset = base_offset + header[6] + 1
+        if base_offset < self.next_offset or leader_epoch < self._epoch:
+            raise PenstockError(
+                Reason.CORRUPT_RECORDS,
+                f"a batch at offset {base_offset} of epoch {leader_epoch} cannot follow offset {self.next_offset - 1} of epoch "
+                f"{self._epoch} in {self.directory}",
+            )
+        position = self._position
+        end = position + length + LENGTH_END
+        if end > self._position_max or next_offset > self._offset_max or leader_epoch != self._epoch:
+            self._prepare(length + LENGTH_END, next_offset - 1 - self.next_offset, leader_epoch)
+            position = self._position
+            end = position + length + LENGTH_END
+        if header[9] >= 0:
+            self._undo.append((header[9], self.producers.update(header, base_offset, self._clock.now_ms())))
+            self._producers_changed = True
+        self._max_timestamp = max(self._max_timestamp, header[8])
+        self.next_offset = next_offset
+        self._position = end
+        if position >= self._index_due:
+            self._add_index_rows(base_offset, position)
+        if length <= APPEND_GATHER_BYTES_MAX:
+            self._gathered += batch
+        else:
+            self._write(batch)
+
     def _add_index_rows(self, base_offset: int, position: int) -> None:
         segment = self._active
         relative = base_offset - segment.base_offset

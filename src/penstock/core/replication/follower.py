@@ -1,0 +1,178 @@
+"""A copy of a partition: it takes what its leader sends, exactly as it is, and cuts off what its leader does not have.
+
+A follower asks for the offset behind what it has *for good* (synced, unless the node is told to leave that to the operating
+system), so its question is its acknowledgement, and the leader may count it. Before it takes anything in a new leader's epoch, its
+question names the epoch of its last batch; the leader answers with the batch's successor or with where the histories part.
+
+An observer follows in the same way without being one of the replicas, and is sent committed records only.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.replica import Replica
+from penstock.core.replication.rules import ALL, Rules
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.log.log import Log
+from penstock.ports import Flusher, Report
+from penstock.records.batch import HEADER_BYTES, crc_matches, read_header
+from penstock.types import NO_EPOCH, Buffer, Flush
+
+OnSettled = Callable[["Follower"], None]
+
+
+class Follower(Replica):
+    """The follower's rules for one log."""
+
+    __slots__ = (
+        "_dirty",
+        "_flush",
+        "_leader_high_watermark",
+        "_report",
+        "is_observer",
+        "leader",
+        "on_settled",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        log: Log,
+        flusher: Flusher,
+        flush: Flush,
+        report: Report,
+        *,
+        leader: int,
+        leader_epoch: int,
+        high_watermark: int,
+        is_observer: bool = False,
+        rules: Rules = ALL,
+    ) -> None:
+        self.rules: Final = rules
+        self.leader: Final = leader
+        """The node that it copies."""
+        self.is_observer: Final = is_observer
+        self.on_settled: OnSettled | None = None
+        """Told when what was taken is there for good: it may ask for more."""
+        self._dirty = flusher.dirty
+        self._report = report
+        self._leader_high_watermark = high_watermark
+        self._flush = flush if rules.synced_before_counted else Flush.OS
+        super().__init__(topic, index, log, leader_epoch, min(max(high_watermark, log.start_offset), log.next_offset))
+        log.on_written = self._written
+        log.on_synced = self._synced
+        log.on_failed = self._failed
+        if not rules.truncate_by_epoch and not is_observer:
+            log.truncate_to(self.high_watermark)
+
+    # Asking.
+
+    @property
+    def settled_offset(self) -> int:
+        """Everything before it is here for good."""
+        return self.log.synced_offset if self._flush is Flush.SYNC else self.log.written_offset
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was taken is here for good."""
+        return self.settled_offset == self.log.next_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the last batch here; -1 when there is none, or when it is not to be compared."""
+        if not self.rules.truncate_by_epoch:
+            return NO_EPOCH
+        return self.log.epochs.latest
+
+    # Answers.
+
+    def take(self, records: Buffer, high_watermark: int, leader_start: int) -> int:
+        """Append what the leader sent, and believe what it calls committed; returns how many bytes were taken.
+
+        CORRUPT_RECORDS when a batch is damaged: what came before it is kept, and the next question asks for it again.
+        """
+        try:
+            return self._append(memoryview(records))
+        finally:
+            if leader_start > self.log.start_offset:
+                # Deleted there, for good or by age: it must not come back when this one leads.
+                self.log.delete_before(min(leader_start, self.log.written_offset), sync=False)
+            self._leader_high_watermark = high_watermark
+            self._commit()
+
+    def _append(self, view: memoryview) -> int:
+        position = 0
+        while position + HEADER_BYTES <= len(view):
+            header = read_header(view, position)
+            end = position + header.size_bytes
+            if end > len(view):
+                break
+            batch = view[position:end]
+            if not crc_matches(batch):
+                raise PenstockError(
+                    Reason.CORRUPT_RECORDS,
+                    f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
+                )
+            if header.next_offset > self.log.next_offset:
+                self.log.append_copied(batch, header)
+            position = end
+        if position:
+            self._dirty(self.log)
+        return position
+
+    def diverged(self, epoch: int, end_offset: int) -> None:
+        """The leader has records up to ``end_offset`` in ``epoch``, the last that it knows at or before this one's last: the rest goes.
+
+        A leader in sync has all that is committed. One that was forced on the partition may not: then that is lost, and said.
+        """
+        _, own_end = self.log.epochs.end_offset_for(epoch, self.log.next_offset)
+        cut = end_offset if own_end < 0 else min(end_offset, own_end)
+        self.log.truncate_to(cut)
+        end = self.log.next_offset
+        if end < self.high_watermark:
+            self._report(
+                f"{self.topic.name}/{self.index}: node {self.leader} leads without offsets {end} to {self.high_watermark - 1}, which were "
+                "committed; they are lost here too"
+            )
+            self.high_watermark = self._leader_high_watermark = end
+
+    def start_over(self, offset: int) -> None:
+        """The leader has nothing before ``offset`` any more, and this one ends before it."""
+        self.log.start_at(offset)
+        self.high_watermark = self._leader_high_watermark = offset
+        self._wake_readers()
+
+    def _commit(self) -> None:
+        committed = min(self._leader_high_watermark, self.log.written_offset)
+        if committed > self.high_watermark:
+            self.high_watermark = committed
+            if self._readers:
+                self._wake_readers()
+
+    # What the log tells.
+
+    def _written(self) -> None:
+        self._commit()
+        if self._flush is not Flush.SYNC:
+            self._settle()
+
+    def _synced(self) -> None:
+        if self._flush is Flush.SYNC:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self.on_settled is not None and not self.gone:
+            self.on_settled(self)
+
+    def _failed(self, error: PenstockError, from_offset: int) -> None:  # noqa: ARG002 - the log says so itself
+        self._settle()
+
+    def close(self, reason: Reason) -> None:
+        """Follow no more."""
+        log = self.log
+        if log.on_written == self._written:
+            log.on_written = log.on_synced = log.on_failed = None
+        super().close(reason)

@@ -1,0 +1,193 @@
+"""What the leader of a partition knows of its followers: how far each is, who is in sync, and what that makes committed.
+
+The agreed set is the metadata store's. Who is about to join counts as a member already; who is about to leave counts until the
+store has agreed. So whatever becomes of a change whose answer is late or lost, nothing was called committed that a member of
+the set might lack.
+
+Invariant: a follower's ``end`` is what its last fetch in this leader's epoch said that it has for good.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.replication.rules import ALL, Rules
+from penstock.core.topic_records import PartitionRecord
+from penstock.types import NodeId
+
+NOT_YET: Final = -1
+"""Nothing more is committed."""
+
+
+class Progress:
+    """One follower, as far as this leader has heard of it."""
+
+    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end")
+
+    def __init__(self, now_ms: int) -> None:
+        self.epoch = -1
+        """Its node epoch; -1 before its first fetch."""
+        self.end = 0
+        self.fetched_ms = now_ms
+        self.leader_end = 0
+        """Where the leader's log ended at its last fetch."""
+        self.caught_up_ms = now_ms
+        """When it last had everything that there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the in-sync set that the leader wants to be agreed on."""
+
+    joining: Mapping[int, int]
+    """Nodes with their node epochs."""
+    leaving: tuple[int, ...]
+
+
+class InSync:
+    """The followers of one partition in one leader epoch. Times are monotonic."""
+
+    __slots__ = (
+        "_node_id",
+        "_pending",
+        "_progress",
+        "agreed",
+        "epoch_start",
+        "leader_end",
+        "min_in_sync",
+        "replicas",
+        "rules",
+    )
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        record: PartitionRecord,
+        *,
+        log_end: int,
+        leader_end: int,
+        min_in_sync: int,
+        now_ms: int,
+        rules: Rules = ALL,
+    ) -> None:
+        self._node_id = node_id
+        self.rules: Final = rules
+        self.min_in_sync = min_in_sync
+        self.epoch_start: Final = log_end
+        """Where the log ended when this epoch began: who has not got so far has not got everything that older leaders promised."""
+        self.leader_end = leader_end
+        """What the leader itself has for good."""
+        self.agreed: dict[int, int] = {}
+        self.replicas: tuple[int, ...] = ()
+        self._pending: Change | None = None
+        self._progress: dict[int, Progress] = {}
+        self.agree(record, now_ms)
+
+    # The agreed set.
+
+    def agree(self, record: PartitionRecord, now_ms: int) -> None:
+        """This is agreed now."""
+        self.agreed = dict(record.isr)
+        self.replicas = record.replicas
+        for node in record.replicas:
+            if node != self._node_id and node not in self._progress:
+                self._progress[node] = Progress(now_ms)
+        for node in [node for node in self._progress if node not in record.replicas]:
+            del self._progress[node]
+
+    @property
+    def count(self) -> int:
+        """How many are in sync, as agreed."""
+        return len(self.agreed)
+
+    def begin(self, change: Change) -> None:
+        """A change is on its way to the store."""
+        assert self._pending is None, "one change at a time"
+        self._pending = change
+
+    def settle(self) -> None:
+        """What became of the change is known, and :meth:`agree` has been told what is agreed."""
+        self._pending = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change is on its way."""
+        return self._pending is not None
+
+    # What followers say.
+
+    def fetched(self, node: int, node_epoch: int, offset: int, log_end: int, now_ms: int) -> bool:
+        """A follower asks for ``offset`` in this leader's epoch, so it has everything before. False when it is no replica."""
+        progress = self._progress.get(node)
+        if progress is None:
+            return False
+        if node_epoch < progress.epoch:
+            # A request of its last life that was long on its way.
+            return True
+        progress.epoch = node_epoch
+        progress.end = offset
+        if offset >= log_end:
+            progress.caught_up_ms = now_ms
+        elif offset >= progress.leader_end:
+            # It has all that there was when it asked last: that is when it was up to date.
+            progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_ms)
+        progress.fetched_ms = now_ms
+        progress.leader_end = log_end
+        return True
+
+    def end_of(self, node: int) -> int | None:
+        """What a follower has; None for one that is none."""
+        progress = self._progress.get(node)
+        return None if progress is None else progress.end
+
+    # What follows from it.
+
+    def committed(self) -> int:
+        """Up to where everyone has it who counts; :data:`NOT_YET` while too few are in sync."""
+        agreed, rules = self.agreed, self.rules
+        if len(agreed) < self.min_in_sync and rules.frozen_below_min:
+            return NOT_YET
+        end = self.leader_end
+        pending = self._pending
+        for node in agreed:
+            if node != self._node_id and not (pending and node in pending.leaving and not rules.agreed_shrink):
+                end = min(end, self._end(node))
+        if pending is not None and rules.maximal_in_sync_set:
+            for node in pending.joining:
+                end = min(end, self._end(node))
+        return end
+
+    def _end(self, node: int) -> int:
+        progress = self._progress.get(node)
+        return 0 if progress is None else progress.end
+
+    def wanted(
+        self, high_watermark: int, now_ms: int, lag_ms_max: int, is_live: Callable[[int, int], bool]
+    ) -> Change | None:
+        """The change that the followers' progress asks for; None when there is none, or one is on its way.
+
+        Who has everything that is committed, and everything of older epochs, joins; who was behind for longer than
+        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch.
+        """
+        if self._pending is not None:
+            return None
+        joining: dict[int, int] = {}
+        leaving: list[int] = []
+        for node, progress in self._progress.items():
+            member = self.agreed.get(node)
+            late = now_ms - progress.caught_up_ms > lag_ms_max
+            if member is not None and member == progress.epoch:
+                if late:
+                    leaving.append(node)
+            elif (
+                progress.epoch >= 0
+                and progress.end >= max(high_watermark, self.epoch_start)
+                and not late
+                and is_live(node, progress.epoch)
+            ):
+                joining[node] = progress.epoch
+            elif member is not None and late:
+                leaving.append(node)
+        if len(leaving) >= len(self.agreed):
+            leaving = []
+        return Change(joining, tuple(leaving)) if joining or leaving else None

@@ -1,0 +1,291 @@
+"""What this node does for each partition of the cluster: lead it, follow its leader, or have nothing of it. The agreed records say which.
+
+A node leads what a record names it for in its present life (by its node epoch), and nothing else: after a restart it waits to be
+named again. Becoming and ceasing happen here, on the event loop, in one step each: the same log changes hands, and whoever waited for
+the old role is told.
+
+The high watermark that a node knew in one role is where it begins in the next; ``high_watermarks`` brings it over a restart.
+"""
+
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.core.partition import Partition
+from penstock.core.replica import Replica
+from penstock.core.replication.follower import Follower
+from penstock.core.replication.in_sync import InSync
+from penstock.core.replication.rules import ALL, Rules
+from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.topics import Topic, Topics
+from penstock.errors import PenstockError, Reason
+from penstock.log.log import Log
+from penstock.log.manager import LogManager
+from penstock.log.producer_state import ProducerStates
+from penstock.log.retention import RemovalTask
+from penstock.ports import Clock, Flusher, Report
+from penstock.types import Flush, NodeId
+
+UNREGISTERED: Final = -1
+"""The node epoch of a node that has no place in the cluster at this moment."""
+
+
+class Place(NamedTuple):
+    """A partition by the topic's id: one that has its name later is another."""
+
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class World:
+    """What replicas need of the node."""
+
+    node_id: NodeId
+    topics: Topics
+    logs: LogManager
+    flusher: Flusher
+    flush: Flush
+    clock: Clock
+    report: Report
+    trash: Callable[[RemovalTask], None]
+    rules: Rules = ALL
+
+
+class Replicas:
+    """The partitions that this node has, by role. Hooks are called after the change."""
+
+    def __init__(self, world: World, high_watermarks: MutableMapping[Place, int] | None = None) -> None:
+        self._world = world
+        self.node_epoch = UNREGISTERED
+        self.high_watermarks: Final[MutableMapping[Place, int]] = {} if high_watermarks is None else high_watermarks
+        """What was known to be committed, of partitions that have no role here at this moment."""
+        self._leading: dict[Place, Partition] = {}
+        self._following: dict[Place, Follower] = {}
+        self._observed: set[Place] = set()
+        self._failed: dict[Place, str] = {}
+        self.on_lead: Final[list[Callable[[Partition], None]]] = []
+        self.on_resign: Final[list[Callable[[Partition], None]]] = []
+        self.on_follow: Final[list[Callable[[Follower], None]]] = []
+        self.on_unfollow: Final[list[Callable[[Follower], None]]] = []
+
+    # Asking.
+
+    def leader(self, topic: Topic, index: int) -> Partition:
+        """The partition, led here; NOT_LEADER_OR_FOLLOWER when somebody else leads it, LEADER_NOT_AVAILABLE when nobody does."""
+        found = self._leading.get(Place(topic.topic_id, index))
+        if found is not None:
+            return found
+        raise self._not_leader(topic, index)
+
+    def readable(self, topic: Topic, index: int) -> Replica:
+        """The partition as it can be read here."""
+        place = Place(topic.topic_id, index)
+        found: Replica | None = self._leading.get(place) or self._following.get(place)
+        if found is None:
+            raise self._not_leader(topic, index)
+        return found
+
+    def follower(self, place: Place) -> Follower | None:
+        """The copy here of a partition that is led elsewhere."""
+        return self._following.get(place)
+
+    def leading(self) -> Iterator[Partition]:
+        """Everything that is led here."""
+        yield from list(self._leading.values())
+
+    def following(self) -> Iterator[Follower]:
+        """Everything that is copied here."""
+        yield from list(self._following.values())
+
+    def _not_leader(self, topic: Topic, index: int) -> PenstockError:
+        record = self._world.topics.partition(topic, index)
+        problem = self._failed.get(Place(topic.topic_id, index))
+        if problem is not None:
+            return PenstockError(Reason.STORAGE_ERROR, problem)
+        if record.leader in (NO_LEADER, self._world.node_id):
+            return PenstockError(
+                Reason.LEADER_NOT_AVAILABLE,
+                f"{topic.name}/{index} has no leader at this moment; it gets one when a node that is in sync is up. Try again.",
+            )
+        return PenstockError(
+            Reason.NOT_LEADER_OR_FOLLOWER, f"{topic.name}/{index} is led by node {record.leader}; ask that one."
+        )
+
+    # Becoming what the records say.
+
+    def registered(self, node_epoch: int) -> None:
+        """This node has a new life in the cluster, or none: what it led in the last one it does not lead any more."""
+        self.node_epoch = node_epoch
+        self.apply_all()
+
+    def apply_all(self) -> None:
+        """Look at every record."""
+        for topic in self._world.topics:
+            self.apply_topic(topic)
+
+    def apply_topic(self, topic: Topic) -> None:
+        """A topic appeared or grew, or its settings changed."""
+        for index in range(topic.partition_count):
+            self.apply(topic, index)
+
+    def apply(self, topic: Topic, index: int) -> None:
+        """A record appeared or changed."""
+        place = Place(topic.topic_id, index)
+        record = self._world.topics.partition(topic, index)
+        try:
+            if self._leads(record):
+                self._lead(topic, index, place, record)
+            elif record.leader not in (NO_LEADER, self._world.node_id) and self._has(place, record):
+                self._follow(topic, index, place, record)
+            else:
+                self._rest(place)
+                if not self._has(place, record) and record.replicas:
+                    self._drop(place)
+            self._failed.pop(place, None)
+        except (OSError, PenstockError) as error:
+            self._rest(place)
+            self._failed[place] = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
+            self._world.report(self._failed[place])
+
+    def _leads(self, record: PartitionRecord) -> bool:
+        if record.leader != self._world.node_id or self.node_epoch == UNREGISTERED:
+            return False
+        return record.leader_node_epoch == self.node_epoch or not self._world.rules.named_by_node_epoch
+
+    def _has(self, place: Place, record: PartitionRecord) -> bool:
+        return self._world.node_id in record.replicas or place in self._observed
+
+    def _lead(self, topic: Topic, index: int, place: Place, record: PartitionRecord) -> None:
+        led = self._leading.get(place)
+        now_ms = self._world.clock.monotonic_ms()
+        if led is not None and led.leader_epoch == record.leader_epoch:
+            assert led.in_sync is not None
+            led.in_sync.agree(record, now_ms)
+            led.recount()
+            return
+        self._rest(place)
+        world = self._world
+        log = self._log(topic, index)
+        if not world.rules.producers_from_log:
+            log.producers = ProducerStates()
+        flush = world.flush if world.rules.synced_before_counted else Flush.OS
+        in_sync = InSync(
+            world.node_id,
+            record,
+            log_end=log.next_offset,
+            leader_end=log.synced_offset if flush is Flush.SYNC else log.written_offset,
+            min_in_sync=topic.config.min_insync_replicas,
+            now_ms=now_ms,
+            rules=world.rules,
+        )
+        partition = Partition(
+            topic,
+            index,
+            log,
+            world.flusher,
+            flush,
+            record.leader_epoch,
+            in_sync=in_sync,
+            high_watermark=self.high_watermarks.pop(place, 0),
+        )
+        self._leading[place] = partition
+        partition.recount()
+        for hook in self.on_lead:
+            hook(partition)
+
+    def _follow(self, topic: Topic, index: int, place: Place, record: PartitionRecord) -> None:
+        is_observer = self._world.node_id not in record.replicas
+        followed = self._following.get(place)
+        if (
+            followed is not None
+            and (followed.leader, followed.leader_epoch) == (record.leader, record.leader_epoch)
+            and followed.is_observer is is_observer
+        ):
+            return
+        self._rest(place)
+        world = self._world
+        follower = self._following[place] = Follower(
+            topic,
+            index,
+            self._log(topic, index),
+            world.flusher,
+            world.flush,
+            world.report,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            high_watermark=self.high_watermarks.pop(place, 0),
+            is_observer=is_observer,
+            rules=world.rules,
+        )
+        for hook in self.on_follow:
+            hook(follower)
+
+    def _log(self, topic: Topic, index: int) -> Log:
+        return self._world.logs.log(topic.topic_id, index, topic.config.log_config())
+
+    def _rest(self, place: Place, reason: Reason = Reason.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Neither lead nor follow."""
+        partition = self._leading.pop(place, None)
+        if partition is not None:
+            self.high_watermarks[place] = partition.high_watermark
+            partition.close(reason)
+            for hook in self.on_resign:
+                hook(partition)
+        follower = self._following.pop(place, None)
+        if follower is not None:
+            self.high_watermarks[place] = follower.high_watermark
+            follower.close(reason)
+            for unfollow in self.on_unfollow:
+                unfollow(follower)
+
+    def _drop(self, place: Place) -> None:
+        """The partition was moved to other nodes: its files go."""
+        self.high_watermarks.pop(place, None)
+        if self._world.logs.has_records(*place):
+            self._world.report(
+                f"partition {place.partition} of topic {place.topic_id} has moved to other nodes: removing its files"
+            )
+            self._world.trash(self._world.logs.forget_partition(*place))
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is deleted. Its files are removed by whoever removes the topic's."""
+        for index in range(topic.partition_count):
+            place = Place(topic.topic_id, index)
+            self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
+            self.high_watermarks.pop(place, None)
+            self._failed.pop(place, None)
+            self._observed.discard(place)
+
+    def reconfigured(self, topic: Topic) -> None:
+        """The topic's settings changed."""
+        for index in range(topic.partition_count):
+            place = Place(topic.topic_id, index)
+            for replica in (self._leading.get(place), self._following.get(place)):
+                if replica is not None:
+                    replica.reconfigure(topic)
+
+    def known_high_watermarks(self) -> dict[Place, int]:
+        """What is known to be committed, of every partition here: for the checkpoint."""
+        known = dict(self.high_watermarks)
+        for roles in (self._leading, self._following):
+            known.update({place: replica.high_watermark for place, replica in roles.items()})
+        return known
+
+    # Observers.
+
+    def observe(self, topic: Topic, index: int) -> Replica:
+        """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come."""
+        place = Place(topic.topic_id, index)
+        if place not in self._leading and place not in self._following:
+            self._observed.add(place)
+            self.apply(topic, index)
+        return self.readable(topic, index)
+
+    def unobserve(self, place: Place) -> None:
+        """Nobody reads it here any more; fine when it is a replica, or was not observed."""
+        self._observed.discard(place)
+        topic = self._world.topics.get_by_id(place.topic_id)
+        if topic is not None and place.partition < topic.partition_count:
+            self.apply(topic, place.partition)
