@@ -1,4 +1,7 @@
-"""A store that forgets everything when the process ends: for tests and simulations. Nothing lies on disk."""
+"""A store that forgets everything when the process ends: for tests and simulations. Nothing lies on disk.
+
+Its leases have no clock: they end when :meth:`MemoryStore.expire` is told the time, which is also their source of it.
+"""
 
 from collections.abc import Sequence
 
@@ -27,6 +30,10 @@ class MemoryStore:
         self._revision = 1
         self._subscribers = Subscribers()
         self._closed = False
+        self._now_ms = 0
+        self._leases: dict[int, tuple[int, int]] = {}
+        """By id: how long each lives, and until when."""
+        self._next_lease = 1
 
     async def range(self, prefix: str) -> Range:
         self._check_open()
@@ -43,6 +50,9 @@ class MemoryStore:
         self._check_open()
         if not all(self._holds(compare) for compare in compares):
             return TxnResult(False, self._revision)
+        for operation in operations:
+            if isinstance(operation, Put) and operation.lease and operation.lease not in self._leases:
+                raise PenstockError(Reason.INVALID_REQUEST, f"lease {operation.lease} has ended; take a new one")
         revision = self._revision + 1
         events = [event for operation in operations if (event := self._apply(operation, revision)) is not None]
         if events:
@@ -55,6 +65,47 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
+
+    # Leases.
+
+    async def grant(self, ttl_ms: int) -> int:
+        self._check_open()
+        lease = self._next_lease
+        self._next_lease += 1
+        self._leases[lease] = ttl_ms, self._now_ms + ttl_ms
+        return lease
+
+    async def keep_alive(self, lease: int) -> int:
+        self._check_open()
+        found = self._leases.get(lease)
+        if found is None:
+            return 0
+        self._leases[lease] = found[0], self._now_ms + found[0]
+        return found[0]
+
+    async def revoke(self, lease: int) -> None:
+        self._check_open()
+        self._end(lease)
+
+    def expire(self, now_ms: int) -> None:
+        """It is ``now_ms``: end the leases that were not renewed."""
+        self._now_ms = max(self._now_ms, now_ms)
+        for lease in [lease for lease, (_, until_ms) in self._leases.items() if until_ms <= self._now_ms]:
+            self._end(lease)
+
+    def extend_all(self) -> None:
+        """As a store does whose leader changed: every lease begins anew."""
+        self._leases = {lease: (ttl_ms, self._now_ms + ttl_ms) for lease, (ttl_ms, _) in self._leases.items()}
+
+    def _end(self, lease: int) -> None:
+        if self._leases.pop(lease, None) is None:
+            return
+        gone = sorted(key for key, entry in self._entries.items() if entry.lease == lease)
+        if gone:
+            self._revision += 1
+            for key in gone:
+                del self._entries[key]
+            self._subscribers.deliver([Event(key, self._revision, None) for key in gone])
 
     def _check_open(self) -> None:
         if self._closed:
@@ -69,8 +120,8 @@ class MemoryStore:
         key = operation.key
         old = self._entries.get(key)
         match operation:
-            case Put(value=value):
-                entry = Entry(key, bytes(value), old.create_revision if old else revision, revision)
+            case Put(value=value, lease=lease):
+                entry = Entry(key, bytes(value), old.create_revision if old else revision, revision, lease)
                 self._entries[key] = entry
                 return Event(key, revision, entry)
             case Delete():

@@ -10,8 +10,8 @@ The revisions are etcd's, so that an embedded store and etcd can stand behind th
 
 A transaction is all or nothing, and durable when ``txn`` returns. It may name a key once only.
 
-Errors are ``PenstockError(STORAGE_ERROR)`` when the store cannot do its work; after one from ``txn`` it is unknown whether
-the transaction happened: read again. A malformed call (two changes of one key, an empty key, a value beyond the limit)
+Errors are ``PenstockError``: STORAGE_ERROR when the store cannot do its work, METADATA_UNAVAILABLE when a store elsewhere cannot be
+reached. After one from ``txn`` it is unknown whether the transaction happened: read again. A malformed call (two changes of one key, an empty key, a value beyond the limit)
 is a mistake of ours and a ``ValueError``.
 """
 
@@ -30,6 +30,8 @@ class Entry:
     value: bytes
     create_revision: int
     mod_revision: int
+    lease: int = 0
+    """The lease that it goes with; 0 for one that stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,11 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Make the entry, or replace its value."""
+    """Make the entry, or replace its value and its lease."""
 
     key: str
     value: bytes
+    lease: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,22 @@ class MetadataStore(Protocol):
 
     async def close(self) -> None:
         """Finish what was asked, then give everything back; closing twice is harmless."""
+        ...
+
+
+class SharedStore(MetadataStore, Protocol):
+    """A store that several nodes share, with leases: entries that go when their node has not been heard of for a while."""
+
+    async def grant(self, ttl_ms: int) -> int:
+        """A new lease; its id is above 0."""
+        ...
+
+    async def keep_alive(self, lease: int) -> int:
+        """Renew a lease; how many milliseconds it has from now on, 0 when it is gone, and its entries with it."""
+        ...
+
+    async def revoke(self, lease: int) -> None:
+        """End a lease now; fine when it is gone."""
         ...
 
 

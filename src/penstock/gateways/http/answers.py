@@ -106,6 +106,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.COORDINATOR_NOT_AVAILABLE: 503,
     Reason.NOT_COORDINATOR: 503,
     Reason.REQUEST_TIMED_OUT: 504,
+    Reason.METADATA_UNAVAILABLE: 503,
     Reason.UNKNOWN: 500,
 }
 """The status of a refusal of the core; 400 for the others, which are the caller's mistakes."""

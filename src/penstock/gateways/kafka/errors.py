@@ -20,6 +20,7 @@ CODES: Final[dict[Reason, int]] = {
     # Clients look for another leader and try again; that is the broker after its restart.
     Reason.SHUTTING_DOWN: 6,  # NOT_LEADER_OR_FOLLOWER
     Reason.REQUEST_TIMED_OUT: 7,
+    Reason.METADATA_UNAVAILABLE: 7,
     Reason.RECORDS_TOO_LARGE: 10,  # MESSAGE_TOO_LARGE
     Reason.OFFSET_METADATA_TOO_LARGE: 12,
     Reason.COORDINATOR_LOAD_IN_PROGRESS: 14,
