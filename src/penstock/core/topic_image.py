@@ -26,6 +26,8 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Entry, Event, MetadataStore, Unsubscribe
 from penstock.types import TopicId, TopicName
 
+MIN_IN_SYNC: Final = "min.insync.replicas"
+
 
 @dataclass(frozen=True, slots=True)
 class Topic:
@@ -40,6 +42,12 @@ class Topic:
     created_ms: int
     updated_ms: int
     internal: bool
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many replicas must be in sync for acks=all: what the topic says; else what the cluster says, as far as the topic has so many."""
+        wanted = self.config.min_insync_replicas
+        return wanted if MIN_IN_SYNC in self.overrides else min(wanted, self.replication_factor)
 
 
 _RECORDS_SHARED_MAX: Final = 10_000

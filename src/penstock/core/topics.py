@@ -5,9 +5,12 @@ the other sees it. A method returns after its own change is in the image.
 
 Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
 that run at the same time: what a call is about to make is reserved before it first waits.
+
+Where the store takes only so many operations at once, the records of partitions are written before the topic that has them, and removed
+after it: a topic that is seen is whole. What a crash leaves of others is swept up by the controller.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,7 +19,8 @@ import msgspec
 from penstock.core.topic_config import ConfigChange, apply_changes, check_configs
 from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_names import check_topic_name, collision_key, is_reserved
-from penstock.core.topic_records import TopicRecord, alone, decode_topic, encode, partition_key, topic_key
+from penstock.core.topic_placement import AlonePlacer, Placer
+from penstock.core.topic_records import PartitionRecord, TopicRecord, decode_topic, encode, partition_key, topic_key
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
 from penstock.metadata.port import Compare, Delete, MetadataStore, Operation, Put
@@ -69,7 +73,8 @@ class Topics(TopicImage):
         super().__init__(store, self.defaults.configs)
         self._clock = clock
         self._entropy = entropy
-        self._node_id = node_id
+        self.placer: Placer = AlonePlacer(node_id)
+        """Says where new partitions go."""
         self._creating: dict[str, str] = {}
         self._reserved_partitions = 0
 
@@ -90,7 +95,8 @@ class Topics(TopicImage):
         if existing is not None:
             return self._existing(existing, new, exist_ok=exist_ok)
         self._check_collision(new.name)
-        count = self._check_counts(new)
+        partitions = self._placed(new)
+        count = len(partitions)
         overrides = self._check_overrides(new)
         if len(self) + len(self._creating) >= self.defaults.topics_max:
             raise PenstockError(
@@ -98,11 +104,12 @@ class Topics(TopicImage):
             )
         self._check_room(count)
         now_ms = self._clock.now_ms()
-        record = TopicRecord(self._entropy.uuid(), count, 1, now_ms, now_ms, internal, overrides)
+        factor = max(len(partition.replicas) for partition in partitions)
+        record = TopicRecord(self._entropy.uuid(), count, factor, now_ms, now_ms, internal, overrides)
         topic = self.topic_from(new.name, record)
         if validate_only:
             return topic
-        if not await self._make(topic, record):
+        if not await self._make(topic, record, partitions):
             winner = await self._store.get(topic_key(new.name))
             if winner is None:
                 raise _changed_meanwhile(new.name)
@@ -119,9 +126,11 @@ class Topics(TopicImage):
             record = None if entry is None else decode_topic(entry)
             if entry is None or record is None or record.id != topic.topic_id:
                 break
-            operations: list[Operation] = [Delete(topic_key(name))]
-            operations += (Delete(partition_key(topic.topic_id, index)) for index in range(record.partitions))
-            if (await self._store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], operations)).succeeded:
+            rest: list[Operation] = [Delete(partition_key(topic.topic_id, i)) for i in range(record.partitions)]
+            first, rest = rest[: self._store.operations_max - 1], rest[self._store.operations_max - 1 :]
+            compare = Compare(entry.key, mod_revision=entry.mod_revision)
+            if (await self._store.txn([compare], [Delete(entry.key), *first])).succeeded:
+                await self._write(rest)
                 return topic
         else:
             raise _changed_meanwhile(name)
@@ -144,13 +153,13 @@ class Topics(TopicImage):
             )
 
         def grow(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
-            self._check_growth(name, record.partitions, count, assignments)
+            added = self._check_growth(name, record, count, assignments)
             grown = _replaced(record, partitions=count, updated_ms=self._clock.now_ms())
-            value = encode(alone(self._node_id))
-            return grown, [Put(partition_key(record.id, index), value) for index in range(record.partitions, count)]
+            keys = (partition_key(record.id, index) for index in range(record.partitions, count))
+            return grown, [Put(key, encode(partition)) for key, partition in zip(keys, added, strict=True)]
 
         reserved = max(0, count - topic.partition_count)
-        self._check_growth(name, topic.partition_count, count, assignments)
+        self._check_growth(name, topic, count, assignments)
         self._check_room(reserved)
         if validate_only:
             return topic
@@ -213,7 +222,7 @@ class Topics(TopicImage):
                 f"Topic {name} collides with topic {other}: '.' and '_' count as the same. Choose another name.",
             )
 
-    def _check_counts(self, new: NewTopic) -> int:
+    def _placed(self, new: NewTopic) -> list[PartitionRecord]:
         if new.assignments:
             if new.partition_count != UNSET or new.replication_factor != UNSET:
                 raise PenstockError(
@@ -226,29 +235,19 @@ class Topics(TopicImage):
                     Reason.INVALID_REPLICA_ASSIGNMENT,
                     "The partitions of an assignment must be 0, 1, 2 and so on, with none left out.",
                 )
-            self._check_replicas(new.assignments[index] for index in range(count))
-        else:
-            count = self.defaults.partition_count if new.partition_count == UNSET else new.partition_count
-            replicas = self.defaults.replication_factor if new.replication_factor == UNSET else new.replication_factor
-            if replicas != 1:
-                raise PenstockError(
-                    Reason.INVALID_REPLICATION_FACTOR,
-                    f"The replication factor cannot be {replicas}: this broker is alone. Use 1, or -1 for the default.",
-                )
+            self._check_count(count)
+            return self.placer.assigned([new.assignments[index] for index in range(count)])
+        count = self.defaults.partition_count if new.partition_count == UNSET else new.partition_count
+        self._check_count(count)
+        replicas = self.defaults.replication_factor if new.replication_factor == UNSET else new.replication_factor
+        return self.placer.spread(count, replicas)
+
+    def _check_count(self, count: int) -> None:
         if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
                 f"A topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}. Use -1 for the default number.",
             )
-        return count
-
-    def _check_replicas(self, assignments: Iterable[Sequence[int]]) -> None:
-        for nodes in assignments:
-            if list(nodes) != [self._node_id]:
-                raise PenstockError(
-                    Reason.INVALID_REPLICA_ASSIGNMENT,
-                    f"A partition cannot be assigned to {list(nodes)}: this broker, {self._node_id}, is alone.",
-                )
 
     def _check_overrides(self, new: NewTopic) -> dict[str, str]:
         return check_configs(_without_nulls(new.configs), self.defaults.configs)
@@ -262,7 +261,11 @@ class Topics(TopicImage):
                 "Delete topics or ask for fewer.",
             )
 
-    def _check_growth(self, name: str, now: int, count: int, assignments: Sequence[Sequence[int]] | None) -> None:
+    def _check_growth(
+        self, name: str, topic: Topic | TopicRecord, count: int, assignments: Sequence[Sequence[int]] | None
+    ) -> list[PartitionRecord]:
+        """The records of the partitions that would be added."""
+        now = topic.partition_count if isinstance(topic, Topic) else topic.partitions
         if count <= now:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
@@ -273,31 +276,48 @@ class Topics(TopicImage):
                 Reason.INVALID_PARTITIONS,
                 f"A topic has at the most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}.",
             )
-        if assignments is not None:
-            if len(assignments) != count - now:
-                raise PenstockError(
-                    Reason.INVALID_REPLICA_ASSIGNMENT,
-                    f"{count - now} partitions would be added, but {len(assignments)} assignments are given. Give one for each.",
-                )
-            self._check_replicas(assignments)
+        if assignments is None:
+            return self.placer.spread(count - now, topic.replication_factor)
+        if len(assignments) != count - now:
+            raise PenstockError(
+                Reason.INVALID_REPLICA_ASSIGNMENT,
+                f"{count - now} partitions would be added, but {len(assignments)} assignments are given. Give one for each.",
+            )
+        return self.placer.assigned(assignments)
 
     # How a change gets into the store.
 
-    async def _make(self, topic: Topic, record: TopicRecord) -> bool:
+    async def _make(self, topic: Topic, record: TopicRecord, partitions: Sequence[PartitionRecord]) -> bool:
         key = collision_key(topic.name)
         reserves_name = key not in self._creating
         if reserves_name:
             self._creating[key] = topic.name
         self._reserved_partitions += topic.partition_count
         try:
-            value = encode(alone(self._node_id))
-            operations: list[Operation] = [Put(topic_key(topic.name), encode(record))]
-            operations += (Put(partition_key(record.id, index), value) for index in range(record.partitions))
-            return (await self._store.txn([Compare(topic_key(topic.name), create_revision=0)], operations)).succeeded
+            operations = [
+                Put(partition_key(record.id, index), encode(partition)) for index, partition in enumerate(partitions)
+            ]
+            last = await self._write_all_but(1, operations)
+            made = [*last, Put(topic_key(topic.name), encode(record))]
+            is_first = (await self._store.txn([Compare(topic_key(topic.name), create_revision=0)], made)).succeeded
+            if not is_first:
+                await self._write([Delete(put.key) for put in operations[: len(operations) - len(last)]])
+            return is_first
         finally:
             self._reserved_partitions -= topic.partition_count
             if reserves_name:
                 del self._creating[key]
+
+    async def _write_all_but(self, room: int, operations: Sequence[Operation]) -> Sequence[Operation]:
+        """Write operations that nobody sees yet, but for the last ones: those fit into one transaction with ``room`` more."""
+        fits = self._store.operations_max - room
+        excess = max(0, len(operations) - fits)
+        await self._write(operations[:excess])
+        return operations[excess:]
+
+    async def _write(self, operations: Sequence[Operation]) -> None:
+        for first in range(0, len(operations), self._store.operations_max):
+            await self._store.txn([], operations[first : first + self._store.operations_max])
 
     async def _change(
         self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
@@ -313,7 +333,8 @@ class Topics(TopicImage):
             if changed == record:
                 return topic
             compares = [Compare(entry.key, mod_revision=entry.mod_revision)]
-            if (await self._store.txn(compares, [*operations, Put(entry.key, encode(changed))])).succeeded:
+            last = await self._write_all_but(1, operations)
+            if (await self._store.txn(compares, [*last, Put(entry.key, encode(changed))])).succeeded:
                 return self.topic_from(topic.name, changed)
         raise _changed_meanwhile(topic.name)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import (
+    UNBOUNDED,
     Compare,
     Delete,
     Entry,
@@ -25,7 +26,8 @@ from penstock.metadata.subscribers import Subscribers
 class MemoryStore:
     """A :class:`~penstock.metadata.port.MetadataStore` in a dict. A transaction happens within its call: nothing interleaves."""
 
-    def __init__(self) -> None:
+    def __init__(self, operations_max: int = UNBOUNDED) -> None:
+        self.operations_max = operations_max
         self._entries: dict[str, Entry] = {}
         self._revision = 1
         self._subscribers = Subscribers()

@@ -17,9 +17,12 @@ is a mistake of ours and a ``ValueError``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.limits import METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX
+
+UNBOUNDED: Final = 2**31
+"""Of a store that takes transactions of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,11 @@ Unsubscribe = Callable[[], None]
 
 class MetadataStore(Protocol):
     """The store. All methods are called on the event loop's thread, and subscribers are called there."""
+
+    @property
+    def operations_max(self) -> int:
+        """How many operations, and how many compares, a transaction may have."""
+        ...
 
     async def range(self, prefix: str) -> Range:
         """All entries whose key starts with ``prefix``; the empty prefix is everything."""

@@ -17,11 +17,12 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Self, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import METADATA_BUSY_MS_MAX, METADATA_COMMIT_TXNS_MAX
 from penstock.metadata.port import (
+    UNBOUNDED,
     Compare,
     Delete,
     Entry,
@@ -203,6 +204,8 @@ class _Job(Generic[_T]):
 
 class SqliteStore:
     """A :class:`~penstock.metadata.port.MetadataStore` in one file. Made by :meth:`open`, on the event loop that will use it."""
+
+    operations_max: Final = UNBOUNDED
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -176,7 +176,7 @@ class Replicas:
             record,
             log_end=log.next_offset,
             leader_end=log.synced_offset if flush is Flush.SYNC else log.written_offset,
-            min_in_sync=topic.config.min_insync_replicas,
+            min_in_sync=topic.min_in_sync,
             now_ms=now_ms,
             rules=world.rules,
         )
