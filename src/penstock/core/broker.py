@@ -12,6 +12,8 @@ from uuid import UUID
 from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.backlog import Backlog, BacklogSettings
+from penstock.core.cluster_image import ClusterImage
+from penstock.core.coordinators import Coordinators
 from penstock.core.dead_letters.dead_letters import DeadLetters
 from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.groups.coordinator import GroupCoordinator
@@ -24,6 +26,10 @@ from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.replica import Replica
+from penstock.core.replication.placement import ClusterPlacer
+from penstock.core.replication.replicas import Replicas, World
+from penstock.core.replication.rules import ALL, Rules
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
@@ -81,7 +87,10 @@ class Broker:
         logs: LogManager,
         flusher: Flusher,
         report: Report,
+        shared: bool = False,
+        rules: Rules = ALL,
     ) -> None:
+        """With ``shared`` the store is one that other nodes share, and this is one node of a cluster."""
         self.settings: Final = settings
         self.clock: Final = clock
         self.entropy: Final = entropy
@@ -124,13 +133,18 @@ class Broker:
         self.timed.append(self.dead_letters)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
-        self._report = report
-        self._flusher = flusher
+        self.report: Final = report
+        self.flusher: Final = flusher
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, TopicName] = {}
+        self.cluster: Final = ClusterSide(self, store, rules) if shared else None
+        """What a node of a cluster has beside; None for a broker that is alone."""
 
     async def start(self) -> None:
-        """Read the agreed state, recover what a crash left, and load the groups."""
+        """Read the agreed state, recover what a crash left, and load the groups.
+
+        A node of a cluster leads and loads nothing yet: it does when it is registered, and named by the records.
+        """
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name
@@ -140,6 +154,12 @@ class Broker:
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
         self.groups.on_deleted.append(self.meters.forget_group)
+        if self.cluster is not None:
+            await self.cluster.start()
+        else:
+            await self._start_alone()
+
+    async def _start_alone(self) -> None:
         # As many partitions each: what a group has in all of them is then looked after by one node.
         count = self.settings.groups.offsets_topic_partitions
         if (offsets := self.topics.get(OFFSETS_TOPIC)) is not None:
@@ -166,6 +186,8 @@ class Broker:
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
+        if self.cluster is not None:
+            self.cluster.nodes.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()
@@ -198,6 +220,9 @@ class Broker:
 
     def _open(self, topic: Topic, index: int) -> Partition:
         record = self.topics.partition(topic, index)
+        if self.cluster is not None:
+            # What this node leads it has opened when it was named.
+            return self.cluster.replicas.leader(topic, index)
         try:
             log = self.logs.log(topic.topic_id, index, topic.config.log_config())
         except OSError as error:
@@ -205,9 +230,17 @@ class Broker:
                 Reason.STORAGE_ERROR,
                 f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log.",
             ) from error
-        partition = Partition(topic, index, log, self._flusher, self.settings.flush, record.leader_epoch)
+        partition = Partition(topic, index, log, self.flusher, self.settings.flush, record.leader_epoch)
         self._partitions.setdefault(topic.name, {})[index] = partition
         return partition
+
+    def replica(self, name: str, index: int) -> Replica:
+        """The partition as it can be read here, whoever leads it; NOT_LEADER_OR_FOLLOWER when this node has nothing of it."""
+        if self.cluster is None:
+            return self.partition(name, index)
+        topic = self.topics.require(name)
+        self.topics.partition(topic, index)
+        return self.cluster.replicas.readable(topic, index)
 
     def opened(self, name: str, index: int) -> Partition | None:
         """The partition if it was touched since the start; it is not opened."""
@@ -220,16 +253,34 @@ class Broker:
 
     def untouched_partitions(self) -> Iterator[tuple[TopicName, int]]:
         """The partitions that have records and were not touched since the start."""
+        if self.cluster is not None:
+            return
         for topic in self.topics:
             opened = self._partitions.get(topic.name, {})
             for index in range(topic.partition_count):
                 if index not in opened and self.logs.has_records(topic.topic_id, index):
                     yield topic.name, index
 
+    def open_replicas(self) -> Iterator[Replica]:
+        """The same, and the copies of partitions that others lead."""
+        yield from self.open_partitions()
+        if self.cluster is not None:
+            yield from self.cluster.replicas.following()
+
     def open_logs(self) -> Iterator[Log]:
         """Their logs."""
-        for partition in self.open_partitions():
-            yield partition.log
+        for replica in self.open_replicas():
+            yield replica.log
+
+    def lead(self, partition: Partition) -> None:
+        """This node of a cluster was named to lead a partition."""
+        self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
+
+    def resign(self, partition: Partition) -> None:
+        """Somebody else leads it."""
+        led = self._partitions.get(partition.topic.name, {})
+        if led.get(partition.index) is partition:
+            del led[partition.index]
 
     # What the group rules need to know of topics.
 
@@ -252,10 +303,15 @@ class Broker:
     def _created(self, topic: Topic) -> None:
         self.topics_version += 1
         self._names[topic.topic_id.bytes] = topic.name
+        if self.cluster is not None:
+            self.cluster.replicas.apply_topic(topic)
         self.groups.topic_changed(topic.name)
 
     def _changed(self, topic: Topic) -> None:
         self.topics_version += 1
+        if self.cluster is not None:
+            self.cluster.replicas.reconfigured(topic)
+            self.cluster.replicas.apply_topic(topic)
         for partition in self._partitions.get(topic.name, {}).values():
             partition.reconfigure(topic)
         self.queues.topic_changed(topic)
@@ -266,6 +322,8 @@ class Broker:
         self._names.pop(topic.topic_id.bytes, None)
         # Before its partitions are closed: workers are told by their queue.
         self.queues.forget_topic(topic.name)
+        if self.cluster is not None:
+            self.cluster.replicas.forget(topic)
         for partition in self._partitions.pop(topic.name, {}).values():
             partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
         self.groups.forget_topic(topic.name)
@@ -293,14 +351,14 @@ class Broker:
         self.on_trash(self.logs.leftovers())
         for topic_id in found:
             if self.topics.get_by_id(topic_id) is None:
-                self._report(f"topic {topic_id} is deleted: removing its files")
+                self.report(f"topic {topic_id} is deleted: removing its files")
                 self._trash(topic_id)
 
     def _trash(self, topic_id: UUID) -> None:
         try:
             self.on_trash(self.logs.forget(topic_id))
         except OSError as error:
-            self._report(
+            self.report(
                 f"the files of deleted topic {topic_id} could not be removed ({error}); the next start tries again"
             )
 
@@ -318,3 +376,43 @@ def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:
     except StopIteration:
         return
     raise AssertionError("without an event loop a coroutine must not wait")
+
+
+class ClusterSide:
+    """What a node has beside the rest of the core because it is one of several."""
+
+    def __init__(self, broker: Broker, store: MetadataStore, rules: Rules) -> None:
+        self._broker = broker
+        self.rules: Final = rules
+        self.nodes: Final = ClusterImage(store)
+        """Who else is there."""
+        settings = broker.settings
+        self.replicas: Final = Replicas(
+            World(
+                node_id=settings.node_id,
+                topics=broker.topics,
+                logs=broker.logs,
+                flusher=broker.flusher,
+                flush=settings.flush,
+                clock=broker.clock,
+                report=broker.report,
+                trash=self._trash,
+                rules=rules,
+            )
+        )
+        """What this node does for each partition."""
+        self.coordinators: Final = Coordinators(broker, broker.report, rules)
+        """Which groups, queues, keys and sinks this node speaks for."""
+        broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
+        broker.topics.on_partition.append(self.replicas.apply)
+        self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
+        self.replicas.on_resign.extend((self.coordinators.resign, broker.resign))
+
+    def _trash(self, removal: RemovalTask) -> None:
+        # The runtime replaces the broker's way after this was made.
+        self._broker.on_trash(removal)
+
+    async def start(self) -> None:
+        """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
+        await self.nodes.load()
+        self.replicas.apply_all()

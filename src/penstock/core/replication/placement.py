@@ -8,6 +8,9 @@ for being silent.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from penstock.core.cluster_image import ClusterImage
+from penstock.core.topic_image import TopicImage
+from penstock.core.topic_records import LEADER_EPOCH_FIRST, PartitionRecord
 from penstock.errors import PenstockError, Reason
 
 
@@ -68,4 +71,47 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT,
             f"Node {unknown[0]} is not up. Name nodes of the cluster: {', '.join(map(str, sorted(known)))}.",
+        )
+
+
+class ClusterPlacer:
+    """The :class:`~penstock.core.topic_placement.Placer` of a cluster: new partitions go to the nodes that are up."""
+
+    def __init__(self, nodes: ClusterImage, topics: TopicImage) -> None:
+        self._nodes = nodes
+        self._topics = topics
+
+    def spread(self, count: int, replication_factor: int) -> list[PartitionRecord]:
+        """Evenly, as far as the partitions that there are allow."""
+        leading: Counter[int] = Counter()
+        holding: Counter[int] = Counter()
+        for topic in self._topics:
+            for record in self._topics.partitions(topic):
+                holding.update(record.replicas)
+                leading.update(record.replicas[:1])
+        racks = self._nodes.racks()
+        placed = place(count, replication_factor, racks, leading=leading, holding=holding)
+        return [self._record(replicas) for replicas in placed]
+
+    def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
+        """Where the caller says."""
+        known: dict[int, str | None] = {node.node_id: node.rack for node in self._nodes.nodes.values()}
+        for replicas in assignments:
+            check_assignment(replicas, known)
+        if len({len(replicas) for replicas in assignments}) > 1:
+            raise PenstockError(
+                Reason.INVALID_REPLICA_ASSIGNMENT,
+                "All partitions of a topic have as many replicas. Name as many nodes for each.",
+            )
+        return [self._record(tuple(replicas)) for replicas in assignments]
+
+    def _record(self, replicas: tuple[int, ...]) -> PartitionRecord:
+        epochs = self._nodes.live()
+        leader = replicas[0]
+        return PartitionRecord(
+            leader=leader,
+            leader_epoch=LEADER_EPOCH_FIRST,
+            replicas=replicas,
+            isr=tuple((node, epochs[node]) for node in replicas),
+            leader_node_epoch=epochs[leader],
         )

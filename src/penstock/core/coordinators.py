@@ -1,0 +1,146 @@
+"""Which groups, queues and produce keys this node speaks for: those of the internal partitions that it leads.
+
+Partition i of the topics of offsets, queue states and produce keys belong together: what a group has in all of them is looked after by
+one node. The controller names one leader for the three; until it has, nobody serves them. ``__sinks`` has one partition, and the
+staging topics are led with it.
+
+Before anything is served, everything that an earlier leader may have promised must be committed: the high watermark must have reached the
+end that the log had when this leader's epoch began. Only then is the log replayed.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.groups.storage import partition_of
+from penstock.core.partition import Partition
+from penstock.core.replication.rules import ALL, Rules
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topic_records import NO_LEADER
+from penstock.errors import PenstockError, Reason
+from penstock.ports import Report
+from penstock.types import NodeId
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+BUNDLE: Final = (OFFSETS_TOPIC, IDEMPOTENCY_TOPIC, QUEUE_STATE_TOPIC)
+"""In the order in which they are loaded."""
+_ALONE_TOPICS: Final = (SINKS_TOPIC,)
+
+
+class Coordinators:
+    """Loads and unloads what this node speaks for, as it comes to lead and ceases to."""
+
+    def __init__(self, broker: "Broker", report: Report, rules: Rules = ALL) -> None:
+        self._broker = broker
+        self._report = report
+        self._rules = rules
+        self._led: dict[str, dict[int, Partition]] = {name: {} for name in (*BUNDLE, *_ALONE_TOPICS)}
+        self._watched: dict[Partition, Callable[[], None]] = {}
+        self._serving: set[tuple[str, int]] = set()
+
+    # Asking.
+
+    def node_of(self, group: str) -> NodeId:
+        """The node that speaks for a group; COORDINATOR_NOT_AVAILABLE while there is none."""
+        topics = self._broker.topics
+        offsets = topics.get(OFFSETS_TOPIC)
+        if offsets is None:
+            raise PenstockError(
+                Reason.COORDINATOR_NOT_AVAILABLE,
+                "The cluster has not made its internal topics yet: too few nodes are up.",
+            )
+        index = partition_of(group, offsets.partition_count)
+        return self._leader(BUNDLE, index)
+
+    def sinks_node(self) -> NodeId:
+        """The node that speaks for sinks."""
+        return self._leader(_ALONE_TOPICS, 0)
+
+    def _leader(self, names: tuple[str, ...], index: int) -> NodeId:
+        topics = self._broker.topics
+        found = [topic for name in names if (topic := topics.get(name)) is not None]
+        leaders = {topics.partition(topic, index).leader for topic in found}
+        if len(found) < len(names) or len(leaders) != 1 or NO_LEADER in leaders:
+            raise PenstockError(
+                Reason.COORDINATOR_NOT_AVAILABLE, "Nobody coordinates this at the moment. Try again in a moment."
+            )
+        return NodeId(leaders.pop())
+
+    # Following who leads.
+
+    def lead(self, partition: Partition) -> None:
+        """This node leads a partition from now on."""
+        led = self._led.get(partition.topic.name)
+        if led is None:
+            return
+        led[partition.index] = partition
+        self._look(partition.topic.name, partition.index)
+
+    def resign(self, partition: Partition) -> None:
+        """It does not any more."""
+        name, index = partition.topic.name, partition.index
+        led = self._led.get(name)
+        if led is None:
+            return
+        led.pop(index, None)
+        self._unwatch(partition)
+        key = _bundle(name), index
+        if key in self._serving:
+            self._serving.discard(key)
+            self._unload(*key)
+
+    def _look(self, name: str, index: int) -> None:
+        """Serve, if everything that belongs together is led here, and all of it is known to be committed."""
+        bundle = _bundle(name)
+        if (bundle, index) in self._serving:
+            return
+        names = BUNDLE if bundle == OFFSETS_TOPIC else _ALONE_TOPICS
+        partitions = [found for each in names if (found := self._led[each].get(index)) is not None]
+        if len(partitions) < len(names):
+            return
+        behind = [partition for partition in partitions if not self._is_known(partition)]
+        for partition in behind:
+            if partition not in self._watched:
+                self._watched[partition] = partial(self._look, name, index)
+                partition.watch(self._watched[partition])
+        if behind:
+            return
+        for partition in partitions:
+            self._unwatch(partition)
+        self._serving.add((bundle, index))
+        self._load(bundle, index)
+
+    def _is_known(self, partition: Partition) -> bool:
+        in_sync = partition.in_sync
+        if in_sync is None or not self._rules.replay_before_serving:
+            return True
+        return partition.high_watermark >= in_sync.epoch_start
+
+    def _unwatch(self, partition: Partition) -> None:
+        wake = self._watched.pop(partition, None)
+        if wake is not None:
+            partition.unwatch(wake)
+
+    def _load(self, bundle: str, index: int) -> None:
+        broker = self._broker
+        if bundle == SINKS_TOPIC:
+            broker.sinks.load([index])
+            return
+        broker.groups.load(index)
+        broker.idempotency.load(index)
+        broker.queues.load(index)
+
+    def _unload(self, bundle: str, index: int) -> None:
+        broker = self._broker
+        if bundle == SINKS_TOPIC:
+            broker.sinks.unload()
+            return
+        broker.queues.unload(index)
+        broker.idempotency.unload(index)
+        broker.groups.unload(index)
+
+
+def _bundle(name: str) -> str:
+    return OFFSETS_TOPIC if name in BUNDLE else name
