@@ -1,6 +1,6 @@
 """The nodes of the cluster and its controller, as the metadata store last told them.
 
-``nodes/<id>`` (on the node's lease): ``{"incarnation", "listeners": {"kafka": "host:port", ...}, "rack", "shutting_down", "version",
+``nodes/<id>`` (on the node's lease): ``{"incarnation", "directory", "listeners": {"kafka": "host:port", ...}, "rack", "shutting_down", "version",
 "started_ms"}``. A node's epoch is the entry's create revision: a node that comes back is another one. ``controller`` (on a lease):
 ``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node shall lead nothing.
 
@@ -28,6 +28,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """The value under ``nodes/<id>``."""
 
     incarnation: UUID
+    """Of the process."""
+    directory: UUID
+    """Of the data directory, which one process at a time can have."""
     listeners: dict[str, str] = {}
     rack: str | None = None
     shutting_down: bool = False
