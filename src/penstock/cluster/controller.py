@@ -52,6 +52,7 @@ class Controller:
         self._dirty: dict[tuple[Topic, int], None] = {}
         self._all_dirty = True
         self._balance_due = False
+        self._orphans: dict[str, int] = {}
         self.chores: Final[list[Chore]] = []
         """What else an elected controller looks after, once after each change."""
         self.epoch = 0
@@ -132,7 +133,6 @@ class Controller:
             self._woken.set()
             if made.succeeded:
                 logger.info("node %d is the controller (epoch %d)", node_id, self.epoch)
-                await self._sweep()
 
     async def _work(self) -> None:
         """Decide until there is nothing to decide."""
@@ -148,6 +148,8 @@ class Controller:
             )
             await asyncio.sleep(0)
         await self._write(decisions)
+        if balance:
+            await self._sweep()
         for chore in self.chores:
             await chore()
 
@@ -182,19 +184,22 @@ class Controller:
         return entry is not None and entry.create_revision == self.epoch
 
     async def _sweep(self) -> None:
-        """Remove records of partitions whose topic is gone, or was never finished: what a crash left."""
+        """Remove records of partitions whose topic is gone, or was never finished: what a crash left.
+
+        A large topic that is being made has such records for a moment, so only those go that were there unchanged a round ago.
+        """
         found = await self._store.range(PARTITIONS_PREFIX)
-        orphans = [
-            entry for entry in found.entries if self._broker.topics.get_by_id(partition_of_key(entry.key)[0]) is None
-        ]
-        for entry in orphans:
-            await self._store.txn(
-                [
-                    Compare(CONTROLLER_KEY, create_revision=self.epoch),
-                    Compare(entry.key, mod_revision=entry.mod_revision),
-                ],
-                [Delete(entry.key)],
-            )
+        topics = self._broker.topics
+        orphans = {
+            entry.key: entry.mod_revision
+            for entry in found.entries
+            if topics.get_by_id(partition_of_key(entry.key)[0]) is None
+        }
+        before, self._orphans = self._orphans, orphans
+        for key, revision in orphans.items():
+            if before.get(key) == revision:
+                mine = Compare(CONTROLLER_KEY, create_revision=self.epoch)
+                await self._store.txn([mine, Compare(key, mod_revision=revision)], [Delete(key)])
 
 
 def _key(decision: Decision) -> str:

@@ -67,7 +67,7 @@ def _wanted(
         if moved.leader not in (record.leader, NO_LEADER):
             return moved
     if topic.name in BUNDLE:
-        together = _together(topics, topic, index, record, live, avoided)
+        together = _together(topics, index, live, avoided)
         if together is not None and together != record.leader:
             others = [node for node in record.replicas if node != together]
             return elected(tidy, live, minimum, avoid=others, rules=rules)
@@ -77,9 +77,7 @@ def _wanted(
     return tidy
 
 
-def _together(
-    topics: TopicImage, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes, avoided: Collection[int]
-) -> int | None:
+def _together(topics: TopicImage, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
     """Who should lead the partition because it leads those that belong with it; None when it is all the same, or nobody can."""
     family = [found for name in BUNDLE if (found := topics.get(name)) is not None and index < found.partition_count]
     records = [topics.partition(each, index) for each in family]

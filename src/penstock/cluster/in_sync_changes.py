@@ -1,0 +1,134 @@
+"""Has changes of in-sync sets agreed on: each by one compare-and-set that names the partition's epoch, this leader's life and the joiners'.
+
+A leader that was replaced, or lives in a new life, finds its compares failed. When the answer is lost, nobody knows whether the set was changed: those who were to
+join count as members until the record was read again. One change at a time for a partition; many partitions at the same time.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.cluster_image import node_key
+from penstock.core.partition import Partition
+from penstock.core.replication.in_sync import Change, InSync
+from penstock.core.replication.records import joined, without
+from penstock.core.topic_records import encode, partition_key
+from penstock.errors import PenstockError
+from penstock.metadata.port import Compare, Put, SharedStore
+
+logger = logging.getLogger("penstock.cluster")
+
+_LOOK_SECONDS: Final = 0.5
+"""How often followers are looked through for those that fall behind."""
+_AT_ONCE: Final = 64
+_RETRY_SECONDS: Final = 0.2
+_PARTITIONS_PER_TURN: Final = 500
+
+
+class InSyncChanges:
+    """The changes that the leaders of this node want."""
+
+    def __init__(self, broker: Broker, store: SharedStore, *, lag_ms_max: int) -> None:
+        assert broker.cluster is not None
+        self._broker = broker
+        self._cluster: ClusterSide = broker.cluster
+        self._store = store
+        self._lag_ms_max = lag_ms_max
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self.problem: str | None = None
+        """Why changes wait; None when they do not."""
+
+    def start(self) -> None:
+        """Look after everything that is led here."""
+        self._looking = asyncio.create_task(self._look())
+
+    async def stop(self) -> None:
+        """Change nothing more."""
+        tasks = [task for task in (self._looking, *self._tasks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def consider(self, partition: Partition) -> None:
+        """A follower has told how far it is: perhaps it can join."""
+        in_sync = partition.in_sync
+        if in_sync is None or in_sync.is_changing or partition.gone:
+            return
+        change = in_sync.wanted(
+            partition.high_watermark,
+            self._broker.clock.monotonic_ms(),
+            self._lag_ms_max,
+            self._cluster.nodes.is_live,
+        )
+        if change is not None:
+            in_sync.begin(change)
+            # What joins counts from now on, and what leaves does until it is agreed: nothing more is committed by this alone.
+            task = asyncio.get_running_loop().create_task(self._change(partition, in_sync, change))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for number, partition in enumerate(self._cluster.replicas.leading()):
+                self.consider(partition)
+                if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
+                    await asyncio.sleep(0)
+
+    async def _change(self, partition: Partition, in_sync: InSync, change: Change) -> None:
+        async with self._room:
+            try:
+                await self._write(partition, change)
+            except PenstockError as error:
+                await self._find_out(partition, error)
+            in_sync.settle()
+        if not partition.gone:
+            partition.recount()
+
+    async def _write(self, partition: Partition, change: Change) -> None:
+        topic, index = partition.topic, partition.index
+        topics = self._broker.topics
+        record, epoch = topics.partition(topic, index), topics.partition_epoch(topic, index)
+        if partition.gone or record.leader_epoch != partition.leader_epoch:
+            return
+        minimum = topic.min_in_sync
+        wanted = without(joined(record, change.joining, minimum), change.leaving, minimum)
+        if wanted == record:
+            return
+        key = partition_key(topic.topic_id, index)
+        mine = node_key(self._broker.node_id)
+        compares = [
+            Compare(key, mod_revision=epoch),
+            Compare(mine, create_revision=self._cluster.replicas.node_epoch),
+            *(Compare(node_key(node), create_revision=life) for node, life in change.joining.items()),
+        ]
+        if not self._cluster.rules.compare_and_set:
+            compares = []
+        # When this returns, the image has the new record, and through it the partition.
+        done = await self._store.txn(compares, [Put(key, encode(wanted))])
+        self.problem = None
+        if done.succeeded:
+            logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
+
+    async def _find_out(self, partition: Partition, error: PenstockError) -> None:
+        """Nobody knows whether the set was changed: read until the store answers, and the image has what it says."""
+        topics, topic, index = self._broker.topics, partition.topic, partition.index
+        while not partition.gone:
+            if self.problem is None:
+                logger.warning("%s/%d: the in-sync set cannot be changed: %s", topic.name, index, error.text)
+            self.problem = error.text
+            await asyncio.sleep(_RETRY_SECONDS)
+            try:
+                entry = await self._store.get(partition_key(topic.topic_id, index))
+            except PenstockError as again:
+                error = again
+                continue
+            if entry is None or entry.mod_revision <= topics.partition_epoch(topic, index):
+                self.problem = None
+                return
