@@ -1,7 +1,7 @@
 """Has changes of in-sync sets agreed on: each by one compare-and-set that names the partition's epoch, this leader's life and the joiners'.
 
-A leader that was replaced, or lives in a new life, finds its compares failed. When the answer is lost, nobody knows whether the set was changed: those who were to
-join count as members until the record was read again. One change at a time for a partition; many partitions at the same time.
+A leader that was replaced, or lives in a new life, finds its compares failed. When an answer is lost, nobody knows whether the set was changed, or will be: those who
+were to join count as members until the same question was answered. One change at a time for a partition; many partitions at the same time.
 """
 
 import asyncio
@@ -82,20 +82,34 @@ class InSyncChanges:
                     await asyncio.sleep(0)
 
     async def _change(self, partition: Partition, in_sync: InSync, change: Change) -> None:
+        epoch = self._broker.topics.partition_epoch(partition.topic, partition.index)
         async with self._room:
-            try:
-                await self._write(partition, change)
-            except PenstockError as error:
-                await self._find_out(partition, error)
+            # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
+            # asked again until it is answered: either way the earlier one cannot happen any more.
+            while not await self._is_settled(partition, change, epoch):
+                await asyncio.sleep(_RETRY_SECONDS)
             in_sync.settle()
         if not partition.gone:
             partition.recount()
 
-    async def _write(self, partition: Partition, change: Change) -> None:
+    async def _is_settled(self, partition: Partition, change: Change, epoch: int) -> bool:
         topic, index = partition.topic, partition.index
-        topics = self._broker.topics
-        record, epoch = topics.partition(topic, index), topics.partition_epoch(topic, index)
-        if partition.gone or record.leader_epoch != partition.leader_epoch:
+        if partition.gone or self._broker.topics.partition_epoch(topic, index) != epoch:
+            return True
+        try:
+            await self._write(partition, change, epoch)
+        except PenstockError as error:
+            if self.problem is None:
+                logger.warning("%s/%d: the in-sync set cannot be changed: %s", topic.name, index, error.text)
+            self.problem = error.text
+            return False
+        self.problem = None
+        return True
+
+    async def _write(self, partition: Partition, change: Change, epoch: int) -> None:
+        topic, index = partition.topic, partition.index
+        record = self._broker.topics.partition(topic, index)
+        if record.leader_epoch != partition.leader_epoch:
             return
         minimum = topic.min_in_sync
         wanted = without(joined(record, change.joining, minimum), change.leaving, minimum)
@@ -112,23 +126,5 @@ class InSyncChanges:
             compares = []
         # When this returns, the image has the new record, and through it the partition.
         done = await self._store.txn(compares, [Put(key, encode(wanted))])
-        self.problem = None
         if done.succeeded:
             logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
-
-    async def _find_out(self, partition: Partition, error: PenstockError) -> None:
-        """Nobody knows whether the set was changed: read until the store answers, and the image has what it says."""
-        topics, topic, index = self._broker.topics, partition.topic, partition.index
-        while not partition.gone:
-            if self.problem is None:
-                logger.warning("%s/%d: the in-sync set cannot be changed: %s", topic.name, index, error.text)
-            self.problem = error.text
-            await asyncio.sleep(_RETRY_SECONDS)
-            try:
-                entry = await self._store.get(partition_key(topic.topic_id, index))
-            except PenstockError as again:
-                error = again
-                continue
-            if entry is None or entry.mod_revision <= topics.partition_epoch(topic, index):
-                self.problem = None
-                return
