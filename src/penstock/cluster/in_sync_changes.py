@@ -86,7 +86,7 @@ class InSyncChanges:
         async with self._room:
             # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
             # asked again until it is answered: either way the earlier one cannot happen any more.
-            while not await self._is_settled(partition, change, epoch):
+            while not await self._is_settled(partition, change, epoch):  # noqa: ASYNC110 - it is the store that is asked again
                 await asyncio.sleep(_RETRY_SECONDS)
             in_sync.settle()
         if not partition.gone:

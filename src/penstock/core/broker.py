@@ -274,12 +274,14 @@ class Broker:
 
     def lead(self, partition: Partition) -> None:
         """This node of a cluster was named to lead a partition."""
+        self.topics_version += 1
         self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
 
     def resign(self, partition: Partition) -> None:
         """Somebody else leads it."""
         led = self._partitions.get(partition.topic.name, {})
         if led.get(partition.index) is partition:
+            self.topics_version += 1
             del led[partition.index]
 
     # What the group rules need to know of topics.

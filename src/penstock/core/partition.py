@@ -45,6 +45,7 @@ class Partition(Replica):
         "_awaiting_commit",
         "_awaiting_write",
         "_batch_bytes_max",
+        "_copiers",
         "_dirty",
         "_sync",
         "_timestamp_after_max_ms",
@@ -74,6 +75,7 @@ class Partition(Replica):
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
+        self._copiers: dict[Wake, None] = {}
         self.in_sync: Final = in_sync
         if in_sync is None:
             high_watermark = log.synced_offset if self._sync else log.written_offset
@@ -217,6 +219,14 @@ class Partition(Replica):
         else:
             self._awaiting_commit.append((next_offset, done))
 
+    def watch_writes(self, wake: Wake) -> None:
+        """Call ``wake`` whenever more is written or committed: for whoever copies, and does not wait for what is committed."""
+        self._copiers[wake] = None
+
+    def unwatch_writes(self, wake: Wake) -> None:
+        """Nobody copies by this any more; fine when nobody did."""
+        self._copiers.pop(wake, None)
+
     def close(self, reason: Reason) -> None:
         """Nobody leads this partition here any more: everyone who waits is told why."""
         log = self.log
@@ -226,12 +236,19 @@ class Partition(Replica):
         self.gone = True
         self._refuse_from(-1, reason)
         self._wake_readers()
+        self._wake_copiers()
+
+    def _wake_copiers(self) -> None:
+        for wake in list(self._copiers):
+            wake()
 
     def _written(self) -> None:
         offset = self.log.written_offset
         waiting = self._awaiting_write
         while waiting and waiting[0][0] <= offset:
             waiting.popleft()[1](None)
+        if self._copiers:
+            self._wake_copiers()
         if not self._sync:
             self._counted(offset)
 
@@ -262,6 +279,8 @@ class Partition(Replica):
             waiting.popleft()[1](None)
         if self._readers:
             self._wake_readers()
+        if self._copiers:
+            self._wake_copiers()
 
     def _failed(self, error: PenstockError, from_offset: int) -> None:
         self._refuse_from(from_offset, error.reason)

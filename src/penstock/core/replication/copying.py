@@ -1,0 +1,221 @@
+"""What one follower copies from the leaders of this node, over one connection: what it has of each partition, and what is new for it.
+
+A follower's question for an offset says that it has everything before, and is counted at once. What was sent of a partition is not sent
+again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
+nothing, however many there are.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.core.partition import Partition
+from penstock.core.replication.replicas import Place, Replicas
+from penstock.core.topics import TopicImage
+from penstock.errors import PenstockError, Reason
+from penstock.ports import Clock
+from penstock.types import NO_OFFSET, Buffer, NodeId
+
+OnFetched = Callable[[Partition], None]
+"""Told that a follower is further than it was."""
+
+
+class Asked(NamedTuple):
+    """What a follower says of one partition."""
+
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+    high_watermark: int
+    bytes_max: int
+
+
+class Copied(NamedTuple):
+    """What a follower is told of one partition: why not, where its history parts from this one, or what comes next."""
+
+    place: Place
+    reason: Reason | None = None
+    diverging: tuple[int, int] | None = None
+    records: Buffer = b""
+    high_watermark: int = NO_OFFSET
+    start_offset: int = NO_OFFSET
+
+
+class _Wanted:
+    """One partition of a session."""
+
+    __slots__ = ("asked", "is_told", "partition", "place", "told_high_watermark", "wake")
+
+    def __init__(self, place: Place, wake: Callable[[], None]) -> None:
+        self.place: Final = place
+        self.wake: Final = wake
+        self.partition: Partition | None = None
+        self.asked: Asked | None = None
+        self.is_told = False
+        """Something was sent, and the follower has not asked behind it."""
+        self.told_high_watermark = NO_OFFSET
+
+
+class CopySession:
+    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        replicas: Replicas,
+        topics: TopicImage,
+        clock: Clock,
+        on_fetched: OnFetched,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.node_id: Final = node_id
+        self.node_epoch: Final = node_epoch
+        self._replicas = replicas
+        self._topics = topics
+        self._clock = clock
+        self._on_fetched = on_fetched
+        self._on_news = on_news
+        self._wanted: dict[Place, _Wanted] = {}
+        self._news: dict[_Wanted, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    # What the follower says.
+
+    def ask(self, topic_id: UUID, index: int, asked: Asked) -> None:
+        """The follower is so far, and wants what comes next."""
+        place = Place(topic_id, index)
+        wanted = self._wanted.get(place)
+        if wanted is None:
+            wanted = self._wanted[place] = _Wanted(place, partial(self._woken, place))
+        wanted.asked = asked
+        wanted.is_told = False
+        wanted.told_high_watermark = asked.high_watermark
+        self._news[wanted] = None
+        try:
+            partition = self._led(wanted, asked)
+        except PenstockError:
+            # It is told why when the answer is made.
+            return
+        if asked.last_epoch < 0 or self._diverging(partition, asked) is None:
+            self._count(partition, asked)
+
+    def forget(self, topic_id: UUID, index: int) -> None:
+        """The follower does not copy this any more."""
+        wanted = self._wanted.pop(Place(topic_id, index), None)
+        if wanted is not None:
+            self._news.pop(wanted, None)
+            if wanted.partition is not None:
+                wanted.partition.unwatch_writes(wanted.wake)
+
+    def close(self) -> None:
+        """The follower is gone."""
+        for place in list(self._wanted):
+            self.forget(*place)
+
+    def _led(self, wanted: _Wanted, asked: Asked) -> Partition:
+        partition = wanted.partition
+        if partition is None or partition.gone:
+            topic = self._topics.require_id(wanted.place.topic_id)
+            partition = self._replicas.leader(topic, wanted.place.partition)
+            if wanted.partition is not None:
+                wanted.partition.unwatch_writes(wanted.wake)
+            wanted.partition = partition
+            partition.watch_writes(wanted.wake)
+        if partition.in_sync is None or partition.in_sync.rules.counted_by_epoch:
+            partition.check_epoch(asked.leader_epoch)
+        return partition
+
+    def _count(self, partition: Partition, asked: Asked) -> None:
+        in_sync = partition.in_sync
+        if in_sync is None or not 0 <= asked.offset <= partition.log.next_offset:
+            return
+        now_ms = self._clock.monotonic_ms()
+        if in_sync.fetched(self.node_id, self.node_epoch, asked.offset, partition.log.next_offset, now_ms):
+            partition.recount()
+            self._on_fetched(partition)
+
+    # What it is told.
+
+    def _woken(self, place: Place) -> None:
+        wanted = self._wanted.get(place)
+        if wanted is not None and wanted not in self._news and self._has_news(wanted):
+            self._news[wanted] = None
+            self._on_news()
+
+    def _has_news(self, wanted: _Wanted) -> bool:
+        partition, asked = wanted.partition, wanted.asked
+        if partition is None or asked is None or partition.gone:
+            return True
+        if partition.high_watermark > wanted.told_high_watermark:
+            return True
+        return not wanted.is_told and asked.offset < self._end(partition)
+
+    def _end(self, partition: Partition) -> int:
+        """How far this follower may read: a replica gets what is written, an observer what is committed."""
+        in_sync = partition.in_sync
+        if in_sync is not None and self.node_id in in_sync.replicas:
+            return partition.log.written_offset
+        return partition.high_watermark
+
+    def collect(self, bytes_max: int) -> list[Copied]:
+        """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first."""
+        found: list[Copied] = []
+        left = bytes_max
+        for wanted in list(self._news):
+            if left <= 0:
+                break
+            del self._news[wanted]
+            copied = self._copied(wanted, left, first=left == bytes_max)
+            if copied is not None:
+                found.append(copied)
+                left -= len(copied.records)
+        return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether :meth:`collect` may find something."""
+        return bool(self._news)
+
+    def _copied(self, wanted: _Wanted, left: int, *, first: bool) -> Copied | None:
+        asked = wanted.asked
+        if asked is None:
+            return None
+        try:
+            partition = self._led(wanted, asked)
+            diverging = None if asked.last_epoch < 0 else self._diverging(partition, asked)
+            records: Buffer = b""
+            log, end = partition.log, self._end(partition)
+            if diverging is None:
+                if not log.start_offset <= asked.offset <= log.next_offset:
+                    raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
+                if not wanted.is_told and asked.offset < end:
+                    records = log.read(asked.offset, min(asked.bytes_max, left), end, at_least_one=first).data
+                    if not records:
+                        # There was no room for it in this answer.
+                        self._news[wanted] = None
+        except PenstockError as error:
+            wanted.is_told = True
+            start = wanted.partition.log.start_offset if wanted.partition is not None else NO_OFFSET
+            return Copied(wanted.place, error.reason, start_offset=start)
+        if not records and diverging is None and partition.high_watermark <= wanted.told_high_watermark:
+            return None
+        wanted.is_told = wanted.is_told or bool(records) or diverging is not None
+        wanted.told_high_watermark = partition.high_watermark
+        return Copied(wanted.place, None, diverging, records, partition.high_watermark, log.start_offset)
+
+    @staticmethod
+    def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:
+        """Where the follower's log and this one part ways, if they do."""
+        if asked.offset < partition.log.start_offset:
+            return None
+        epoch, end_offset = partition.end_offset_for(asked.last_epoch)
+        if epoch < 0:
+            # Only a node that was a leader in an epoch that this one has not heard of has batches of it.
+            raise PenstockError(Reason.UNKNOWN_LEADER_EPOCH)
+        if epoch < asked.last_epoch or end_offset < asked.offset:
+            return epoch, end_offset
+        return None
