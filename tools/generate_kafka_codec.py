@@ -57,6 +57,11 @@ APIS: Final[tuple[tuple[str, int | None], ...]] = (
     ("offset_delete", None),
     ("describe_cluster", None),
     ("describe_topic_partitions", None),
+    ("sasl_handshake", None),
+    ("sasl_authenticate", None),
+    ("elect_leaders", None),
+    ("alter_partition_reassignments", None),
+    ("list_partition_reassignments", None),
 )
 
 

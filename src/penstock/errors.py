@@ -90,6 +90,7 @@ class Reason(Enum):
     # The world failed.
     STORAGE_ERROR = "storage error"
     METADATA_UNAVAILABLE = "the metadata store cannot be reached"
+    LINK_LOST = "another node did not answer; whether it did what was asked is not known"
     NOT_ENOUGH_REPLICAS = "too few replicas in sync"
     REQUEST_TIMED_OUT = "request timed out"
     SHUTTING_DOWN = "the broker is shutting down"

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from penstock.core.partition import Partition
 from penstock.core.replication.replicas import Place, Replicas
-from penstock.core.topics import TopicImage
+from penstock.core.topic_image import TopicImage
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock
 from penstock.types import NO_OFFSET, Buffer, NodeId
@@ -97,11 +97,11 @@ class CopySession:
         self._news[wanted] = None
         try:
             partition = self._led(wanted, asked)
+            if asked.last_epoch < 0 or self._diverging(partition, asked) is None:
+                self._count(partition, asked)
         except PenstockError:
             # It is told why when the answer is made.
             return
-        if asked.last_epoch < 0 or self._diverging(partition, asked) is None:
-            self._count(partition, asked)
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """The follower does not copy this any more."""

@@ -80,6 +80,7 @@ CODES: Final[Mapping[Reason, StatusCode]] = {
     Reason.SHUTTING_DOWN: StatusCode.UNAVAILABLE,
     Reason.REQUEST_TIMED_OUT: StatusCode.DEADLINE_EXCEEDED,
     Reason.METADATA_UNAVAILABLE: StatusCode.UNAVAILABLE,
+    Reason.LINK_LOST: StatusCode.DEADLINE_EXCEEDED,
     Reason.CORRUPT_RECORDS: StatusCode.DATA_LOSS,
     Reason.STORAGE_ERROR: StatusCode.INTERNAL,
     Reason.UNKNOWN: StatusCode.INTERNAL,

@@ -35,6 +35,11 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SASL_HANDSHAKE = 17
+    SASL_AUTHENTICATE = 36
+    ELECT_LEADERS = 43
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
 
 
 API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
@@ -66,5 +71,10 @@ API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
     (ApiKey.OFFSET_DELETE, "OffsetDelete", "offset_delete", 0, 0, None),
     (ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", "describe_cluster", 0, 2, 0),
     (ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", "describe_topic_partitions", 0, 0, 0),
+    (ApiKey.SASL_HANDSHAKE, "SaslHandshake", "sasl_handshake", 0, 1, None),
+    (ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", "sasl_authenticate", 0, 2, 2),
+    (ApiKey.ELECT_LEADERS, "ElectLeaders", "elect_leaders", 0, 2, 2),
+    (ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0),
+    (ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
 )
 """Key, name, module, oldest version, newest version, first flexible version (None: it has none)."""

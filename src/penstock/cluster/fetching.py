@@ -1,0 +1,280 @@
+"""Copies what other nodes lead: for each leader one loop that asks, takes what comes, makes it durable, and asks again.
+
+The next question goes out when everything that the last answer brought is there for good, so it is the acknowledgement of it. While one
+is on its way the leader answers as soon as it has something new for any of the partitions. A partition that is refused waits a moment by
+itself: its new leader is learnt from the records, not from the old one.
+
+Only what changed since the last question is said again, so many quiet partitions cost nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from penstock.cluster.links import Identity, Link
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.replication.follower import Follower
+from penstock.core.replication.replicas import Place
+from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
+from penstock.types import NodeId
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.fetch_generated import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestReplicaState,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+
+logger = logging.getLogger("penstock.cluster")
+
+VERSION: Final = 18
+WAIT_MS: Final = 500
+"""How long a leader without news lets a follower wait: also how often each hears of the other."""
+BYTES_MAX: Final = 8 * MIB
+PARTITION_BYTES_MAX: Final = 4 * MIB
+_ANSWER_SECONDS: Final = 3.0
+"""Beyond the wait: a leader that is silent for longer is asked anew."""
+_RETRY_SECONDS_MIN: Final = 0.05
+_RETRY_SECONDS_MAX: Final = 1.0
+_REFUSED_SECONDS: Final = 0.2
+_OFFSET_OUT_OF_RANGE: Final = 1
+
+
+class Fetcher:
+    """What this node copies from one other."""
+
+    def __init__(self, node_id: NodeId, cluster: ClusterSide, link: Link, identity: Callable[[], Identity]) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._link = link
+        self._identity = identity
+        self._followed: dict[Place, Follower] = {}
+        self._to_ask: dict[Place, None] = {}
+        self._to_forget: dict[Place, None] = {}
+        self._unsettled: set[Follower] = set()
+        self._woken = asyncio.Event()
+        self._session = 0
+        self._task = asyncio.create_task(self._run())
+        self.problem: str | None = None
+        """Why nothing comes; None when it does."""
+
+    def add(self, follower: Follower) -> None:
+        """Copy this partition too."""
+        place = Place(follower.topic.topic_id, follower.index)
+        self._followed[place] = follower
+        self._to_forget.pop(place, None)
+        self._to_ask[place] = None
+        follower.on_settled = self._settled
+        self._woken.set()
+
+    def remove(self, follower: Follower) -> None:
+        """Copy it no more."""
+        place = Place(follower.topic.topic_id, follower.index)
+        if self._followed.get(place) is follower:
+            del self._followed[place]
+            self._to_ask.pop(place, None)
+            self._to_forget[place] = None
+        self._unsettled.discard(follower)
+        self._woken.set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to copy."""
+        return not self._followed
+
+    async def stop(self) -> None:
+        """Copy nothing more."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        await self._link.aclose()
+
+    def _settled(self, follower: Follower) -> None:
+        if follower in self._unsettled and follower.is_settled:
+            self._unsettled.discard(follower)
+            self._woken.set()
+
+    # The loop.
+
+    async def _run(self) -> None:
+        seconds = _RETRY_SECONDS_MIN
+        while True:
+            while self.is_idle or self._unsettled:
+                self._woken.clear()
+                await self._woken.wait()
+            try:
+                await self._round()
+                seconds = _RETRY_SECONDS_MIN
+                if self.problem is not None:
+                    logger.info("copying from node %d goes on", self._node_id)
+                self.problem = None
+            except PenstockError as error:
+                self._begin_anew()
+                if self.problem is None:
+                    logger.warning("nothing can be copied from node %d: %s", self._node_id, error.text)
+                self.problem = error.text
+                await asyncio.sleep(seconds)
+                seconds = min(seconds * 2, _RETRY_SECONDS_MAX)
+            except Exception:
+                self._begin_anew()
+                logger.exception("copying from node %d failed; it is tried again", self._node_id)
+                await asyncio.sleep(_RETRY_SECONDS_MAX)
+
+    def _begin_anew(self) -> None:
+        """The leader knows nothing of what was said before."""
+        self._session = 0
+        self._to_forget.clear()
+        self._to_ask = dict.fromkeys(self._followed)
+
+    async def _round(self) -> None:
+        identity = self._identity()
+        connections = self._link.connections
+        if not self._link.is_connected:
+            self._begin_anew()
+        asked, self._to_ask = self._to_ask, {}
+        forgotten, self._to_forget = self._to_forget, {}
+        request = self._request(identity, list(asked), list(forgotten))
+        response = await self._link.call(
+            identity, ApiKey.FETCH, VERSION, request, FetchResponse, WAIT_MS / 1000 + _ANSWER_SECONDS
+        )
+        if response.error_code or (self._session and self._link.connections != connections):
+            raise PenstockError(
+                Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} answers with error {response.error_code}"
+            )
+        self._session = response.session_id
+        for topic in response.responses:
+            for answer in topic.partitions:
+                self._take(topic.topic_id, answer)
+
+    def _request(self, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
+        topics: dict[bytes, FetchRequestTopic] = {}
+        for place in asked:
+            follower = self._followed.get(place)
+            if follower is None:
+                continue
+            topic_id = place.topic_id.bytes
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchRequestTopic(topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                FetchRequestPartition(
+                    partition=place.partition,
+                    current_leader_epoch=follower.leader_epoch,
+                    fetch_offset=follower.settled_offset,
+                    last_fetched_epoch=follower.last_epoch,
+                    log_start_offset=follower.log.start_offset,
+                    partition_max_bytes=PARTITION_BYTES_MAX,
+                    high_watermark=follower.high_watermark,
+                )
+            )
+        gone: dict[bytes, list[int]] = {}
+        for place in forgotten:
+            gone.setdefault(place.topic_id.bytes, []).append(place.partition)
+        return FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=BYTES_MAX,
+            session_id=self._session,
+            session_epoch=1 if self._session else 0,
+            topics=list(topics.values()),
+            forgotten_topics_data=[
+                FetchRequestForgottenTopic(topic_id=key, partitions=each) for key, each in gone.items()
+            ],
+            replica_state=FetchRequestReplicaState(identity.node_id, identity.epoch),
+        )
+
+    # Answers.
+
+    def _take(self, topic_id: bytes, answer: FetchResponsePartition) -> None:
+        place = Place(_uuid(topic_id), answer.partition_index)
+        follower = self._followed.get(place)
+        if follower is None or follower.gone:
+            return
+        try:
+            if answer.error_code == _OFFSET_OUT_OF_RANGE:
+                self._out_of_range(place, follower, answer.log_start_offset)
+                return
+            if answer.error_code:
+                self._later(place)
+                return
+            if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
+                follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
+                self._to_ask[place] = None
+                return
+            if answer.records:
+                self._to_ask[place] = None
+            follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
+        except PenstockError as error:
+            logger.warning("%s/%d: %s", follower.topic.name, follower.index, error.text)
+            self._later(place)
+        if not follower.is_settled and follower.log.failed is None:
+            self._unsettled.add(follower)
+
+    def _out_of_range(self, place: Place, follower: Follower, leader_start: int) -> None:
+        if leader_start > follower.log.next_offset:
+            follower.start_over(leader_start)
+            self._to_ask[place] = None
+        else:
+            self._later(place)
+
+    def _later(self, place: Place) -> None:
+        """Ask again in a moment; by then the records may say that somebody else leads."""
+        asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._ask_again, place)
+
+    def _ask_again(self, place: Place) -> None:
+        if place in self._followed:
+            self._to_ask[place] = None
+            self._woken.set()
+
+
+def _uuid(topic_id: bytes) -> UUID:
+    return UUID(bytes=bytes(topic_id))
+
+
+class Fetching:
+    """All that this node copies."""
+
+    def __init__(self, broker: Broker, identity: Callable[[], Identity]) -> None:
+        assert broker.cluster is not None
+        self._broker = broker
+        self._cluster: ClusterSide = broker.cluster
+        self._identity = identity
+        self._fetchers: dict[NodeId, Fetcher] = {}
+
+    def start(self) -> None:
+        """Copy what is followed now, and what will be."""
+        replicas = self._cluster.replicas
+        replicas.on_follow.append(self._follow)
+        replicas.on_unfollow.append(self._unfollow)
+        for follower in replicas.following():
+            self._follow(follower)
+
+    async def stop(self) -> None:
+        """Copy nothing more."""
+        fetchers, self._fetchers = list(self._fetchers.values()), {}
+        for fetcher in fetchers:
+            await fetcher.stop()
+
+    def problems(self) -> dict[NodeId, str]:
+        """From which nodes nothing comes, and why."""
+        return {node: fetcher.problem for node, fetcher in self._fetchers.items() if fetcher.problem is not None}
+
+    def _follow(self, follower: Follower) -> None:
+        node_id = NodeId(follower.leader)
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is None:
+            link = Link(node_id, self._cluster.nodes, self._broker.entropy)
+            fetcher = self._fetchers[node_id] = Fetcher(node_id, self._cluster, link, self._identity)
+        fetcher.add(follower)
+
+    def _unfollow(self, follower: Follower) -> None:
+        fetcher = self._fetchers.get(NodeId(follower.leader))
+        if fetcher is not None:
+            fetcher.remove(follower)
