@@ -114,7 +114,7 @@ class Link:
             except (OSError, TimeoutError) as error:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"node {self.node_id} cannot be reached at {address}: {error or 'it is silent'}",
+                    f"node {self.node_id} cannot be reached at {address}: {str(error) or 'it is silent'}",
                 ) from error
             self._identity = identity
             self._writer = writer

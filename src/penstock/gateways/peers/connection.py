@@ -1,0 +1,135 @@
+"""One node's connection: first the proofs, then requests, each answered in its order. A fetch waits for news, as every follower's does."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.peers.fetch import ReplicaFetches
+from penstock.limits import REQUEST_BYTES_MAX
+from penstock.types import NodeId
+from penstock.wire.errors import ProtocolViolation
+from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.headers import decode_frame_size, decode_request_header, frame
+from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest, SaslAuthenticateResponse
+from penstock.wire.peers import (
+    NONCE_BYTES,
+    Challenge,
+    Hello,
+    client_proof,
+    decode_hello,
+    decode_proof,
+    is_proof,
+    server_proof,
+)
+
+if TYPE_CHECKING:
+    from penstock.gateways.peers.gateway import PeerGateway
+
+logger = logging.getLogger("penstock.peers")
+
+HANDSHAKE_BYTES_MAX: Final = 64 * 1024
+HANDSHAKE_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 600.0
+
+
+class PeerConnection:
+    """Of one node, once it has proved itself."""
+
+    def __init__(self, gateway: "PeerGateway", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.gateway: Final = gateway
+        self._reader = reader
+        self._writer = writer
+        self._task = asyncio.current_task()
+        self._fetches: ReplicaFetches | None = None
+
+    async def run(self) -> None:
+        """Until it goes."""
+        peer = self._writer.get_extra_info("peername")
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                hello = await self._authenticate()
+            self._fetches = ReplicaFetches(self.gateway, NodeId(hello.node), hello.epoch)
+            while True:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    api, version, correlation_id, request = await self._next(REQUEST_BYTES_MAX)
+                self.gateway.heard_ms[hello.node] = self.gateway.broker.clock.monotonic_ms()
+                await self._answer(api, version, correlation_id, self._serve(api.key, request))
+        except (OSError, EOFError):
+            pass
+        except TimeoutError:
+            logger.info("closing %s: it was silent for too long", peer)
+        except (ProtocolViolation, PenstockError) as error:
+            logger.warning("closing %s: %s", peer, error)
+        finally:
+            if self._fetches is not None:
+                self._fetches.close()
+            self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _next(self, bytes_max: int) -> tuple[Api, int, int, msgspec.Struct]:
+        size = decode_frame_size(await self._reader.readexactly(4), 0, bytes_max)
+        body = memoryview(await self._reader.readexactly(size))
+        header, position = decode_request_header(body)
+        api = API.get(header.api_key)  # type: ignore[call-overload]  # any number may come
+        if api is None or not api.min_version <= header.api_version <= api.max_version:
+            raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
+        return api, header.api_version, header.correlation_id, api.decode_request(body, position, header.api_version)
+
+    async def _answer(self, api: Api, version: int, correlation_id: int, answer: Awaitable[Any]) -> None:
+        parts = api.encode_response(await answer, version)
+        self._writer.writelines(frame(correlation_id, api.response_header_version(version), parts))
+        await self._writer.drain()
+
+    async def _serve(self, key: ApiKey, request: msgspec.Struct) -> msgspec.Struct:
+        assert self._fetches is not None
+        if key is ApiKey.FETCH:
+            return await self._fetches.fetch(request)  # type: ignore[arg-type]  # by its key
+        raise ProtocolViolation(f"API {int(key)} is not served to nodes")
+
+    # Who is it?
+
+    async def _authenticate(self) -> Hello:
+        """Two questions, two answers; ProtocolViolation when it does not belong here."""
+        gateway = self.gateway
+        request, place = await self._sasl()
+        hello = decode_hello(bytes(request.auth_bytes))
+        nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
+        if hello.to_node != gateway.broker.node_id:
+            await self._refuse(place, f"this is node {gateway.broker.node_id}, not {hello.to_node}")
+        challenge = Challenge(nonce, server_proof(gateway.secret, hello, nonce))
+        await self._answer(*place, _done(SaslAuthenticateResponse(auth_bytes=msgspec.json.encode(challenge))))
+        request, place = await self._sasl()
+        proof = decode_proof(bytes(request.auth_bytes))
+        if gateway.cluster.rules.authenticated_replicas and not is_proof(
+            client_proof(gateway.secret, hello, nonce), proof.proof
+        ):
+            await self._refuse(place, "it does not know the cluster's secret")
+        await self._answer(*place, _done(SaslAuthenticateResponse()))
+        return hello
+
+    async def _sasl(self) -> tuple[SaslAuthenticateRequest, tuple[Api, int, int]]:
+        api, version, correlation_id, request = await self._next(HANDSHAKE_BYTES_MAX)
+        if not isinstance(request, SaslAuthenticateRequest):
+            raise ProtocolViolation("it does not say who it is: clients connect to the kafka listener")
+        return request, (api, version, correlation_id)
+
+    async def _refuse(self, place: tuple[Api, int, int], why: str) -> None:
+        code = CODES[Reason.CLUSTER_AUTHORIZATION_FAILED]
+        await self._answer(*place, _done(SaslAuthenticateResponse(error_code=code, error_message=why)))
+        raise ProtocolViolation(why)
+
+
+async def _done(answer: msgspec.Struct) -> msgspec.Struct:
+    return answer

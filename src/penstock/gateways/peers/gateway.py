@@ -1,0 +1,53 @@
+"""The peer listener: connections of other nodes. Nothing is served before a node has proved that it belongs to the cluster."""
+
+import asyncio
+import logging
+import socket
+from typing import Final
+
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.replication.copying import OnFetched
+from penstock.gateways.peers.connection import PeerConnection
+from penstock.ports import EndOfTurn
+
+logger = logging.getLogger("penstock.peers")
+
+CONNECTIONS_MAX: Final = 10_000
+
+
+class PeerGateway:
+    """All connections of other nodes to this one."""
+
+    def __init__(self, broker: Broker, turn: EndOfTurn, secret: bytes, on_fetched: OnFetched) -> None:
+        assert broker.cluster is not None
+        self.broker: Final = broker
+        self.cluster: Final[ClusterSide] = broker.cluster
+        self.turn: Final = turn
+        self.secret: Final = secret
+        self.on_fetched: Final = on_fetched
+        self.heard_ms: Final[dict[int, int]] = {}
+        """When each node last asked for anything, in monotonic time."""
+        self._server: asyncio.Server | None = None
+        self._connections: set[PeerConnection] = set()
+
+    async def start(self, listener: socket.socket) -> None:
+        """Listen on a bound socket, which is the gateway's from here on."""
+        self._server = await asyncio.start_server(self._connected, sock=listener)
+
+    async def stop(self) -> None:
+        """Hang up. Other nodes find out who leads by the records."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            await connection.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        connection = PeerConnection(self, reader, writer)
+        self._connections.add(connection)
+        try:
+            await connection.run()
+        finally:
+            self._connections.discard(connection)
