@@ -45,7 +45,7 @@ from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed
 from penstock.types import Flush, NodeId, TopicName
 
-_INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
+INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
     "compression.type": "producer",
     "segment.bytes": str(100 * MIB),
@@ -166,10 +166,10 @@ class Broker:
             count = offsets.partition_count
         for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
             if name not in self.topics:
-                await self.topics.create(NewTopic(name, count, configs=_INTERNAL_CONFIGS), internal=True)
+                await self.topics.create(NewTopic(name, count, configs=INTERNAL_CONFIGS), internal=True)
         if SINKS_TOPIC not in self.topics:
             # They are few, and one commit of one of them is many records elsewhere.
-            await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=_INTERNAL_CONFIGS), internal=True)
+            await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True)
         for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
             self.groups.load(index)
         keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)

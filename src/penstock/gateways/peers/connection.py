@@ -82,7 +82,7 @@ class PeerConnection:
         size = decode_frame_size(await self._reader.readexactly(4), 0, bytes_max)
         body = memoryview(await self._reader.readexactly(size))
         header, position = decode_request_header(body)
-        api = API.get(header.api_key)  # type: ignore[call-overload]  # any number may come
+        api = API.get(header.api_key)
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
         return api, header.api_version, header.correlation_id, api.decode_request(body, position, header.api_version)

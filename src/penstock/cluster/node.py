@@ -1,0 +1,118 @@
+"""One node of a cluster, put together: what ``server.py`` starts beside the broker, and stops before it."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from penstock import __version__
+from penstock.address import Address
+from penstock.cluster.controller import Controller
+from penstock.cluster.fetching import Fetching
+from penstock.cluster.in_sync_changes import InSyncChanges
+from penstock.cluster.internal_topics import InternalTopics
+from penstock.cluster.links import Identity
+from penstock.cluster.membership import Membership
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.cluster_image import NodeRecord
+from penstock.gateways.peers.gateway import PeerGateway
+from penstock.metadata.port import SharedStore
+from penstock.ports import EndOfTurn
+
+_HANDOVER_LOOK_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """What an operator may choose about a node's place in its cluster."""
+
+    lease_ms: int = 4_000
+    """A node that was silent for so long is taken for dead."""
+    lag_ms_max: int = 10_000
+    """A follower that was behind for so long is not in sync any more."""
+    rack: str | None = None
+    balance_seconds: float = 300.0
+    """How often leadership goes back to where it belongs."""
+    handover_seconds: float = 10.0
+    """How long a node that stops waits for others to lead what it led."""
+
+
+class ClusterNode:
+    """``start`` returns once the node is registered; it leads when it is named."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: SharedStore,
+        turn: EndOfTurn,
+        settings: ClusterSettings,
+        *,
+        secret: bytes,
+        directory: UUID,
+        listeners: Mapping[str, Address],
+    ) -> None:
+        """``listeners`` is what other nodes and clients are told to connect to; ``peer`` must be among them."""
+        assert broker.cluster is not None
+        self._broker = broker
+        self._cluster: ClusterSide = broker.cluster
+        self._settings = settings
+        self._secret = secret
+        record = NodeRecord(
+            incarnation=broker.entropy.uuid(),
+            directory=directory,
+            listeners={name: str(address) for name, address in listeners.items()},
+            rack=settings.rack,
+            version=__version__,
+            started_ms=broker.clock.now_ms(),
+        )
+        self.membership: Final = Membership(
+            store, broker.node_id, record, ttl_ms=settings.lease_ms, on_registered=self._cluster.replicas.registered
+        )
+        self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
+        self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider)
+        self.fetching: Final = Fetching(broker, self._identity)
+        self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
+        self.controller.chores.append(InternalTopics(broker).make)
+
+    def _identity(self) -> Identity:
+        return Identity(self._broker.node_id, self.membership.epoch, self._secret)
+
+    async def start(self, peer_listener: socket.socket) -> None:
+        """Listen for other nodes, register, copy what is to be copied, and stand for election."""
+        await self.peers.start(peer_listener)
+        await self.membership.start()
+        self.fetching.start()
+        self.changes.start()
+        self.controller.start()
+
+    async def hand_over(self) -> None:
+        """Let others lead what this node leads, as far as they can, before it stops."""
+        await self.membership.announce_stop()
+        try:
+            async with asyncio.timeout(self._settings.handover_seconds):
+                while any(self._can_move(*place) for place in self._led()):
+                    await asyncio.sleep(_HANDOVER_LOOK_SECONDS)
+        except TimeoutError:
+            return
+
+    def _led(self) -> list[tuple[str, int]]:
+        return [(partition.topic.name, partition.index) for partition in self._cluster.replicas.leading()]
+
+    def _can_move(self, topic: str, index: int) -> bool:
+        """Whether anybody else could lead it."""
+        found = self._broker.topics.get(topic)
+        if found is None:
+            return False
+        avoided = self._cluster.nodes.avoided()
+        record = self._broker.topics.partition(found, index)
+        return any(node not in avoided and self._cluster.nodes.is_live(node, epoch) for node, epoch in record.isr)
+
+    async def stop(self) -> None:
+        """End this life of the node."""
+        await self.controller.stop()
+        await self.changes.stop()
+        await self.fetching.stop()
+        await self.peers.stop()
+        await self.membership.leave()
