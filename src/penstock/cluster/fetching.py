@@ -1,7 +1,7 @@
 """Copies what other nodes lead: for each leader one loop that asks, takes what comes, makes it durable, and asks again.
 
-The next question goes out when everything that the last answer brought is there for good, so it is the acknowledgement of it. While one
-is on its way the leader answers as soon as it has something new for any of the partitions. A partition that is refused waits a moment by
+A partition is asked for again when everything that came of it is there for good, so the question is the acknowledgement of it. One question is
+always on its way, and the leader answers it as soon as it has something new for any of the partitions, or as a second question comes. A partition that is refused waits a moment by
 itself: its new leader is learnt from the records, not from the old one.
 
 Only what changed since the last question is said again, so many quiet partitions cost nothing.
@@ -10,8 +10,9 @@ Only what changed since the last question is said again, so many quiet partition
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
@@ -44,6 +45,8 @@ _ANSWER_SECONDS: Final = 3.0
 _RETRY_SECONDS_MIN: Final = 0.05
 _RETRY_SECONDS_MAX: Final = 1.0
 _REFUSED_SECONDS: Final = 0.2
+_QUESTIONS_MAX: Final = 2
+"""On their way at once: one that waits for news, and one that brings it to an end."""
 _OFFSET_OUT_OF_RANGE: Final = 1
 
 
@@ -60,7 +63,7 @@ class Fetcher:
         self._to_forget: dict[Place, None] = {}
         self._unsettled: set[Follower] = set()
         self._woken = asyncio.Event()
-        self._session = 0
+        self._asked = 0
         self._task = asyncio.create_task(self._run())
         self.problem: str | None = None
         """Why nothing comes; None when it does."""
@@ -99,59 +102,85 @@ class Fetcher:
     def _settled(self, follower: Follower) -> None:
         if follower in self._unsettled and follower.is_settled:
             self._unsettled.discard(follower)
-            self._woken.set()
+            self._ask(Place(follower.topic.topic_id, follower.index))
+
+    def _ask(self, place: Place) -> None:
+        self._to_ask[place] = None
+        self._woken.set()
 
     # The loop.
 
     async def _run(self) -> None:
         seconds = _RETRY_SECONDS_MIN
         while True:
-            while self.is_idle or self._unsettled:
-                self._woken.clear()
-                await self._woken.wait()
             try:
-                await self._round()
-                seconds = _RETRY_SECONDS_MIN
-                if self.problem is not None:
-                    logger.info("copying from node %d goes on", self._node_id)
-                self.problem = None
+                await self._copy()
             except PenstockError as error:
-                self._begin_anew()
                 if self.problem is None:
+                    seconds = _RETRY_SECONDS_MIN
                     logger.warning("nothing can be copied from node %d: %s", self._node_id, error.text)
                 self.problem = error.text
-                await asyncio.sleep(seconds)
-                seconds = min(seconds * 2, _RETRY_SECONDS_MAX)
             except Exception:
-                self._begin_anew()
                 logger.exception("copying from node %d failed; it is tried again", self._node_id)
-                await asyncio.sleep(_RETRY_SECONDS_MAX)
+                seconds = _RETRY_SECONDS_MAX
+            self._link.close()
+            await asyncio.sleep(seconds)
+            seconds = min(seconds * 2, _RETRY_SECONDS_MAX)
 
-    def _begin_anew(self) -> None:
-        """The leader knows nothing of what was said before."""
-        self._session = 0
-        self._to_forget.clear()
-        self._to_ask = dict.fromkeys(self._followed)
-
-    async def _round(self) -> None:
+    async def _copy(self) -> None:
+        """Ask and take, until something goes wrong."""
+        while self.is_idle:
+            await self._wait(None)
         identity = self._identity()
-        connections = self._link.connections
-        if not self._link.is_connected:
-            self._begin_anew()
-        asked, self._to_ask = self._to_ask, {}
-        forgotten, self._to_forget = self._to_forget, {}
-        request = self._request(identity, list(asked), list(forgotten))
-        response = await self._link.call(
-            identity, ApiKey.FETCH, VERSION, request, FetchResponse, WAIT_MS / 1000 + _ANSWER_SECONDS
+        await self._link.connect(identity)
+        self._to_forget.clear()
+        self._to_ask = dict.fromkeys(
+            place for place, follower in self._followed.items() if follower not in self._unsettled
         )
-        if response.error_code or (self._session and self._link.connections != connections):
+        self._asked = 0
+        pending: deque[asyncio.Future[Any]] = deque()
+        while True:
+            has_more = bool(self._to_ask or self._to_forget)
+            if identity != self._identity():
+                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life")
+            if not pending or (has_more and len(pending) < _QUESTIONS_MAX):
+                pending.append(self._link.post(ApiKey.FETCH, VERSION, self._question(identity)))
+                continue
+            await self._wait(pending[0])
+            while pending and pending[0].done():
+                self._answered(pending.popleft().result())
+
+    async def _wait(self, answer: "asyncio.Future[Any] | None") -> None:
+        """Until there is an answer, or something to ask."""
+        self._woken.clear()
+        if answer is None:
+            await self._woken.wait()
+            return
+        answer.add_done_callback(lambda _: self._woken.set())
+        try:
+            async with asyncio.timeout(WAIT_MS / 1000 + _ANSWER_SECONDS):
+                await self._woken.wait()
+        except TimeoutError:
+            raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer") from None
+
+    def _answered(self, response: FetchResponse) -> None:
+        if response.error_code:
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} answers with error {response.error_code}"
             )
-        self._session = response.session_id
+        if self.problem is not None:
+            logger.info("copying from node %d goes on", self._node_id)
+            self.problem = None
         for topic in response.responses:
             for answer in topic.partitions:
                 self._take(topic.topic_id, answer)
+
+    def _question(self, identity: Identity) -> FetchRequest:
+        asked, self._to_ask = self._to_ask, {}
+        forgotten, self._to_forget = self._to_forget, {}
+        request = self._request(identity, list(asked), list(forgotten))
+        self._asked += 1
+        return request
 
     def _request(self, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
         topics: dict[bytes, FetchRequestTopic] = {}
@@ -181,8 +210,8 @@ class Fetcher:
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=BYTES_MAX,
-            session_id=self._session,
-            session_epoch=1 if self._session else 0,
+            session_id=min(self._asked, 1),
+            session_epoch=self._asked,
             topics=list(topics.values()),
             forgotten_topics_data=[
                 FetchRequestForgottenTopic(topic_id=key, partitions=each) for key, each in gone.items()
@@ -206,21 +235,23 @@ class Fetcher:
                 return
             if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
                 follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
-                self._to_ask[place] = None
+                self._ask(place)
                 return
-            if answer.records:
-                self._to_ask[place] = None
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
         except PenstockError as error:
             logger.warning("%s/%d: %s", follower.topic.name, follower.index, error.text)
             self._later(place)
-        if not follower.is_settled and follower.log.failed is None:
-            self._unsettled.add(follower)
+            return
+        if answer.records:
+            if follower.is_settled:
+                self._ask(place)
+            else:
+                self._unsettled.add(follower)
 
     def _out_of_range(self, place: Place, follower: Follower, leader_start: int) -> None:
         if leader_start > follower.log.next_offset:
             follower.start_over(leader_start)
-            self._to_ask[place] = None
+            self._ask(place)
         else:
             self._later(place)
 
@@ -230,8 +261,7 @@ class Fetcher:
 
     def _ask_again(self, place: Place) -> None:
         if place in self._followed:
-            self._to_ask[place] = None
-            self._woken.set()
+            self._ask(place)
 
 
 def _uuid(topic_id: bytes) -> UUID:

@@ -39,8 +39,13 @@ class InSyncChanges:
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
+        self.heard_ms: Final[dict[int, int]] = {}
+        """When each node last asked for anything, in monotonic time."""
         self.problem: str | None = None
         """Why changes wait; None when they do not."""
+
+    def _heard_ms(self, node: int) -> int:
+        return self.heard_ms.get(node, 0)
 
     def start(self) -> None:
         """Look after everything that is led here."""
@@ -62,9 +67,11 @@ class InSyncChanges:
             return
         change = in_sync.wanted(
             partition.high_watermark,
+            partition.log.next_offset,
             self._broker.clock.monotonic_ms(),
             self._lag_ms_max,
             self._cluster.nodes.is_live,
+            self._heard_ms,
         )
         if change is not None:
             in_sync.begin(change)

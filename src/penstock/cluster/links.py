@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.core.cluster_image import ClusterImage
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.listening import send_at_once
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
 from penstock.types import NodeId
@@ -80,15 +81,18 @@ class Link:
         """Send and wait for the answer, at most so long."""
         try:
             async with asyncio.timeout(seconds):
-                await self._connect(identity)
-                return await self._send(API[key], version, request, answer)
+                await self.connect(identity)
+                found = await self.post(key, version, request)
         except TimeoutError:
             # Answers come in order: this one would be taken for the next.
             self.close()
             raise PenstockError(Reason.LINK_LOST, f"node {self.node_id} did not answer within {seconds:g} s") from None
+        assert isinstance(found, answer)
+        return found
 
-    async def _send(self, api: Api, version: int, request: msgspec.Struct, answer: type[A]) -> A:
-        writer = self._writer
+    def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
+        """Send, on a link that is connected; the future has the answer."""
+        writer, api = self._writer, API[key]
         if writer is None:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -96,11 +100,10 @@ class Link:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(api, version, self._correlation_id, future))
         writer.writelines(frame_request(header, api.encode_request(request, version)))
-        found = await future
-        assert isinstance(found, answer)
-        return found
+        return future
 
-    async def _connect(self, identity: Identity) -> None:
+    async def connect(self, identity: Identity) -> None:
+        """Be connected as this one; LEADER_NOT_AVAILABLE when the node cannot be reached."""
         if self._writer is not None and identity == self._identity:
             return
         async with self._connecting:
@@ -116,6 +119,7 @@ class Link:
                     Reason.LEADER_NOT_AVAILABLE,
                     f"node {self.node_id} cannot be reached at {address}: {str(error) or 'it is silent'}",
                 ) from error
+            send_at_once(writer)
             self._identity = identity
             self._writer = writer
             self._reading = asyncio.create_task(self._read(reader, writer))
@@ -137,9 +141,8 @@ class Link:
         await self._sasl(msgspec.json.encode(Proof(client_proof(identity.secret, hello, challenge.nonce))))
 
     async def _sasl(self, data: bytes) -> bytes:
-        answer = await self._send(
-            API[ApiKey.SASL_AUTHENTICATE], 2, SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse
-        )
+        answer = await self.post(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=data))
+        assert isinstance(answer, SaslAuthenticateResponse)
         if answer.error_code:
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED, f"node {self.node_id} refuses this one: {answer.error_message}"
@@ -180,6 +183,8 @@ class Link:
                 each.future.set_exception(
                     PenstockError(Reason.LINK_LOST, f"the connection to node {self.node_id} was lost: {why}")
                 )
+                # Whoever asked may be gone; that is no mistake.
+                each.future.exception()
 
     def close(self) -> None:
         """Let go; whoever waits is told. The next call connects again."""

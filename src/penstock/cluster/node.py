@@ -71,7 +71,7 @@ class ClusterNode:
             store, broker.node_id, record, ttl_ms=settings.lease_ms, on_registered=self._cluster.replicas.registered
         )
         self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
-        self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider)
+        self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
         self.controller.chores.append(InternalTopics(broker).make)
@@ -92,7 +92,7 @@ class ClusterNode:
         await self.membership.announce_stop()
         try:
             async with asyncio.timeout(self._settings.handover_seconds):
-                while any(self._can_move(*place) for place in self._led()):
+                while any(self._can_move(*place) for place in self._led()):  # noqa: ASYNC110 - records tell, not events
                     await asyncio.sleep(_HANDOVER_LOOK_SECONDS)
         except TimeoutError:
             return

@@ -1,5 +1,6 @@
 """Taking a port. It is done before anything else: a start that cannot have its ports leaves nothing behind."""
 
+import asyncio
 import socket
 
 from penstock.address import Address
@@ -27,3 +28,10 @@ def address_of(listener: socket.socket) -> Address:
     """Where it is bound."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)
+
+
+def send_at_once(writer: asyncio.StreamWriter) -> None:
+    """Small answers do not wait for the other side to acknowledge the last ones. asyncio does this only for sockets whose protocol it is told."""
+    raw = writer.get_extra_info("socket")
+    if raw is not None:
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -162,12 +162,19 @@ class InSync:
         return 0 if progress is None else progress.end
 
     def wanted(
-        self, high_watermark: int, now_ms: int, lag_ms_max: int, is_live: Callable[[int, int], bool]
+        self,
+        high_watermark: int,
+        log_end: int,
+        now_ms: int,
+        lag_ms_max: int,
+        is_live: Callable[[int, int], bool],
+        heard_ms: Callable[[int], int],
     ) -> Change | None:
         """The change that the followers' progress asks for; None when there is none, or one is on its way.
 
         Who has everything that is committed, and everything of older epochs, joins; who was behind for longer than
-        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch.
+        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch, ``heard_ms`` when it last
+        asked for anything: of a quiet partition that it has all of, it does not speak.
         """
         if self._pending is not None:
             return None
@@ -175,7 +182,10 @@ class InSync:
         leaving: list[int] = []
         for node, progress in self._progress.items():
             member = self.agreed.get(node)
-            late = now_ms - progress.caught_up_ms > lag_ms_max
+            caught_up_ms = progress.caught_up_ms
+            if progress.end >= log_end:
+                caught_up_ms = max(caught_up_ms, heard_ms(node))
+            late = now_ms - caught_up_ms > lag_ms_max
             if member is not None and member == progress.epoch:
                 if late:
                     leaving.append(node)

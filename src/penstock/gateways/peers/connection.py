@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.listening import send_at_once
 from penstock.gateways.peers.fetch import ReplicaFetches
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.types import NodeId
@@ -46,6 +47,7 @@ class PeerConnection:
         self._reader = reader
         self._writer = writer
         self._task = asyncio.current_task()
+        send_at_once(writer)
         self._fetches: ReplicaFetches | None = None
 
     async def run(self) -> None:
@@ -55,11 +57,7 @@ class PeerConnection:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 hello = await self._authenticate()
             self._fetches = ReplicaFetches(self.gateway, NodeId(hello.node), hello.epoch)
-            while True:
-                async with asyncio.timeout(IDLE_SECONDS):
-                    api, version, correlation_id, request = await self._next(REQUEST_BYTES_MAX)
-                self.gateway.heard_ms[hello.node] = self.gateway.broker.clock.monotonic_ms()
-                await self._answer(api, version, correlation_id, self._serve(api.key, request))
+            await self._serve_all(hello.node)
         except (OSError, EOFError):
             pass
         except TimeoutError:
@@ -70,6 +68,21 @@ class PeerConnection:
             if self._fetches is not None:
                 self._fetches.close()
             self._writer.transport.abort()
+
+    async def _serve_all(self, node: int) -> None:
+        """Read ahead by one request: a fetch that waits for news is answered as soon as there is another question."""
+        coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX))
+        try:
+            while True:
+                async with asyncio.timeout(IDLE_SECONDS):
+                    api, version, correlation_id, request = await coming
+                coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX))
+                self.gateway.heard_ms[node] = self.gateway.broker.clock.monotonic_ms()
+                await self._answer(api, version, correlation_id, self._serve(api.key, request, coming))
+        finally:
+            coming.cancel()
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await coming
 
     async def close(self) -> None:
         """Hang up."""
@@ -92,10 +105,10 @@ class PeerConnection:
         self._writer.writelines(frame(correlation_id, api.response_header_version(version), parts))
         await self._writer.drain()
 
-    async def _serve(self, key: ApiKey, request: msgspec.Struct) -> msgspec.Struct:
+    async def _serve(self, key: ApiKey, request: msgspec.Struct, coming: "asyncio.Future[Any]") -> msgspec.Struct:
         assert self._fetches is not None
         if key is ApiKey.FETCH:
-            return await self._fetches.fetch(request)  # type: ignore[arg-type]  # by its key
+            return await self._fetches.fetch(request, coming)  # type: ignore[arg-type]  # by its key
         raise ProtocolViolation(f"API {int(key)} is not served to nodes")
 
     # Who is it?

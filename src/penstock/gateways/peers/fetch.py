@@ -5,7 +5,7 @@ waits for the first of them at most as long as the follower said.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from penstock.core.replication.copying import Asked, Copied, CopySession
@@ -54,8 +54,8 @@ class ReplicaFetches:
         """The follower is gone."""
         self._session.close()
 
-    async def fetch(self, request: FetchRequest) -> FetchResponse:
-        """Note what the follower has, and answer with what is new, or with nothing when its time is over."""
+    async def fetch(self, request: FetchRequest, coming: "asyncio.Future[Any]") -> FetchResponse:
+        """Note what the follower has, and answer with what is new, or with nothing when its time is over or ``coming`` is there."""
         if not request.session_id:
             self._session.close()
             self._session = self._new_session()
@@ -77,21 +77,27 @@ class ReplicaFetches:
                 session.forget(topic_id, index)
         found = session.collect(request.max_bytes)
         if not found:
-            await self._wait(min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX) / 1000)
+            await self._wait(min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX) / 1000, coming)
             found = session.collect(request.max_bytes)
         return _response(found)
 
-    async def _wait(self, seconds: float) -> None:
-        if self._session.has_news:
+    async def _wait(self, seconds: float, coming: "asyncio.Future[Any]") -> None:
+        if self._session.has_news or coming.done():
             return
         self._news = asyncio.get_running_loop().create_future()
+        coming.add_done_callback(self._end_wait)
         try:
             async with asyncio.timeout(seconds):
                 await self._news
         except TimeoutError:
             return
         finally:
+            coming.remove_done_callback(self._end_wait)
             self._news = None
+
+    def _end_wait(self, _: object) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
 
     def _woken(self) -> None:
         # At the end of the turn: what else comes in it goes with the same answer.
@@ -101,9 +107,7 @@ class ReplicaFetches:
 
     def _look(self) -> None:
         self._looking = False
-        news = self._news
-        if news is not None and not news.done():
-            news.set_result(None)
+        self._end_wait(None)
 
 
 def _response(found: list[Copied]) -> FetchResponse:

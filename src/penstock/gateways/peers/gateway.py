@@ -18,14 +18,16 @@ CONNECTIONS_MAX: Final = 10_000
 class PeerGateway:
     """All connections of other nodes to this one."""
 
-    def __init__(self, broker: Broker, turn: EndOfTurn, secret: bytes, on_fetched: OnFetched) -> None:
+    def __init__(
+        self, broker: Broker, turn: EndOfTurn, secret: bytes, on_fetched: OnFetched, heard_ms: dict[int, int]
+    ) -> None:
         assert broker.cluster is not None
         self.broker: Final = broker
         self.cluster: Final[ClusterSide] = broker.cluster
         self.turn: Final = turn
         self.secret: Final = secret
         self.on_fetched: Final = on_fetched
-        self.heard_ms: Final[dict[int, int]] = {}
+        self.heard_ms: Final = heard_ms
         """When each node last asked for anything, in monotonic time."""
         self._server: asyncio.Server | None = None
         self._connections: set[PeerConnection] = set()
@@ -49,5 +51,8 @@ class PeerGateway:
         self._connections.add(connection)
         try:
             await connection.run()
+        except asyncio.CancelledError:
+            # Only a stop cancels it, and on 3.11 the server reports that as an error.
+            return
         finally:
             self._connections.discard(connection)
