@@ -1,1 +1,1 @@
-"""The messages of the gRPC API, generated from ``proto/mq.proto`` by ``tools/generate_mq_proto.py``."""
+"""The messages of the gRPC API, generated from ``proto/mq.proto`` by ``tools/generate_protos.py``."""

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 
 def tool():
-    spec = importlib.util.spec_from_file_location("generate_mq_proto", ROOT / "tools" / "generate_mq_proto.py")
+    spec = importlib.util.spec_from_file_location("generate_protos", ROOT / "tools" / "generate_protos.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -27,8 +27,8 @@ def without_version(text: str) -> str:
 def test_the_code_in_the_tree_is_what_the_proto_gives():
     generator = tool()
     for name, text in generator.generate().items():
-        in_tree = (generator.TARGET / name).read_text(encoding="utf-8")
-        assert without_version(in_tree) == without_version(text), f"{name} is old: run tools/generate_mq_proto.py"
+        in_tree = (ROOT / name).read_text(encoding="utf-8")
+        assert without_version(in_tree) == without_version(text), f"{name} is old: run tools/generate_protos.py"
 
 
 def test_a_program_can_load_its_own_code_of_the_same_package_beside_the_broker(tmp_path):

@@ -1,0 +1,220 @@
+"""The members of etcd: one of them is asked, and when it does not answer, the next.
+
+A question that can be asked twice is asked again, of another member. A transaction is sent once, and only to a member that is connected: when
+its answer does not come, nobody knows whether it happened, and the caller is told so.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+import grpc.aio
+
+from penstock.address import Address
+from penstock.errors import PenstockError, Reason
+from penstock.wire.etcd.etcd_generated import (
+    LeaseGrantRequest,
+    LeaseGrantResponse,
+    LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse,
+    LeaseRevokeRequest,
+    LeaseRevokeResponse,
+    RangeRequest,
+    RangeResponse,
+    StatusRequest,
+    StatusResponse,
+    TxnRequest,
+    TxnResponse,
+    WatchRequest,
+    WatchResponse,
+)
+
+T = TypeVar("T")
+
+ANSWER_SECONDS: Final = 2.0
+"""How long one member has for one answer. A change of etcd's leader takes about as long."""
+READ_SECONDS: Final = 5.0
+"""How long a question is asked, of one member after the other."""
+CONNECT_SECONDS: Final = 1.0
+_PAUSE_SECONDS: Final = 0.05
+_MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Members are told apart by us: one address each.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_CERTAINLY_NOT: Final = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """What TLS needs, as the contents of files in PEM. The key and the certificate prove who this node is."""
+
+    ca: bytes | None = None
+    key: bytes | None = None
+    certificate: bytes | None = None
+
+
+class Member:
+    """One member of etcd."""
+
+    def __init__(self, address: Address, tls: Tls | None) -> None:
+        self.address: Final = address
+        self.channel: Final = _channel(str(address), tls)
+        self.range: Final = self._unary("KV/Range", RangeRequest, RangeResponse)
+        self.txn: Final = self._unary("KV/Txn", TxnRequest, TxnResponse)
+        self.grant: Final = self._unary("Lease/LeaseGrant", LeaseGrantRequest, LeaseGrantResponse)
+        self.revoke: Final = self._unary("Lease/LeaseRevoke", LeaseRevokeRequest, LeaseRevokeResponse)
+        self.status: Final = self._unary("Maintenance/Status", StatusRequest, StatusResponse)
+        self.keep_alive: Final = self._stream("Lease/LeaseKeepAlive", LeaseKeepAliveRequest, LeaseKeepAliveResponse)
+        self.watch: Final = self._stream("Watch/Watch", WatchRequest, WatchResponse)
+
+    def _unary(self, method: str, request: Any, response: Any) -> Any:
+        return self.channel.unary_unary(
+            f"/etcdserverpb.{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    def _stream(self, method: str, request: Any, response: Any) -> Any:
+        return self.channel.stream_stream(
+            f"/etcdserverpb.{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+
+    async def is_connected(self, seconds: float) -> bool:
+        """Whether it is, within this time."""
+        state = self.channel.get_state(try_to_connect=True)
+        try:
+            async with asyncio.timeout(seconds):
+                while state is not grpc.ChannelConnectivity.READY:
+                    await self.channel.wait_for_state_change(state)
+                    state = self.channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            return False
+        return True
+
+
+def _channel(target: str, tls: Tls | None) -> grpc.aio.Channel:
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
+    return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+
+
+class Endpoints:
+    """All members. One is used until it fails."""
+
+    def __init__(self, addresses: list[Address], tls: Tls | None = None) -> None:
+        assert addresses
+        self._members = [Member(address, tls) for address in addresses]
+        self._at = 0
+        self._failing_since: float | None = None
+        self._why = ""
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for member in self._members:
+            await member.channel.close()
+
+    @property
+    def current(self) -> Member:
+        """The member that is used."""
+        return self._members[self._at]
+
+    def leave(self, member: Member) -> None:
+        """This one does not answer: use the next."""
+        if member is self.current:
+            self._at = (self._at + 1) % len(self._members)
+
+    def worked(self) -> None:
+        """A member has answered."""
+        self._failing_since = None
+
+    def failed(self, member: Member, why: str) -> None:
+        """One has not."""
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+        self._why = f"{member.address}: {why}"
+        self.leave(member)
+
+    def unavailable(self) -> PenstockError:
+        """What a caller is told when nobody answers."""
+        names = ", ".join(str(member.address) for member in self._members)
+        since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
+        return PenstockError(
+            Reason.METADATA_UNAVAILABLE,
+            f"etcd ({names}) cannot be reached since {since:.0f} s ({self._why}); it is tried again",
+        )
+
+    async def connected(self) -> Member:
+        """A member that is connected; METADATA_UNAVAILABLE when there is none."""
+        for _ in self._members:
+            member = self.current
+            if await member.is_connected(CONNECT_SECONDS):
+                return member
+            self.failed(member, "no connection")
+        raise self.unavailable()
+
+    async def ask(self, question: Callable[[Member], Awaitable[T]]) -> T:
+        """The answer of the first member that gives one: for what may be asked twice."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + READ_SECONDS
+        while True:
+            member = self.current
+            try:
+                answer = await question(member)
+            except grpc.aio.AioRpcError as error:
+                refused = _refusal(error)
+                if refused is not None:
+                    raise refused from error
+                self.failed(member, _words(error))
+                if loop.time() > deadline:
+                    raise self.unavailable() from error
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            self.worked()
+            return answer
+
+    async def ask_once(self, question: Callable[[Member], Awaitable[T]]) -> T:
+        """The answer of one member, asked once: METADATA_UNAVAILABLE means that nobody knows whether it happened."""
+        member = await self.connected()
+        try:
+            answer = await question(member)
+        except grpc.aio.AioRpcError as error:
+            refused = _refusal(error)
+            if refused is not None:
+                raise refused from error
+            self.failed(member, _words(error))
+            raise self.unavailable() from error
+        self.worked()
+        return answer
+
+
+def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
+    """What etcd refused for good, and so did not do; None when it may have."""
+    if error.code() in _CERTAINLY_NOT:
+        return PenstockError(Reason.INVALID_REQUEST, f"etcd refuses this: {error.details()}")
+    if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return PenstockError(
+            Reason.STORAGE_ERROR, f"etcd does not let this node in: {error.details()}; check --etcd-cert and --etcd-key"
+        )
+    return None
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"

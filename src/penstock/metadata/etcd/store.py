@@ -1,0 +1,211 @@
+"""The metadata store of a cluster: etcd's keys below ``/penstock/<cluster>/``. Consensus is etcd's alone.
+
+Reads are linearizable. A transaction returns after its own events were delivered, as with every store. When etcd cannot be reached, calls fail
+with METADATA_UNAVAILABLE, and changes go on to be followed when it can be again.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+import grpc.aio
+
+from penstock.address import Address
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, Member, Tls
+from penstock.metadata.etcd.watch import Watch
+from penstock.metadata.port import (
+    Compare,
+    Delete,
+    Entry,
+    Event,
+    Operation,
+    Put,
+    Range,
+    Subscriber,
+    TxnResult,
+    Unsubscribe,
+    check_txn,
+)
+from penstock.metadata.subscribers import Subscribers
+from penstock.wire.etcd import etcd_generated as pb
+
+OPERATIONS_MAX: Final = 128
+"""etcd's own bound (``--max-txn-ops``), on compares and on operations."""
+_KEYS_PER_PAGE: Final = 5_000
+_DELIVERY_SECONDS: Final = 5.0
+
+
+class EtcdStore:
+    """A :class:`~penstock.metadata.port.SharedStore`. Made by :meth:`open`."""
+
+    operations_max: Final = OPERATIONS_MAX
+
+    def __init__(self, cluster: str, endpoints: Endpoints) -> None:
+        self._prefix = f"/penstock/{cluster}/".encode()
+        self._endpoints = endpoints
+        self._subscribers = Subscribers()
+        self._watch = Watch(endpoints, self._prefix, _end_of(self._prefix), self._entry, self._read_all, self._deliver)
+        self._closed = False
+
+    @classmethod
+    async def open(cls, cluster: str, addresses: list[Address], tls: Tls | None = None) -> Self:
+        """Connect, and follow the cluster's keys; METADATA_UNAVAILABLE when no member answers."""
+        store = cls(cluster, Endpoints(addresses, tls))
+        try:
+            store._watch.start(await store._read_all())
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Let go of everything; closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            await self._watch.stop()
+            await self._endpoints.close()
+
+    @property
+    def revision_seen(self) -> int:
+        """Everything up to here was delivered."""
+        return self._watch.revision
+
+    # Reading.
+
+    async def range(self, prefix: str) -> Range:
+        """All of one revision, read in pages."""
+        self._check_open()
+        start = self._prefix + prefix.encode()
+        end = _end_of(start)
+        entries: list[Entry] = []
+        revision = 0
+        while True:
+            page = await self._page(start, end, revision)
+            revision = revision or page.header.revision
+            entries += map(self._entry, page.kvs)
+            if not page.more:
+                return Range(revision, tuple(entries))
+            start = page.kvs[-1].key + b"\0"
+
+    async def _page(self, start: bytes, end: bytes, revision: int) -> pb.RangeResponse:
+        request = pb.RangeRequest(key=start, range_end=end, limit=_KEYS_PER_PAGE, revision=revision)
+
+        async def question(member: Member) -> pb.RangeResponse:
+            return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        return await self._endpoints.ask(question)
+
+    async def _read_all(self) -> Range:
+        return await self.range("")
+
+    async def get(self, key: str) -> Entry | None:
+        self._check_open()
+        request = pb.RangeRequest(key=self._prefix + key.encode())
+
+        async def question(member: Member) -> pb.RangeResponse:
+            return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        found = await self._endpoints.ask(question)
+        return self._entry(found.kvs[0]) if found.kvs else None
+
+    def _entry(self, raw: pb.KeyValue) -> Entry:
+        key = raw.key[len(self._prefix) :].decode()
+        return Entry(key, raw.value, raw.create_revision, raw.mod_revision, raw.lease)
+
+    # Changing.
+
+    async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        check_txn(compares, operations)
+        self._check_open()
+        request = pb.TxnRequest(
+            compare=[each for compare in compares for each in self._compares(compare)],
+            success=[self._operation(operation) for operation in operations],
+        )
+
+        async def question(member: Member) -> pb.TxnResponse:
+            return await member.txn(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        done = await self._endpoints.ask_once(question)
+        revision = done.header.revision
+        if done.succeeded and _changes(done, operations) and not await self._watch.reached(revision, _DELIVERY_SECONDS):
+            raise PenstockError(
+                Reason.METADATA_UNAVAILABLE, "a change was made, and etcd does not tell of it; it is heard of later"
+            )
+        return TxnResult(done.succeeded, revision)
+
+    def _compares(self, compare: Compare) -> list[pb.Compare]:
+        key = self._prefix + compare.key.encode()
+        found: list[pb.Compare] = []
+        if compare.create_revision is not None:
+            found.append(pb.Compare(target=pb.Compare.CREATE, key=key, create_revision=compare.create_revision))
+        if compare.mod_revision is not None:
+            found.append(pb.Compare(target=pb.Compare.MOD, key=key, mod_revision=compare.mod_revision))
+        return found
+
+    def _operation(self, operation: Operation) -> pb.RequestOp:
+        key = self._prefix + operation.key.encode()
+        match operation:
+            case Put(value=value, lease=lease):
+                return pb.RequestOp(request_put=pb.PutRequest(key=key, value=bytes(value), lease=lease))
+            case Delete():
+                return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
+
+    def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
+        return self._subscribers.add(prefix, subscriber)
+
+    def _deliver(self, events: list[Event]) -> None:
+        self._subscribers.deliver(events)
+
+    # Leases.
+
+    async def grant(self, ttl_ms: int) -> int:
+        self._check_open()
+        request = pb.LeaseGrantRequest(TTL=max(1, -(-ttl_ms // 1000)))
+
+        async def question(member: Member) -> pb.LeaseGrantResponse:
+            return await member.grant(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        # Asked twice it may leave a lease behind that nobody uses: it ends by itself.
+        return (await self._endpoints.ask(question)).ID
+
+    async def keep_alive(self, lease: int) -> int:
+        self._check_open()
+
+        async def question(member: Member) -> int:
+            call = member.keep_alive(timeout=ANSWER_SECONDS)
+            await call.write(pb.LeaseKeepAliveRequest(ID=lease))
+            answer = await call.read()
+            call.cancel()
+            return 0 if answer is grpc.aio.EOF else answer.TTL * 1000
+
+        return await self._endpoints.ask(question)
+
+    async def revoke(self, lease: int) -> None:
+        self._check_open()
+
+        async def question(member: Member) -> pb.LeaseRevokeResponse:
+            return await member.revoke(pb.LeaseRevokeRequest(ID=lease), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        try:
+            await self._endpoints.ask(question)
+        except PenstockError as error:
+            # It is gone already.
+            if error.reason is not Reason.INVALID_REQUEST:
+                raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PenstockError(Reason.STORAGE_ERROR, "The metadata store is closed; the broker is shutting down.")
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """The first key behind all that have the prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def _changes(done: pb.TxnResponse, operations: Sequence[Operation]) -> bool:
+    """Whether anything was changed, so that there are events: deleting what is not there changes nothing."""
+    return any(
+        isinstance(operation, Put) or response.response_delete_range.deleted
+        for operation, response in zip(operations, done.responses, strict=True)
+    )
