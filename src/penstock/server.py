@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from penstock import __version__
 from penstock.address import Address
@@ -21,6 +22,7 @@ from penstock.core.groups.settings import GroupSettings
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.topic_config import check_configs
+from penstock.core.topic_image import MIN_IN_SYNC
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
@@ -39,12 +41,17 @@ from penstock.runtime.memory import keep_freed_memory
 from penstock.types import NodeId
 
 if TYPE_CHECKING:
+    from penstock.cluster.node import ClusterNode
+    from penstock.cluster.opening import Opened
     from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
     from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
+    from penstock.metadata.port import MetadataStore
 
 logger = logging.getLogger("penstock.server")
 
 LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
+PEER: Final = "peer"
+"""The listener of a cluster's other nodes."""
 STOP_GRACE_SECONDS: Final = 5.0
 _MINUTE_MS: Final = 60 * 1000
 EXIT_OK: Final = 0
@@ -81,13 +88,21 @@ class Server:
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         # First of all: without its ports a broker must not touch the data directory.
-        sockets = {name: self._bind(name) for name in ("kafka", "http", "tcp")}
+        sockets = {name: self._bind(name) for name in self._names}
         grpc = self._bind_grpc()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id)
-        store = await SqliteStore.open(f"{data_dir.path}/metadata.sqlite")
+        opened: Opened | None = None
+        if self._is_alone:
+            data_dir.stay_alone(node)
+            store: MetadataStore = await SqliteStore.open(f"{data_dir.path}/metadata.sqlite")
+        else:
+            from penstock.cluster.opening import open_cluster
+
+            opened = await open_cluster(settings.cluster, data_dir, node, disk, clock, entropy)
+            store, node = opened.store, opened.node
         stack.push_async_callback(store.close)
         commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
         stack.callback(commit.close)
@@ -100,6 +115,7 @@ class Server:
             logs=manager,
             flusher=commit,
             report=_report,
+            shared=not self._is_alone,
         )
         broker.background = self._start_task
         broker.off_loop = _off_loop
@@ -118,11 +134,44 @@ class Server:
         )
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
+        cluster_node: ClusterNode | None = None
+        if opened is not None:
+            cluster_node = self._cluster_node(broker, commit, opened)
+            stack.push_async_callback(cluster_node.stop)
+            listener = sockets[PEER]
+            assert listener is not None
+            await cluster_node.start(listener)
         await self._listen(broker, commit, sockets)
         if grpc is not None:
             await grpc.start(broker)
             stack.push_async_callback(grpc.stop, STOP_GRACE_SECONDS)
+        if cluster_node is not None:
+            # First of all, while everything is served still.
+            stack.push_async_callback(cluster_node.hand_over)
         self._ready = True
+
+    @property
+    def _is_alone(self) -> bool:
+        return not self.settings.cluster.name
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
+
+    def _cluster_node(self, broker: Broker, commit: GroupCommit, opened: "Opened") -> "ClusterNode":
+        from penstock.cluster.node import ClusterNode
+        from penstock.cluster.opening import settings_of, told
+
+        settings = self.settings
+        return ClusterNode(
+            broker,
+            opened.store,
+            commit.turn,
+            settings_of(settings.cluster),
+            secret=opened.secret,
+            directory=UUID(hex=opened.node.directory),
+            listeners=told(self.addresses, settings.cluster.advertise, settings.listeners.advertised_kafka),
+        )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -182,7 +231,8 @@ class Server:
 
     def ready_line(self) -> str:
         """What ``penstock serve`` prints when connections are accepted."""
-        return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in LISTENERS)
+        names = LISTENERS if self._is_alone else (*LISTENERS, PEER)
+        return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in names)
 
 
 def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
@@ -215,8 +265,10 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
         auto_create_topics=settings.topics.auto_create,
         topic_defaults=TopicDefaults(
             partition_count=settings.topics.partitions,
-            replication_factor=settings.topics.replication_factor,
-            configs=check_configs(settings.topic_defaults, {}),
+            replication_factor=settings.cluster.replication_factor
+            if settings.cluster.name
+            else settings.topics.replication_factor,
+            configs=_topic_configs(settings),
             topics_max=settings.limits.topics_max,
             partitions_max=settings.limits.partitions_max,
         ),
@@ -246,6 +298,13 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
             sinks_max=settings.sinks.sinks_max,
         ),
     )
+
+
+def _topic_configs(settings: Settings) -> dict[str, str]:
+    configs = dict(settings.topic_defaults)
+    if settings.cluster.name:
+        configs.setdefault(MIN_IN_SYNC, str(settings.cluster.min_in_sync))
+    return check_configs(configs, {})
 
 
 def _kafka_limits(settings: Settings) -> KafkaLimits:

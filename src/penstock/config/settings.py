@@ -52,9 +52,54 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     )
     tcp: Annotated[Address | None, Meta(description="JSON lines over TCP")] = Address("127.0.0.1", 4040)
     grpc: Annotated[Address | None, Meta(description="gRPC")] = Address("127.0.0.1", 50051)
+    peer: Annotated[Address | None, Meta(description="the other nodes of a cluster; used only in one")] = Address(
+        "127.0.0.1", 9093
+    )
     advertised_kafka: Annotated[
         Address | None, Meta(description="what Kafka clients are told to connect to; off: where they did connect to")
     ] = None
+
+
+class ClusterSettings(Struct, frozen=True, kw_only=True):
+    """Several nodes on etcd. Without a name the broker is alone, and needs nothing but itself."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern="^[a-zA-Z0-9._-]{0,100}$", description="the cluster that this node belongs to; empty: it is alone"
+        ),
+    ] = ""
+    etcd: Annotated[str, Meta(description="where etcd is: HOST:PORT,HOST:PORT, or https://HOST:PORT,... for TLS")] = (
+        "127.0.0.1:2379"
+    )
+    etcd_ca: Annotated[str, Meta(description="a file with the certificates that etcd's is signed by, for TLS")] = ""
+    etcd_cert: Annotated[str, Meta(description="a file with this node's certificate for etcd, for mutual TLS")] = ""
+    etcd_key: Annotated[str, Meta(description="a file with the key of that certificate")] = ""
+    advertise: Annotated[
+        str, Meta(description="the host that other nodes and clients are told; empty: the host of each listener")
+    ] = ""
+    rack: Annotated[str, Meta(description="where the node stands; replicas go to different ones; empty: unknown")] = ""
+    lease_ms: Annotated[
+        int, Meta(ge=2_000, le=60_000, description="a node that was silent for so long is taken for dead")
+    ] = 4_000
+    lag_ms_max: Annotated[
+        int, Meta(ge=100, description="a follower that was behind for so long is not in sync any more")
+    ] = 10_000
+    balance_ms: Annotated[int, Meta(ge=100, description="how often leadership goes back to the preferred replicas")] = (
+        300_000
+    )
+    handover_ms: Annotated[
+        int, Meta(ge=0, description="how long a node that stops waits for others to lead what it led")
+    ] = 10_000
+    replication_factor: Annotated[
+        int, Meta(ge=1, le=32, description="replicas of a topic made without a number, and of the internal ones")
+    ] = 3
+    min_in_sync: Annotated[
+        int,
+        Meta(
+            ge=1, le=32, description="replicas in sync without which acks=all is refused, of a topic that does not say"
+        ),
+    ] = 2
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):
@@ -240,6 +285,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     server: ServerSettings = field(default_factory=ServerSettings)
     listeners: ListenerSettings = field(default_factory=ListenerSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
@@ -264,6 +310,7 @@ DEFAULT = Source()
 SECTIONS: Mapping[str, type[Struct]] = {
     "server": ServerSettings,
     "listeners": ListenerSettings,
+    "cluster": ClusterSettings,
     "log": LogSettings,
     "topics": TopicSettings,
     "groups": GroupSettings,

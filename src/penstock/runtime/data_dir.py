@@ -26,6 +26,10 @@ class Node(msgspec.Struct, frozen=True):
     format_version: int
     node_id: int
     cluster_id: str
+    cluster: str = ""
+    """The name of the cluster that it belongs to; empty while it is alone."""
+    directory: str = ""
+    """An id of this very directory, for a cluster to know it by."""
 
 
 class DataDir:
@@ -77,6 +81,25 @@ class DataDir:
                 f"{self.path} belongs to node {node.node_id}, not {node_id}: set server.node_id to {node.node_id} or use another --data-dir"
             )
         return node
+
+    def join(self, disk: Disk, entropy: Entropy, node: Node, cluster: str, cluster_id: str) -> Node:
+        """Note that the directory belongs to a cluster from now on. One that belongs to another one is refused."""
+        if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):
+            raise DataDirError(
+                f"{self.path} belongs to cluster {node.cluster} ({node.cluster_id}), not to {cluster} ({cluster_id}): check --cluster and "
+                "--etcd, or use another --data-dir"
+            )
+        joined = Node(FORMAT_VERSION, node.node_id, cluster_id, cluster, node.directory or entropy.uuid().hex)
+        if joined != node:
+            disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(joined))
+        return joined
+
+    def stay_alone(self, node: Node) -> None:
+        """Refuse a directory of a cluster to a broker that is to be alone: its metadata is elsewhere."""
+        if node.cluster:
+            raise DataDirError(
+                f"{self.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster} and --etcd, or use another --data-dir"
+            )
 
     def release(self) -> None:
         """Let another process have it."""

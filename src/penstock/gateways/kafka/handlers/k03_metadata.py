@@ -18,6 +18,7 @@ from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.nodes import controller_of, nodes_of, offline_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
@@ -50,9 +51,12 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         topics = list(await asyncio.gather(*(_topic(topic, request, context) for topic in wanted.values())))
     operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
+        brokers=[
+            MetadataResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)
+            for node in nodes_of(context)
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=controller_of(context),
         topics=topics,
         cluster_authorized_operations=operations,
     )
@@ -94,7 +98,10 @@ def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> M
     for index, record in enumerate(context.broker.topics.partitions(topic)):
         code = LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0
         replicas, in_sync = list(record.replicas), list(record.in_sync)
-        partitions.append(MetadataResponsePartition(code, index, record.leader, record.leader_epoch, replicas, in_sync))
+        offline = offline_of(context, record.replicas)
+        partitions.append(
+            MetadataResponsePartition(code, index, record.leader, record.leader_epoch, replicas, in_sync, offline)
+        )
     operations = NOT_ASKED
     if request.include_topic_authorized_operations:
         operations = topic_operations(topic.name, context)

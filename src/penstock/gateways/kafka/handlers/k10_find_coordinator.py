@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10): which node speaks for a group. Alone, it is this one.
+"""FindCoordinator (API key 10): which node speaks for a group. Of a broker that is alone it is this one.
 
 Version 1 adds the kind of key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 asks for several
 keys. Transactional ids are refused with the code on which clients give up at once, and a text that says why: on "not
@@ -10,6 +10,7 @@ from typing import Final
 from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,
@@ -25,7 +26,7 @@ _NO_NODE: Final = -1
 
 
 def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
-    """The same node for every key."""
+    """Each key by itself."""
     keys = [request.key] if context.version < 4 else request.coordinator_keys
     found = [_find(key, request.key_type, context) for key in keys]
     if context.version >= 4:
@@ -39,6 +40,7 @@ def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoor
 def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:
     try:
         _check(key, key_type, context)
+        node = coordinator_of(context, key)
     except PenstockError as error:
         return FindCoordinatorResponseCoordinator(
             key=key,
@@ -48,8 +50,8 @@ def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorRe
             error_code=context.code(error),
             error_message=error.text,
         )
-    node_id, host, port = context.broker.node_id, context.advertised.host, context.advertised.port
-    return FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+    host, port = node.address
+    return FindCoordinatorResponseCoordinator(key=key, node_id=node.node_id, host=host, port=port, error_message=None)
 
 
 def _check(key: str, key_type: int, context: RequestContext) -> None:

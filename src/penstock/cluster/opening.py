@@ -1,0 +1,75 @@
+"""From settings to a place in a cluster: the shared store, the data directory as one of the cluster's, and what others are told of this node."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.address import Address
+from penstock.cluster.agreement import agree
+from penstock.cluster.etcd_address import parse_endpoints, read_tls
+from penstock.cluster.joining import import_alone
+from penstock.cluster.node import ClusterSettings
+from penstock.config.settings import ClusterSettings as Configured
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.etcd.store import EtcdStore
+from penstock.ports import Clock, Disk, Entropy
+from penstock.runtime.data_dir import DataDir, Node
+
+_ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104 - what is bound is looked at, nothing is bound here
+
+
+class Opened(NamedTuple):
+    """What a node of a cluster starts with."""
+
+    store: EtcdStore
+    node: Node
+    secret: bytes
+
+
+async def open_cluster(
+    configured: Configured, data_dir: DataDir, node: Node, disk: Disk, clock: Clock, entropy: Entropy
+) -> Opened:
+    """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some."""
+    try:
+        addresses, uses_tls = parse_endpoints(configured.etcd)
+        tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key) if uses_tls else None
+    except (ValueError, OSError) as error:
+        raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
+    store = await EtcdStore.open(configured.name, addresses, tls)
+    try:
+        record = await agree(store, clock, entropy, node.cluster_id)
+        joined = data_dir.join(disk, entropy, node, configured.name, record.id)
+        await import_alone(store, disk, f"{data_dir.path}/metadata.sqlite", joined.directory)
+    except BaseException:
+        await store.close()
+        raise
+    return Opened(store, joined, record.secret)
+
+
+def settings_of(configured: Configured) -> ClusterSettings:
+    """What the parts need of it."""
+    return ClusterSettings(
+        lease_ms=configured.lease_ms,
+        lag_ms_max=configured.lag_ms_max,
+        rack=configured.rack or None,
+        balance_seconds=configured.balance_ms / 1000,
+        handover_seconds=configured.handover_ms / 1000,
+    )
+
+
+def told(bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None) -> dict[str, Address]:
+    """Where others are told that this node listens. INVALID_CONFIG when they could not find it."""
+    found: dict[str, Address] = {}
+    for name, address in bound.items():
+        if address is None:
+            continue
+        if name == "kafka" and advertised_kafka is not None:
+            found[name] = advertised_kafka
+            continue
+        host = advertise or address.host
+        if host in _ANY_HOST:
+            raise PenstockError(
+                Reason.INVALID_CONFIG,
+                f"other nodes cannot be told to connect to {address}: give the host that they can reach with --advertise HOST",
+            )
+        found[name] = Address(host, address.port)
+    return found
