@@ -93,11 +93,12 @@ def _convert(annotated: object, found: Found) -> object:
         return _address(value)
     if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, Enum):
         value = value.lower()
-    from_environment = found.source.kind is SourceKind.ENVIRONMENT
+    # The environment and the command line know nothing but text.
+    is_text = found.source.kind in (SourceKind.ENVIRONMENT, SourceKind.FLAG) and isinstance(value, str)
     if kind is str and not isinstance(value, str):
         value = str(value) if isinstance(value, Path) else value
     try:
-        return msgspec.convert(value, annotated, strict=not from_environment or kind is str)
+        return msgspec.convert(value, annotated, strict=not is_text or kind is str)
     except msgspec.ValidationError as error:
         raise ValueError(f"got {_shown(found.value)}, wanted {_wanted(kind, error)}") from None
 

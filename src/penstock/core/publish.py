@@ -114,12 +114,6 @@ class Publisher:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; publish to a topic of your own"
             )
-        if acks is Acks.ALL and found.config.min_insync_replicas > 1:
-            raise PenstockError(
-                Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {topic} wants {found.config.min_insync_replicas} replicas in sync and has 1; lower its "
-                "min.insync.replicas or publish with acks=leader",
-            )
         call = _Call(caller, records, acks, done)
         for index, places in self._share_out(found, call).items():
             self._gather(found, index, call, places)
@@ -214,6 +208,8 @@ class Publisher:
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
         try:
             partition = self._broker.partition(topic.name, index)
+            if call.acks is Acks.ALL:
+                partition.check_in_sync()
         except PenstockError as error:
             call.refuse(places, error)
             return

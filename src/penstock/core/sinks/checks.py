@@ -108,12 +108,7 @@ class Checks:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; write to a topic of your own"
             )
-        if partition.topic.config.min_insync_replicas > 1:
-            raise PenstockError(
-                Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {topic} wants {partition.topic.config.min_insync_replicas} replicas in sync and has 1; lower "
-                "its min.insync.replicas",
-            )
+        partition.check_in_sync()
         return partition
 
     def batches(self, staging: Partition, planned: Planned, staged_from: int) -> Steps[None]:

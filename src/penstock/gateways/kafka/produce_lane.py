@@ -215,6 +215,8 @@ class ProduceLane:
         log = partition.log
         next_offset = log.next_offset
         try:
+            if acks == -1 and partition.in_sync is not None:
+                partition.check_in_sync()
             base_offset = partition.append(batch, connection.broker.clock.now_ms())
         except PenstockError as error:
             if acks == 0:
@@ -318,7 +320,7 @@ def _is_plain(partition: Partition, acks: int) -> bool:
         or partition.wants_recompression
         or partition.stamps
         or partition.is_compacted
-        or (acks == -1 and partition.topic.config.min_insync_replicas > 1)
+        or (acks == -1 and partition.in_sync is None and partition.topic.min_in_sync > 1)
     )
 
 

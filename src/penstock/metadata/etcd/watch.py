@@ -102,21 +102,10 @@ class Watch:
             )
             await stream.write(pb.WatchRequest(create_request=create))
             held: list[pb.Event] = []
-            is_asked = False
             while True:
-                try:
-                    async with asyncio.timeout(_PROGRESS_SECONDS):
-                        response = await stream.read()
-                except TimeoutError:
-                    if is_asked:
-                        raise
-                    # A quiet watch and a dead one look alike: ask, and give it as long again.
-                    is_asked = True
-                    await stream.write(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
-                    continue
+                response = await self._next(stream)
                 if response is grpc.aio.EOF:
                     return
-                is_asked = False
                 if response.canceled:
                     if response.compact_revision:
                         await self._catch_up()
@@ -131,6 +120,23 @@ class Watch:
                     self._reach(response.header.revision)
         finally:
             stream.cancel()
+
+    @staticmethod
+    async def _next(stream: "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]") -> pb.WatchResponse:
+        """What comes next. A quiet watch and a dead one look alike: it is asked, and TimeoutError when it says nothing to that either."""
+        # Not cancelled by a timeout: that would end the stream.
+        reading = asyncio.ensure_future(stream.read())
+        try:
+            for is_asked in (False, True):
+                done, _ = await asyncio.wait({reading}, timeout=_PROGRESS_SECONDS)
+                if done:
+                    return reading.result()
+                if not is_asked:
+                    await stream.write(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
+            raise TimeoutError
+        finally:
+            if not reading.done():
+                reading.cancel()
 
     def _take(self, raw: list[pb.Event]) -> None:
         """Deliver events, those of one revision together."""

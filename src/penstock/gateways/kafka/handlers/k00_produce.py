@@ -134,10 +134,8 @@ def _produce_one(
             )
         if records is None:
             raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
-        if acks == -1 and partition.topic.config.min_insync_replicas > 1:
-            raise PenstockError(
-                Reason.NOT_ENOUGH_REPLICAS, "the topic's min.insync.replicas is over the one replica there is"
-            )
+        if acks == -1:
+            partition.check_in_sync()
         assert not isinstance(records, bytes)
         if partition.wants_recompression or partition.is_compacted:
             return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
