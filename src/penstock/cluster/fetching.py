@@ -73,9 +73,12 @@ class Fetcher:
         place = Place(follower.topic.topic_id, follower.index)
         self._followed[place] = follower
         self._to_forget.pop(place, None)
-        self._to_ask[place] = None
         follower.on_settled = self._settled
-        self._woken.set()
+        if follower.is_settled:
+            self._ask(place)
+        else:
+            # What it took as a leader, or from another one, must be there for good before it can be compared with this leader's.
+            self._unsettled.add(follower)
 
     def remove(self, follower: Follower) -> None:
         """Copy it no more."""
@@ -196,7 +199,7 @@ class Fetcher:
                 FetchRequestPartition(
                     partition=place.partition,
                     current_leader_epoch=follower.leader_epoch,
-                    fetch_offset=follower.settled_offset,
+                    fetch_offset=follower.log.next_offset,
                     last_fetched_epoch=follower.last_epoch,
                     log_start_offset=follower.log.start_offset,
                     partition_max_bytes=PARTITION_BYTES_MAX,

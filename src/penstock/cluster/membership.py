@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.port import Compare, Delete, Put, SharedStore
+from penstock.metadata.port import Compare, Put, SharedStore
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -103,7 +103,7 @@ class Membership:
                     "--node-id, or stop that one",
                 )
             # An earlier life of this data directory, which only one process can have: nobody needs to wait for its lease.
-            await self._store.txn([Compare(key, create_revision=entry.create_revision)], [Delete(key)])
+            await self._store.revoke(entry.lease)
         lease = self.lease = await self._store.grant(self._ttl_ms)
         made = await self._store.txn(
             [Compare(key, create_revision=0)], [Put(key, msgspec.json.encode(self._record), lease)]

@@ -71,14 +71,10 @@ class Follower(Replica):
     # Asking.
 
     @property
-    def settled_offset(self) -> int:
-        """Everything before it is here for good."""
-        return self.log.synced_offset if self._flush is Flush.SYNC else self.log.written_offset
-
-    @property
     def is_settled(self) -> bool:
-        """Whether all that was taken is here for good."""
-        return self.settled_offset == self.log.next_offset
+        """Whether all that there is is here for good. Only then may it ask: its question says so."""
+        log = self.log
+        return (log.synced_offset if self._flush is Flush.SYNC else log.written_offset) == log.next_offset
 
     @property
     def last_epoch(self) -> int:
