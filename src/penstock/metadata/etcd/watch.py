@@ -130,7 +130,7 @@ class Watch:
             for is_asked in (False, True):
                 done, _ = await asyncio.wait({reading}, timeout=_PROGRESS_SECONDS)
                 if done:
-                    return reading.result()
+                    return reading.result()  # type: ignore[no-any-return]
                 if not is_asked:
                     await stream.write(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
             raise TimeoutError
