@@ -1,0 +1,151 @@
+"""What a leader may call committed, and who may join and must leave."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from penstock.core.replication.in_sync import NOT_YET, Change, InSync
+from penstock.core.replication.rules import Rules
+from penstock.core.topic_records import PartitionRecord
+from penstock.types import NodeId
+
+LAG_MS = 1000
+
+
+def record(isr: Mapping[int, int]) -> PartitionRecord:
+    return PartitionRecord(leader=1, leader_epoch=3, replicas=(1, 2, 3), isr=tuple(isr.items()), leader_node_epoch=10)
+
+
+def in_sync(isr: Mapping[int, int], *, end: int = 100, minimum: int = 1, rules: Rules | None = None) -> InSync:
+    return InSync(
+        NodeId(1),
+        record(isr),
+        log_end=end,
+        leader_end=end,
+        min_in_sync=minimum,
+        now_ms=0,
+        rules=rules or Rules(),
+    )
+
+
+def wanted(
+    members: InSync, now_ms: int = 0, *, hw: int = 0, end: int = 100, heard: int = 0, live: bool = True
+) -> Change | None:
+    return members.wanted(hw, end, now_ms, LAG_MS, lambda _node, _epoch: live, lambda _node: heard)
+
+
+def test_committed_is_what_the_slowest_member_has():
+    members = in_sync({1: 10, 2: 20, 3: 30})
+    assert members.committed() == 0, "nobody has asked in this epoch"
+    members.fetched(2, 20, 90, 100, 1)
+    members.fetched(3, 30, 70, 100, 1)
+    assert members.committed() == 70
+
+
+def test_alone_in_sync_the_leader_decides():
+    assert in_sync({1: 10}).committed() == 100
+
+
+def test_a_follower_out_of_sync_does_not_hold_anything_up():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 100, 100, 1)
+    members.fetched(3, 30, 5, 100, 1)
+    assert members.committed() == 100
+
+
+def test_nothing_is_committed_while_too_few_are_in_sync():
+    assert in_sync({1: 10}, minimum=2).committed() == NOT_YET
+    assert in_sync({1: 10}, minimum=2, rules=Rules(frozen_below_min=False)).committed() == 100
+
+
+def test_who_is_about_to_join_counts_already():
+    members = in_sync({1: 10})
+    members.fetched(2, 20, 60, 100, 1)
+    members.begin(Change({2: 20}, ()))
+    assert members.committed() == 60
+    careless = in_sync({1: 10}, rules=Rules(maximal_in_sync_set=False))
+    careless.begin(Change({2: 20}, ()))
+    assert careless.committed() == 100
+
+
+def test_who_is_about_to_leave_counts_until_it_is_agreed():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 60, 100, 1)
+    members.begin(Change({}, (2,)))
+    assert members.committed() == 60
+    members.agree(record({1: 10}), 2)
+    members.settle()
+    assert members.committed() == 100
+
+
+def test_a_follower_joins_once_it_has_what_is_committed_and_what_older_leaders_had():
+    members = in_sync({1: 10}, end=100)
+    members.fetched(2, 20, 99, 100, 1)
+    assert wanted(members, 1, hw=50) is None
+    members.fetched(2, 20, 100, 120, 1)
+    assert wanted(members, 1, hw=110) is None, "the high watermark is further by now"
+    assert wanted(members, 1, hw=100) == Change({2: 20}, ())
+
+
+def test_only_a_node_that_is_registered_in_that_life_joins():
+    members = in_sync({1: 10})
+    members.fetched(2, 20, 100, 100, 1)
+    assert wanted(members, 1, live=False) is None
+
+
+def test_a_member_in_a_new_life_joins_again():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 25, 100, 100, 1)
+    assert wanted(members, 1) == Change({2: 25}, ())
+
+
+def test_a_request_of_an_older_life_says_nothing():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 25, 40, 100, 1)
+    members.fetched(2, 20, 100, 100, 2)
+    assert members.end_of(2) == 40
+
+
+def test_a_member_that_is_behind_for_too_long_leaves():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 50, 100, 10)
+    assert wanted(members, LAG_MS) is None
+    assert wanted(members, LAG_MS + 1) == Change({}, (2,))
+
+
+def test_a_member_that_keeps_up_with_a_growing_log_stays():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 100, 100, 0)
+    for turn in range(1, 20):
+        # It is always one question behind, and has what there was at the last one.
+        members.fetched(2, 20, 100 * turn, 100 * turn + 100, turn * 400)
+    assert wanted(members, 20 * 400, end=2000) is None
+
+
+def test_a_quiet_partition_that_a_live_follower_has_all_of_keeps_it():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 100, 100, 0)
+    assert wanted(members, 50_000, heard=49_900) is None
+    assert wanted(members, 50_000, heard=100) == Change({}, (2,)), "nothing was heard of it"
+    assert wanted(members, 50_000, heard=49_900, end=101) == Change({}, (2,)), "it lacks something"
+
+
+def test_the_leader_never_wants_to_be_left_without_itself():
+    members = in_sync({2: 20, 3: 30})
+    assert wanted(members, LAG_MS * 5) is None
+
+
+def test_one_change_at_a_time():
+    members = in_sync({1: 10})
+    members.fetched(2, 20, 100, 100, 1)
+    members.begin(Change({2: 20}, ()))
+    assert members.is_changing
+    assert wanted(members, 1) is None
+    with pytest.raises(AssertionError):
+        members.begin(Change({3: 30}, ()))
+
+
+def test_a_node_that_is_no_replica_is_not_counted():
+    members = in_sync({1: 10})
+    assert not members.fetched(9, 90, 100, 100, 1)
+    assert members.end_of(9) is None
