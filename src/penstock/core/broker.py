@@ -26,6 +26,7 @@ from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.remote import Peers
 from penstock.core.replica import Replica
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.replicas import Replicas, World
@@ -139,6 +140,8 @@ class Broker:
         self._names: dict[bytes, TopicName] = {}
         self.cluster: Final = ClusterSide(self, store, rules) if shared else None
         """What a node of a cluster has beside; None for a broker that is alone."""
+        self.peers: Peers | None = None
+        """How batches get to partitions that other nodes lead; None for a broker that is alone."""
 
     async def start(self) -> None:
         """Read the agreed state, recover what a crash left, and load the groups.
@@ -241,6 +244,15 @@ class Broker:
         topic = self.topics.require(name)
         self.topics.partition(topic, index)
         return self.cluster.replicas.readable(topic, index)
+
+    def observe(self, name: str, index: int) -> Replica:
+        """The same, and where this node has nothing of it, it copies what is committed from now on; the first of it takes a moment.
+
+        Whoever reads on and on asks again now and then: what nobody asked for in a minute is let go (``gone``).
+        """
+        if self.cluster is None:
+            return self.partition(name, index)
+        return self.cluster.replicas.observe(self.topics.require(name), index)
 
     def opened(self, name: str, index: int) -> Partition | None:
         """The partition if it was touched since the start; it is not opened."""
