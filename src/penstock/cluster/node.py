@@ -58,7 +58,7 @@ class ClusterNode:
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._settings = settings
-        self._secret = secret
+        self._secret = broker.cluster.secret = secret
         record = NodeRecord(
             incarnation=broker.entropy.uuid(),
             directory=directory,

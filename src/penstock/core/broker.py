@@ -398,6 +398,8 @@ class ClusterSide:
     def __init__(self, broker: Broker, store: MetadataStore, rules: Rules) -> None:
         self._broker = broker
         self.rules: Final = rules
+        self.secret = b""
+        """By which nodes know each other; whoever puts the node together sets it, before it listens."""
         self.nodes: Final = ClusterImage(store)
         """Who else is there."""
         settings = broker.settings
