@@ -114,6 +114,12 @@ class Publisher:
             raise PenstockError(
                 Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; publish to a topic of your own"
             )
+        if acks is Acks.ALL and found.min_in_sync > found.replication_factor:
+            raise PenstockError(
+                Reason.NOT_ENOUGH_REPLICAS,
+                f"topic {topic} wants {found.min_in_sync} replicas in sync and has {found.replication_factor}; lower its "
+                "min.insync.replicas, give it more replicas, or publish with acks=leader",
+            )
         call = _Call(caller, records, acks, done)
         for index, places in self._share_out(found, call).items():
             self._gather(found, index, call, places)

@@ -23,6 +23,8 @@ NAMED_OTHERWISE = {
     Reason.NOT_IN_FLIGHT: "invalid_record_state",
     Reason.UNKNOWN_SINK: "invalid_request",
     Reason.SINK_BUSY: "invalid_request",
+    Reason.METADATA_UNAVAILABLE: "request_timed_out",
+    Reason.LINK_LOST: "request_timed_out",
 }
 
 
