@@ -27,6 +27,27 @@ Tcp = Annotated[
     typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; off disables it."),
 ]
 Grpc = Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="The cluster this node belongs to; without: alone.")
+]
+NodeIdOption = Annotated[
+    str | None, typer.Option("--node-id", metavar="N", help="This node's number, its own in the cluster.  [default: 1]")
+]
+Etcd = Annotated[
+    str | None, typer.Option("--etcd", metavar="URL,URL", help="Where etcd is; https://... for TLS.  [cluster only]")
+]
+EtcdCa = Annotated[str | None, typer.Option("--etcd-ca", metavar="FILE", help="Certificates that etcd is trusted by.")]
+EtcdCert = Annotated[str | None, typer.Option("--etcd-cert", metavar="FILE", help="This node's certificate for etcd.")]
+EtcdKey = Annotated[str | None, typer.Option("--etcd-key", metavar="FILE", help="The key of that certificate.")]
+Advertise = Annotated[
+    str | None, typer.Option("--advertise", metavar="HOST", help="What nodes and clients connect to.  [cluster only]")
+]
+Peer = Annotated[
+    str | None, typer.Option("--peer", metavar="HOST:PORT", help="For the other nodes.  [default: 127.0.0.1:9093]")
+]
+Rack = Annotated[
+    str | None, typer.Option("--rack", metavar="NAME", help="Where the node stands; replicas go to different racks.")
+]
 LogFormatOption = Annotated[LogFormat | None, typer.Option("--log-format", help="The log, on stderr.  [default: text]")]
 LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The least to log.  [default: info]")]
 ResetWal = Annotated[
@@ -39,7 +60,7 @@ ResetWal = Annotated[
 
 def flags_given(**given: object) -> dict[str, str]:
     """The flags that were given, by the settings they are."""
-    paths = {path.rpartition(".")[2]: path for path in fast.FLAGS.values()}
+    paths = {flag.removeprefix("--").replace("-", "_"): path for flag, path in fast.FLAGS.items()}
     return {
         paths[name]: str(value.value if isinstance(value, LogFormat | LogLevel) else value)
         for name, value in given.items()
@@ -54,6 +75,15 @@ def serve(
     http: Http = None,
     tcp: Tcp = None,
     grpc: Grpc = None,
+    cluster: Cluster = None,
+    node_id: NodeIdOption = None,
+    etcd: Etcd = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+    advertise: Advertise = None,
+    peer: Peer = None,
+    rack: Rack = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     reset_wal: ResetWal = False,
@@ -64,7 +94,22 @@ def serve(
     SIGTERM and SIGINT: it answers what is under way, syncs and exits 0.
     """
     flags = flags_given(
-        data_dir=data_dir, kafka=kafka, http=http, tcp=tcp, grpc=grpc, log_format=log_format, log_level=log_level
+        data_dir=data_dir,
+        kafka=kafka,
+        http=http,
+        tcp=tcp,
+        grpc=grpc,
+        cluster=cluster,
+        node_id=node_id,
+        etcd=etcd,
+        etcd_ca=etcd_ca,
+        etcd_cert=etcd_cert,
+        etcd_key=etcd_key,
+        advertise=advertise,
+        peer=peer,
+        rack=rack,
+        log_format=log_format,
+        log_level=log_level,
     )
     code = fast.serve(fast.Arguments(None if config is None else str(config), flags, reset_wal), os.environ)
     if code:
