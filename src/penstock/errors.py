@@ -22,6 +22,8 @@ class Reason(Enum):
     FENCED_LEADER_EPOCH = "leader epoch is older than this node's"
     NOT_LEADER_OR_FOLLOWER = "this node does not lead the partition"
     LEADER_NOT_AVAILABLE = "the partition has no leader at the moment"
+    OFFSET_NOT_AVAILABLE = "what is committed is not known yet after a change of leader"
+    UNKNOWN_NODE = "no such node in the cluster"
 
     # The caller asked for something that cannot be.
     INVALID_REQUEST = "invalid request"
@@ -48,6 +50,10 @@ class Reason(Enum):
     SECURITY_DISABLED = "security features are disabled"
     CLUSTER_AUTHORIZATION_FAILED = "only nodes of the cluster may do this"
     NOT_CONTROLLER = "this node is not the controller"
+    PREFERRED_LEADER_NOT_AVAILABLE = "the preferred leader is not in sync"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica that is up may lead"
+    ELECTION_NOT_NEEDED = "the partition is led as it should be"
+    NO_REASSIGNMENT_IN_PROGRESS = "the partition is not being moved"
 
     # What was sent is broken, too large, or out of order.
     CORRUPT_RECORDS = "corrupt records"
