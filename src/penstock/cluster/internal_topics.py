@@ -5,7 +5,7 @@ Those that belong together (``core/coordinators.py``) get the same replicas, par
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
 from penstock.core.coordinators import BUNDLE
-from penstock.core.topic_names import OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic
 
 
@@ -20,7 +20,7 @@ class InternalTopics:
     async def make(self) -> None:
         """Make what is missing, if it can be."""
         topics = self._broker.topics
-        missing = [name for name in (*BUNDLE, SINKS_TOPIC) if name not in topics]
+        missing = [name for name in (*BUNDLE, IDEMPOTENCY_TOPIC, SINKS_TOPIC) if name not in topics]
         if not missing or len(self._nodes.racks()) < topics.defaults.replication_factor:
             return
         if OFFSETS_TOPIC not in topics:
@@ -34,6 +34,9 @@ class InternalTopics:
             if name not in topics:
                 new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments=replicas)
                 await topics.create(new, internal=True, exist_ok=True)
+        if IDEMPOTENCY_TOPIC not in topics:
+            new = NewTopic(IDEMPOTENCY_TOPIC, offsets.partition_count, configs=INTERNAL_CONFIGS)
+            await topics.create(new, internal=True, exist_ok=True)
         if SINKS_TOPIC not in topics:
             # They are few, and one commit of one of them is many records elsewhere.
             await topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True, exist_ok=True)

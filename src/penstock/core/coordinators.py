@@ -1,8 +1,9 @@
-"""Which groups, queues and produce keys this node speaks for: those of the internal partitions that it leads.
+"""Which groups, queues, produce keys and sinks this node speaks for: those of the internal partitions that it leads.
 
-Partition i of the topics of offsets, queue states and produce keys belong together: what a group has in all of them is looked after by
-one node. The controller names one leader for the three; until it has, nobody serves them. ``__sinks`` has one partition, and the
-staging topics are led with it.
+Partition i of the topics of offsets and queue states belong together (a bundle): what a group has in both is looked after by one node.
+The controller names one leader for the two; until it has, nobody serves them. Produce keys are by topic, not by group, so ``__idempotency``
+stands alone. ``__sinks`` has one partition. What is staged for a sink is read, checked and cut by whoever speaks for the sinks, so the
+staging topics have its replicas, and the controller names its leader for them too: everything but the targets is at hand then.
 
 Before anything is served, everything that an earlier leader may have promised must be committed: the high watermark must have reached the
 end that the log had when this leader's epoch began. Only then is the log replayed.
@@ -13,20 +14,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.storage import partition_of
+from penstock.core.idempotency.stored import keys_partition
 from penstock.core.partition import Partition
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Report
-from penstock.types import NodeId
+from penstock.types import NodeId, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-BUNDLE: Final = (OFFSETS_TOPIC, IDEMPOTENCY_TOPIC, QUEUE_STATE_TOPIC)
+BUNDLE: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
 """In the order in which they are loaded."""
-_ALONE_TOPICS: Final = (SINKS_TOPIC,)
+_FAMILIES: Final[dict[str, tuple[TopicName, ...]]] = {
+    OFFSETS_TOPIC: BUNDLE,
+    QUEUE_STATE_TOPIC: BUNDLE,
+    IDEMPOTENCY_TOPIC: (IDEMPOTENCY_TOPIC,),
+    SINKS_TOPIC: (SINKS_TOPIC,),
+}
+"""What is served when all of it is led here; the first gives the family its name."""
 
 
 class Coordinators:
@@ -36,7 +45,7 @@ class Coordinators:
         self._broker = broker
         self._report = report
         self._rules = rules
-        self._led: dict[str, dict[int, Partition]] = {name: {} for name in (*BUNDLE, *_ALONE_TOPICS)}
+        self._led: dict[str, dict[int, Partition]] = {name: {} for name in _FAMILIES}
         self._watched: dict[Partition, Callable[[], None]] = {}
         self._serving: set[tuple[str, int]] = set()
 
@@ -44,22 +53,29 @@ class Coordinators:
 
     def node_of(self, group: str) -> NodeId:
         """The node that speaks for a group; COORDINATOR_NOT_AVAILABLE while there is none."""
-        topics = self._broker.topics
-        offsets = topics.get(OFFSETS_TOPIC)
-        if offsets is None:
+        return self._leader(OFFSETS_TOPIC, partition_of(group, self._made(OFFSETS_TOPIC).partition_count))
+
+    def keys_node(self, topic: Topic) -> NodeId:
+        """The node that speaks for the produce keys of a topic; COORDINATOR_NOT_AVAILABLE while there is none."""
+        return self._leader(
+            IDEMPOTENCY_TOPIC, keys_partition(topic.topic_id, self._made(IDEMPOTENCY_TOPIC).partition_count)
+        )
+
+    def sinks_node(self) -> NodeId:
+        """The node that speaks for sinks; COORDINATOR_NOT_AVAILABLE while there is none."""
+        return self._leader(SINKS_TOPIC, 0)
+
+    def _made(self, name: str) -> Topic:
+        topic = self._broker.topics.get(name)
+        if topic is None:
             raise PenstockError(
                 Reason.COORDINATOR_NOT_AVAILABLE,
                 "The cluster has not made its internal topics yet: too few nodes are up.",
             )
-        index = partition_of(group, offsets.partition_count)
-        return self._leader(BUNDLE, index)
+        return topic
 
-    def sinks_node(self) -> NodeId:
-        """The node that speaks for sinks."""
-        return self._leader(_ALONE_TOPICS, 0)
-
-    def _leader(self, names: tuple[str, ...], index: int) -> NodeId:
-        topics = self._broker.topics
+    def _leader(self, family: str, index: int) -> NodeId:
+        topics, names = self._broker.topics, _FAMILIES[family]
         found = [topic for name in names if (topic := topics.get(name)) is not None]
         leaders = {topics.partition(topic, index).leader for topic in found}
         if len(found) < len(names) or len(leaders) != 1 or NO_LEADER in leaders:
@@ -86,17 +102,17 @@ class Coordinators:
             return
         led.pop(index, None)
         self._unwatch(partition)
-        key = _bundle(name), index
+        key = _FAMILIES[name][0], index
         if key in self._serving:
             self._serving.discard(key)
             self._unload(*key)
 
     def _look(self, name: str, index: int) -> None:
         """Serve, if everything that belongs together is led here, and all of it is known to be committed."""
-        bundle = _bundle(name)
-        if (bundle, index) in self._serving:
+        names = _FAMILIES[name]
+        family = names[0]
+        if (family, index) in self._serving:
             return
-        names = BUNDLE if bundle == OFFSETS_TOPIC else _ALONE_TOPICS
         partitions = [found for each in names if (found := self._led[each].get(index)) is not None]
         if len(partitions) < len(names):
             return
@@ -109,8 +125,8 @@ class Coordinators:
             return
         for partition in partitions:
             self._unwatch(partition)
-        self._serving.add((bundle, index))
-        self._load(bundle, index)
+        self._serving.add((family, index))
+        self._load(family, index)
 
     def _is_known(self, partition: Partition) -> bool:
         in_sync = partition.in_sync
@@ -123,24 +139,22 @@ class Coordinators:
         if wake is not None:
             partition.unwatch(wake)
 
-    def _load(self, bundle: str, index: int) -> None:
+    def _load(self, family: str, index: int) -> None:
         broker = self._broker
-        if bundle == SINKS_TOPIC:
+        if family == SINKS_TOPIC:
             broker.sinks.load([index])
-            return
-        broker.groups.load(index)
-        broker.idempotency.load(index)
-        broker.queues.load(index)
+        elif family == IDEMPOTENCY_TOPIC:
+            broker.idempotency.load(index)
+        else:
+            broker.groups.load(index)
+            broker.queues.load(index)
 
-    def _unload(self, bundle: str, index: int) -> None:
+    def _unload(self, family: str, index: int) -> None:
         broker = self._broker
-        if bundle == SINKS_TOPIC:
+        if family == SINKS_TOPIC:
             broker.sinks.unload()
-            return
-        broker.queues.unload(index)
-        broker.idempotency.unload(index)
-        broker.groups.unload(index)
-
-
-def _bundle(name: str) -> str:
-    return OFFSETS_TOPIC if name in BUNDLE else name
+        elif family == IDEMPOTENCY_TOPIC:
+            broker.idempotency.unload(index)
+        else:
+            broker.queues.unload(index)
+            broker.groups.unload(index)

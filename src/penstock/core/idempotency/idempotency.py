@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
 from penstock.core.access import Action, Caller
 from penstock.core.idempotency.keys import Keys
@@ -26,6 +27,7 @@ from penstock.core.idempotency.stored import (
     digest_of,
     encode_key,
     encode_note,
+    keys_partition,
     with_key,
 )
 from penstock.core.internal_topic import InternalTopic
@@ -342,7 +344,10 @@ class Idempotency:
     # The log of keys.
 
     def _partition_for(self, key: Key) -> int:
-        return key.topic_id.int % self._log.partition_count
+        return self._partition_for_topic(key.topic_id)
+
+    def _partition_for_topic(self, topic_id: UUID) -> int:
+        return keys_partition(topic_id, self._log.partition_count)
 
     def _store(self, key: Key, value: bytes | None, stored: _Stored | None) -> None:
         """Write at the end of this turn, with all else that the turn brings."""
@@ -401,6 +406,19 @@ class Idempotency:
             return
         self._searches.append(Search(source, wanted, source.high_watermark, self._found))
 
+    def unload(self, partition: int) -> None:
+        """Stop speaking for the keys of a partition: whoever waits is told, nothing more is written, and late answers change nothing."""
+        self._gathered.pop(partition, None)
+        for attempt in [each for each in self._attempts.values() if self._partition_for(each.key) == partition]:
+            self._end(attempt, _not_coordinator(), forget=False)
+        self._searches = deque(
+            search for search in self._searches if self._partition_for_topic(search.topic_id) != partition
+        )
+        self._tombstones = deque(key for key in self._tombstones if self._partition_for(key) != partition)
+        for topic_id in self._keys.topics():
+            if self._partition_for_topic(topic_id) == partition:
+                self._keys.drop_topic(topic_id)
+
     def forget_topic(self, topic: Topic) -> None:
         """A topic was deleted, and with it its keys. Call this before its name can be used again."""
         for attempt in [each for each in self._attempts.values() if each.key.topic_id == topic.topic_id]:
@@ -452,6 +470,13 @@ class Idempotency:
 def _tell_all(waiting: list[_Stored], reason: Reason | None) -> None:
     for stored in waiting:
         stored(reason)
+
+
+def _not_coordinator() -> PenstockError:
+    return PenstockError(
+        Reason.NOT_COORDINATOR,
+        "Another node looks after the produce keys of this topic. Send the record again with the same key.",
+    )
 
 
 def _encoded(text: str) -> bytes:

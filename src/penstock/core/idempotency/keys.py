@@ -49,6 +49,10 @@ class Keys:
         self.count -= len(digests)
         return [Key(topic_id, digest) for digest in digests]
 
+    def topics(self) -> list[UUID]:
+        """The topics that have keys."""
+        return list(self._topics)
+
     def take_over(self, now_ms: int, window_ms: int, count_max: int, in_use: Container[Key]) -> list[Key]:
         """Forget keys whose window is over, at most so many, and give them back. It looks at the topics in turn."""
         over: list[Key] = []

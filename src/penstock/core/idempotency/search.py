@@ -26,6 +26,7 @@ class Search:
 
     def __init__(self, partition: Partition, wanted: Mapping[Key, int], end_offset: int, found: Found) -> None:
         self._partition = partition
+        self.topic_id: Final = partition.topic.topic_id
         self._wanted = {key.digest: (key, offset) for key, offset in wanted.items()}
         self._offset = min(wanted.values())
         self._end_offset = end_offset

@@ -44,6 +44,11 @@ class Note(NamedTuple):
     """The record's own."""
 
 
+def keys_partition(topic_id: UUID, partition_count: int) -> int:
+    """The partition of ``__idempotency`` that has the keys of a topic."""
+    return topic_id.int % partition_count
+
+
 def digest_of(tenant: bytes, key: bytes) -> bytes:
     """What stands for a tenant and a key. The length keeps ("a", "bc") and ("ab", "c") apart."""
     return blake2b(b"%d:%b%b" % (len(tenant), tenant, key), digest_size=DIGEST_BYTES).digest()

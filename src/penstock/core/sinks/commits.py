@@ -84,7 +84,7 @@ class Commits:
                     sink.queue.popleft()
                 request.tell(error)
         sink.busy = False
-        _wake(sink)
+        wake(sink)
 
     def _begin(self, sink: Sink, request: CommitRequest) -> Steps[None]:
         planned = yield from self._check(sink, request)
@@ -249,7 +249,7 @@ class Commits:
                     Reason.STORAGE_ERROR, f"{sink.problem}; it goes on by itself. Commit again to hear how it ended"
                 )
             )
-        _wake(sink)
+        wake(sink)
 
     def _finished(self, sink: Sink, intent: Intent) -> None:
         records = sum(target.record_count for target in intent.targets)
@@ -432,7 +432,8 @@ def _is_gone(sink: Sink) -> bool:
     return sink.gone
 
 
-def _wake(sink: Sink) -> None:
+def wake(sink: Sink) -> None:
+    """Whoever waits for the sink to be idle looks again."""
     waiters, sink.idle_waiters = sink.idle_waiters, []
     for waiter in waiters:
         waiter()

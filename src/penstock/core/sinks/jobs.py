@@ -69,7 +69,9 @@ class Jobs:
         self.closed = False
 
     def start(self, job: Steps[None]) -> None:
-        """Run it, or go on with it, at the end of this turn."""
+        """Run it, or go on with it, at the end of this turn; never when they are closed."""
+        if self.closed:
+            return
         self._ready.append(job)
         self._schedule()
 

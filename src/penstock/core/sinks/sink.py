@@ -8,7 +8,7 @@ from uuid import UUID
 from penstock.core.access import Caller
 from penstock.core.sinks.stored import StoredSink, Target
 from penstock.core.topic_names import staging_topic
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 
 
 class Part(NamedTuple):
@@ -77,6 +77,7 @@ class Sink:
         "busy",
         "gone",
         "idle_waiters",
+        "left",
         "is_looked_at",
         "name",
         "problem",
@@ -101,6 +102,8 @@ class Sink:
         self.idle_waiters: list[Callable[[], None]] = []
         self.busy = False
         self.gone = False
+        self.left: Reason | None = None
+        """Why this node serves it no more."""
         self.problem: str | None = None
         """What keeps the open intent from being carried out; it is tried again and again."""
         self.touched_ms = touched_ms

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from penstock.core.access import Action, Caller
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.sinks.checks import check_shape
-from penstock.core.sinks.commits import Commits
+from penstock.core.sinks.commits import Commits, wake
 from penstock.core.sinks.jobs import Jobs, Resume, Wait
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
 from penstock.core.sinks.settings import SinkSettings
@@ -114,6 +114,7 @@ class Sinks:
         self._making: set[str] = set()
         self._dropping: set[str] = set()
         """Staging topics that are being deleted."""
+        self._flusher = flusher
         self._jobs = Jobs(flusher)
         self._commits = Commits(broker, log, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
@@ -170,18 +171,25 @@ class Sinks:
             self._made(sink, error.reason)
 
     def _made(self, sink: Sink, reason: Reason | None) -> None:
-        if reason is not None and not self._jobs.closed:
-            del self._sinks[sink.name]
-            sink.gone = True
+        if sink.left is not None:
+            return
+        if reason is None:
+            self._jobs.start(self._commits.serve(sink))
+            return
+        del self._sinks[sink.name]
+        sink.gone = True
+        if reason is Reason.NOT_LEADER_OR_FOLLOWER:
+            sink.left = Reason.NOT_COORDINATOR
+        else:
             sink.problem = f"sink {sink.name} could not be stored: {reason.value}; open it again"
-        self._jobs.start(self._commits.serve(sink))
+        wake(sink)
 
     def _tell_opened(
         self, sink: Sink, done: OpenDone, remember_ms: int | None = None, *, is_saved: bool = False
     ) -> None:
         """Its last batch, once it is known which one that is."""
-        if self._jobs.closed:
-            done(PenstockError(Reason.SHUTTING_DOWN))
+        if sink.left is not None:
+            done(PenstockError(sink.left))
         elif sink.problem is not None:
             done(PenstockError(Reason.STORAGE_ERROR, sink.problem))
         elif sink.gone:
@@ -384,14 +392,26 @@ class Sinks:
 
     def close(self) -> None:
         """The broker stops: whoever waits is told. What was intended is carried out after the next start."""
+        self._leave(Reason.SHUTTING_DOWN)
+
+    def unload(self) -> None:
+        """Stop speaking for sinks: whoever waits is told, no job goes on, nothing more is written. Another node goes on where this one was."""
+        self._leave(Reason.NOT_COORDINATOR)
+        self._sinks = {}
+        self._unswept = []
+        # What waits for an answer goes on in the old ones, which are closed.
+        self._jobs = Jobs(self._flusher)
+        self._commits = Commits(self._broker, self._log, self._jobs, self._pause, self._report)
+
+    def _leave(self, reason: Reason) -> None:
         self._jobs.close()
         self._paused.clear()
-        for sink in self._sinks.values():
+        for sink in list(self._sinks.values()):
+            sink.left = reason
+            sink.gone = True
             while sink.queue:
-                sink.queue.popleft().tell(PenstockError(Reason.SHUTTING_DOWN))
-            waiters, sink.idle_waiters = sink.idle_waiters, []
-            for waiter in waiters:
-                waiter()
+                sink.queue.popleft().tell(PenstockError(reason))
+            wake(sink)
 
     # Time.
 
