@@ -8,7 +8,7 @@ a few threads, because the file system's journal commits them together. What nob
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from time import perf_counter
 from typing import Final
 
@@ -22,15 +22,19 @@ _LATE_SECONDS: Final = 0.05
 class GroupCommit:
     """The real :class:`penstock.ports.Flusher`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, flush: Flush, threads: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, flush: Flush, threads: int, executor: Executor | None = None
+    ) -> None:
+        """``executor`` is where syncs run, if not in threads of its own."""
         self._loop = loop
         self._sync = flush is Flush.SYNC
         self.turn = Turn(loop, self._written)
-        self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="penstock-sync")
-        self._running: set[Flushable] = set()
+        self._pool = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="penstock-sync")
+        # In the order in which they came, where they are gone through: the same appends are then the same syncs.
+        self._running: dict[Flushable, None] = {}
         self._waiting: set[Flushable] = set()
         self._unhurried: set[Flushable] = set()
-        self._late: set[Flushable] = set()
+        self._late: dict[Flushable, None] = {}
         self._late_timer: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
@@ -46,7 +50,7 @@ class GroupCommit:
             self._unhurried.discard(target)
         elif target in self._unhurried:
             self._unhurried.discard(target)
-            self._late.add(target)
+            self._late[target] = None
             if self._late_timer is None:
                 self._late_timer = self._loop.call_later(_LATE_SECONDS, self._sync_late)
         else:
@@ -56,19 +60,19 @@ class GroupCommit:
         if self._late_timer is not None:
             self._late_timer.cancel()
             self._late_timer = None
-        late, self._late = self._late, set()
+        late, self._late = self._late, {}
         for target in late:
             self.sync_soon(target)
 
     def sync_soon(self, target: Flushable) -> None:
         """Sync all that is written now; with a sync under way, the next one begins right behind it."""
-        self._late.discard(target)
+        self._late.pop(target, None)
         if target in self._running:
             self._waiting.add(target)
             return
         task = target.begin_sync()
         if task is not None:
-            self._running.add(target)
+            self._running[target] = None
             self._pool.submit(self._run, target, task)
 
     def _run(self, target: Flushable, task: SyncTask) -> None:
@@ -83,7 +87,7 @@ class GroupCommit:
 
     def _finished(self, target: Flushable, task: SyncTask, error: OSError | None, seconds: float) -> None:
         self.on_synced(seconds, error is not None)
-        self._running.discard(target)
+        self._running.pop(target, None)
         target.end_sync(task, error)
         if target in self._waiting:
             self._waiting.discard(target)

@@ -7,7 +7,7 @@ checkpoint) runs in one thread, one thing at a time, so that housekeeping never 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from penstock.core.broker import Broker
@@ -30,13 +30,20 @@ class Housekeeping:
     """The background work of one node."""
 
     def __init__(
-        self, broker: Broker, commit: GroupCommit, *, checkpoint_interval_ms: int, housekeeping_interval_ms: int
+        self,
+        broker: Broker,
+        commit: GroupCommit,
+        *,
+        checkpoint_interval_ms: int,
+        housekeeping_interval_ms: int,
+        executor: Executor | None = None,
     ) -> None:
+        """``executor`` is where blocking work is done, one thing at a time, if not in a thread of its own."""
         self._broker = broker
         self._commit = commit
         self._checkpoint_seconds = checkpoint_interval_ms / 1000
         self._interval_seconds = housekeeping_interval_ms / 1000
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
+        self._thread = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -6,21 +6,23 @@ threads: the same calls are the same history.
 """
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
 from contextvars import Context, ContextVar
+from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.network import Network
 
 T = TypeVar("T")
-
-PROCESS: Final[ContextVar["Process | None"]] = ContextVar("penstock_simulated_process", default=None)
-"""Whose code is running."""
+Ts = TypeVarTuple("Ts")
 
 EXECUTOR_SECONDS_MAX: Final = 0.003
+_TASKS_BEFORE_TIDYING: Final = 500
 
 
 class Stuck(Exception):
@@ -34,10 +36,11 @@ class Process:
         self.name: Final = name
         self.host: Final = host
         self.is_alive = True
-        self._held: list[tuple[Context, Callable[..., object], tuple[Any, ...]]] | None = None
-        self.tasks: Final[list[asyncio.Task[Any]]] = []
-        """Kept for good: what a dead process would do when it is tidied up, it must not do."""
-        self.on_killed: Final[list[Callable[[], None]]] = []
+        self._held: list[_Gate] | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tidied = _TASKS_BEFORE_TIDYING
+        self.on_killed: Final[dict[object, Callable[[], None]]] = {}
+        """What the world does when it ends, by whom it concerns."""
 
     def __repr__(self) -> str:
         return self.name
@@ -47,38 +50,77 @@ class Process:
         """Whether it stands still."""
         return self._held is not None
 
-    def run(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call, unless it cannot."""
-        if not self.is_alive:
-            return
+    def admits(self, gate: "_Gate") -> bool:
+        """Whether this may run now; if it may later, it is kept."""
         if self._held is not None:
-            self._held.append((contextvars.copy_context(), callback, arguments))
-            return
-        callback(*arguments)
+            self._held.append(gate)
+            return False
+        return self.is_alive
 
     def kill(self) -> None:
         """It ends now, wherever it is."""
         self.is_alive = False
         self._held = None
-        for hook in self.on_killed:
+        hooks = list(self.on_killed.values())
+        self.on_killed.clear()
+        for hook in hooks:
             hook()
 
     def pause(self) -> None:
         """It stands still, and the world goes on."""
-        if self._held is None:
+        if self._held is None and self.is_alive:
             self._held = []
 
     def resume(self, loop: "SimulatedLoop") -> None:
         """It goes on, with everything that waited, in order."""
         held, self._held = self._held or [], None
-        for context, callback, arguments in held:
-            loop.call_soon(callback, *arguments, context=context)
+        for gate in held:
+            loop.go_on(gate)
 
     def context(self) -> Context:
         """A context whose code is this process's."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
         return context
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Hold on to a task for as long as it has not ended: what a dead process would do when it is tidied up, it must not do."""
+        self._tasks.append(task)
+        if len(self._tasks) >= self._tidied:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._tidied = len(self._tasks) + _TASKS_BEFORE_TIDYING
+
+    def bury(self) -> None:
+        """The simulation is over: let go of what was never finished, without a word."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - nobody is to hear of it
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
+        self._tasks = []
+
+
+PROCESS: Final[ContextVar[Process | None]] = ContextVar("penstock_simulated_process", default=None)
+"""Whose code is running."""
+
+
+class _Gate:
+    """A callback of a process, which runs if and when the process does."""
+
+    __slots__ = ("arguments", "callback", "context", "handle", "process")
+
+    def __init__(
+        self, process: Process, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context
+    ) -> None:
+        self.process = process
+        self.callback = callback
+        self.arguments = arguments
+        self.context = context
+        self.handle: asyncio.Handle | None = None
+
+    def run(self) -> None:
+        if (self.handle is None or not self.handle.cancelled()) and self.process.admits(self):
+            self.callback(*self.arguments)
 
 
 class _VirtualSelector:
@@ -125,31 +167,45 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # Whose turn it is.
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         """As every loop does, for the process whose context it is."""
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:
             return super().call_soon(callback, *args, context=context)
-        return super().call_soon(process.run, callback, *args, context=context)
+        gate = _Gate(process, callback, args, context)
+        handle = gate.handle = super().call_soon(gate.run, context=context)
+        return handle
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        """What a thread says is heard a moment later."""
+        return self.call_later(self.random.random() ** 4 * EXECUTOR_SECONDS_MAX, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:  # type: ignore[override]
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """The same, later."""
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:
             return super().call_at(when, callback, *args, context=context)
-        return super().call_at(when, process.run, callback, *args, context=context)
+        gate = _Gate(process, callback, args, context)
+        handle = gate.handle = super().call_at(when, gate.run, context=context)
+        return handle
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:  # type: ignore[override]
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         """The same, after a while."""
         return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def go_on(self, gate: _Gate) -> None:
+        """What a paused process had to do, it does now."""
+        super().call_soon(gate.run, context=gate.context)
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start something that a process does."""
@@ -161,16 +217,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context = more.get("context")
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
-            process.tasks.append(task)
+            process.keep(task)
         return task
 
     def _report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "Task was destroyed" not in str(context.get("message")):
-            self.errors.append(context)
+        self.errors.append(context)
 
     # Threads and sockets, which there are none of.
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> "asyncio.Future[T]":  # type: ignore[override]  # noqa: ARG002
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> "asyncio.Future[T]":  # noqa: ARG002
         """Run it here, a moment later, in one go."""
         future: asyncio.Future[T] = self.create_future()
 
@@ -197,8 +252,25 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         assert self.network is not None
         return self.network.listen(protocol_factory, more.get("sock"), host, port)
 
-    def _process_events(self, event_list: Any) -> None:
+    def _process_events(self, event_list: Any) -> None:  # noqa: ARG002
         return
 
     def _write_to_self(self) -> None:
         return
+
+
+class SimulatedExecutor(Executor):
+    """Stands for a pool of threads: what is handed in runs after a moment, and what it says is heard a moment later."""
+
+    def __init__(self, loop: SimulatedLoop, seconds_max: float) -> None:
+        self._loop = loop
+        self.seconds_max = seconds_max
+        """How long a piece of work may take to begin."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Do it. Nobody waits for the future: there would be no thread to do the work meanwhile."""
+        self._loop.call_later(self._loop.random.random() ** 2 * self.seconds_max, partial(fn, *args, **kwargs))
+        return Future()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """There is nothing to give back."""

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context
+from functools import partial
 from typing import Any, Final
 
 from penstock.address import Address
@@ -78,7 +79,10 @@ class SimulatedTransport(asyncio.Transport):
         self._in_flight_bytes = 0
         self._high = HIGH_WATER_BYTES
         self._writing_paused = False
-        self.arrives_at = 0.0
+        self.outgoing: Final[deque[tuple[float, bytes | None]]] = deque()
+        """What is on its way, with when it arrives if nothing holds it up."""
+        self.is_abandoned = False
+        """Its process is gone from it: the other end is reset behind what is on its way."""
         self._eof_sent = False
 
     # The process's side.
@@ -210,9 +214,10 @@ class Network:
         loop.network = self
         self._listeners: dict[Address, SimulatedServer] = {}
         self._connections: dict[SimulatedTransport, None] = {}
-        self._cut: dict[tuple[str, str], None] = {}
-        """From one host to another."""
-        self._held: list[tuple[SimulatedTransport, bytes | None]] = []
+        self._all: list[SimulatedTransport] = []
+        """Those that are gone too, as long as something of them may be on its way."""
+        self._cut: dict[tuple[str, str], float] = {}
+        """From one host to another, with when."""
         self._ports = 40_000
         self.slow = 1.0
         """How many times slower than usual every link is."""
@@ -226,7 +231,7 @@ class Network:
         address = sock.address if isinstance(sock, SimulatedListener) else Address(host or process.host, port or 0)
         server = SimulatedServer(self, address, factory, process)
         self._listeners[address] = server
-        process.on_killed.append(server.close)
+        process.on_killed[server] = server.close
         return server
 
     def listener(self, address: Address) -> SimulatedServer | None:
@@ -261,7 +266,8 @@ class Network:
         near.other, far.other = far, near
         for transport in (near, far):
             self._connections[transport] = None
-            transport.process.on_killed.append(lambda transport=transport: self._killed(transport))  # type: ignore[misc]
+            self._all.append(transport)
+            transport.process.on_killed[transport] = partial(self._killed, transport)
         self.loop.call_soon(far_protocol.connection_made, far, context=server.process.context())
         near_protocol.connection_made(near)
         return near, near_protocol
@@ -275,35 +281,35 @@ class Network:
 
     def carry(self, source: SimulatedTransport, data: bytes | None) -> None:
         """Bring bytes to the other end, behind those before them."""
-        target = source.other
-        if target is None:
-            return
-        if self.is_cut(source.process.host, target.process.host) or any(each is source for each, _ in self._held):
-            self._held.append((source, data))
-            return
-        self._send(source, target, data)
+        arrives_at = self.loop.time() + self.latency()
+        if source.outgoing:
+            arrives_at = max(arrives_at, source.outgoing[-1][0])
+        source.outgoing.append((arrives_at, data))
+        self.loop.call_at(arrives_at, self._pump, source, context=_NOBODY)
 
-    def _send(self, source: SimulatedTransport, target: SimulatedTransport, data: bytes | None) -> None:
-        source.arrives_at = max(source.arrives_at, self.loop.time() + self.latency())
-        self.loop.call_at(source.arrives_at, self._arrive, source, target, data, context=_NOBODY)
-
-    def _arrive(self, source: SimulatedTransport, target: SimulatedTransport, data: bytes | None) -> None:
-        if target not in self._connections:
+    def _pump(self, source: SimulatedTransport) -> None:
+        """Let arrive what is due, unless the link is cut."""
+        target, outgoing = source.other, source.outgoing
+        if target is None or self.is_cut(source.process.host, target.process.host):
             return
-        if self.is_cut(source.process.host, target.process.host):
-            self._held.append((source, data))
-            return
-        target.arrived(data)
+        now = self.loop.time()
+        while outgoing and outgoing[0][0] <= now:
+            _, data = outgoing.popleft()
+            if target in self._connections:
+                target.arrived(data)
+            elif data is not None:
+                # Nobody is there any more who could take it.
+                self.loop.call_later(self.latency(), self._reset, source, context=_NOBODY)
+        if source.is_abandoned and not outgoing:
+            self._reset(target)
 
     def reset(self, source: SimulatedTransport) -> None:
-        """One end goes without a word: the other learns of it, if the link is there."""
-        target = source.other
-        if (
-            target is not None
-            and target in self._connections
-            and not self.is_cut(source.process.host, target.process.host)
-        ):
-            self.loop.call_later(self.latency(), self._reset, target, context=_NOBODY)
+        """One end goes without a word: the other learns of it behind what was on its way, once the link is there."""
+        source.is_abandoned = True
+        arrives_at = self.loop.time() + self.latency()
+        if source.outgoing:
+            arrives_at = max(arrives_at, source.outgoing[-1][0])
+        self.loop.call_at(arrives_at, self._pump, source, context=_NOBODY)
 
     def _reset(self, target: SimulatedTransport) -> None:
         if target in self._connections:
@@ -313,11 +319,12 @@ class Network:
     def forget(self, transport: SimulatedTransport) -> None:
         """A connection is gone."""
         self._connections.pop(transport, None)
+        transport.process.on_killed.pop(transport, None)
 
     def _killed(self, transport: SimulatedTransport) -> None:
         if transport in self._connections:
-            self.reset(transport)
             del self._connections[transport]
+            self.reset(transport)
 
     # Trouble.
 
@@ -327,19 +334,25 @@ class Network:
 
     def cut(self, source: str, target: str) -> None:
         """Nothing gets through from here on, in this direction."""
-        self._cut[source, target] = None
+        self._cut.setdefault((source, target), self.loop.time())
         self.loop.call_later(RESET_SECONDS, self._give_up, source, target, context=_NOBODY)
+
+    def break_connections(self, share: float) -> None:
+        """Some connections are lost to those who made them, while what they sent is still on its way: they will send it again."""
+        self._all = [each for each in self._all if each in self._connections or each.outgoing]
+        for transport in list(self._connections):
+            if self.loop.random.random() < share:
+                self.reset(transport)
+                self._reset(transport)
 
     def mend(self, source: str, target: str) -> None:
         """What was held back goes on its way."""
-        self._cut.pop((source, target), None)
-        held, self._held = self._held, []
-        for transport, data in held:
+        if self._cut.pop((source, target), None) is None:
+            return
+        for transport in list(self._all):
             other = transport.other
-            if other is None or self.is_cut(transport.process.host, other.process.host):
-                self._held.append((transport, data))
-            elif other in self._connections:
-                self._send(transport, other, data)
+            if other is not None and (transport.process.host, other.process.host) == (source, target):
+                self._pump(transport)
 
     def mend_all(self) -> None:
         """Every link is whole."""
@@ -348,7 +361,8 @@ class Network:
 
     def _give_up(self, source: str, target: str) -> None:
         """Connections over a link that is still cut are reset on both sides."""
-        if not self.is_cut(source, target):
+        since = self._cut.get((source, target))
+        if since is None or self.loop.time() - since < RESET_SECONDS - 0.001:
             return
         for transport in list(self._connections):
             other = transport.other
