@@ -29,6 +29,7 @@ from penstock.core.queues.settings import QueueSettings
 from penstock.core.remote import Peers
 from penstock.core.replica import Replica
 from penstock.core.replication.placement import ClusterPlacer
+from penstock.core.replication.reassignment import Reassignments
 from penstock.core.replication.replicas import Replicas, World
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.sinks.settings import SinkSettings
@@ -417,6 +418,8 @@ class ClusterSide:
             )
         )
         """What this node does for each partition."""
+        self.reassignments: Final = Reassignments(store, broker.topics, self.nodes)
+        """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
         """Which groups, queues, keys and sinks this node speaks for."""
         broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)

@@ -1,8 +1,8 @@
 """Who leads a partition next. Every election raises the leader epoch, also when the same node is named again.
 
 A live member of the in-sync set leads, the earliest in the order of the replicas; else a live one that is eligible still
-(``records.py``); else nobody, and the partition is offline until one of them comes back. Nobody else ever does: what was
-acknowledged may be on those nodes only.
+(``records.py``); else nobody, and the partition is offline until one of them comes back. Nobody else does, unless an operator or the
+topic's own settings ask for it: what was acknowledged may be on those nodes only.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,21 +39,29 @@ def elected(
     min_in_sync: int,
     *,
     avoid: Collection[int] = (),
+    unclean: bool = False,
     rules: Rules = ALL,
 ) -> PartitionRecord:
-    """The record with a new leader, or with none when nobody may lead. ``avoid`` are nodes that lead only if nobody else can."""
+    """The record with a new leader, or with none when nobody may lead. ``avoid`` are nodes that lead only if nobody else can.
+
+    With ``unclean`` any replica that is up leads rather than nobody: records that were acknowledged may be lost.
+    """
     candidates = [node for node in record.replicas if node in record.in_sync and node in live]
     candidates.sort(key=lambda node: node in avoid)
     if not candidates:
         candidates = [node for node in record.elr if node in live]
-    if not candidates and not rules.elect_in_sync_only:
-        candidates = [node for node in record.replicas if node in live]
+    is_unclean = not candidates and (unclean or not rules.elect_in_sync_only)
+    if is_unclean:
+        candidates = sorted((node for node in record.replicas if node in live), key=lambda node: node in avoid)
     if not candidates:
         if record.leader == NO_LEADER:
             return record
         return replace(record, leader=NO_LEADER, leader_node_epoch=0, leader_epoch=record.leader_epoch + 1)
     leader = candidates[0]
     named = replace(record, leader=leader, leader_node_epoch=live[leader], leader_epoch=record.leader_epoch + 1)
+    if is_unclean:
+        # Nobody can be trusted to have what this one has: all others have to follow it.
+        return replace(named, isr=((leader, live[leader]),), elr=())
     if leader not in record.in_sync:
         # It has all that is committed; of the set's own members nobody is left, so it begins a new one.
         gone = [node for node in (*record.in_sync, *record.elr) if node != leader]
