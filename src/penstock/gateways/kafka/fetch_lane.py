@@ -174,6 +174,8 @@ class FetchLane:
             or len(request.topics) != 1
             or len(request.topics[0].partitions) != 1
             or request.forgotten_topics_data
+            # Such a client may be sent to a follower, which is asked for each time.
+            or (request.rack_id and context.broker.cluster is not None)
         ):
             return
         topic = request.topics[0]

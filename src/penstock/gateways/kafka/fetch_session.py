@@ -50,6 +50,7 @@ class Wanted:
             or bool(answer.records)
             or answer.error_code != 0
             or answer.diverging_epoch is not None
+            or answer.preferred_read_replica >= 0
             or answer.high_watermark != self.told_high_watermark
             or answer.log_start_offset != self.told_start_offset
         )

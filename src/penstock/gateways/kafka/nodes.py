@@ -2,12 +2,18 @@
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.address import Address
+from penstock.core.broker import Broker
+from penstock.core.topic_records import NO_LEADER, PartitionRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.types import NodeId
 
 NO_CONTROLLER = -1
+_ELSEWHERE = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.FENCED_LEADER_EPOCH})
+"""Refusals that can say who leads now."""
 
 
 class ToldNode(NamedTuple):
@@ -16,6 +22,13 @@ class ToldNode(NamedTuple):
     node_id: int
     address: Address
     rack: str | None = None
+
+
+class ToldLeader(NamedTuple):
+    """Who leads a partition, told in a refusal so that the client need not ask for metadata first (KIP-951)."""
+
+    node: ToldNode
+    leader_epoch: int
 
 
 def nodes_of(context: RequestContext) -> list[ToldNode]:
@@ -43,6 +56,37 @@ def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:
     """Replicas whose nodes are not up."""
     cluster = context.broker.cluster
     return [] if cluster is None else [node for node in replicas if node not in cluster.nodes.nodes]
+
+
+def leader_of(context: RequestContext, record: PartitionRecord) -> int:
+    """The leader that clients are told: none when its node is not up, or they cannot reach it."""
+    cluster = context.broker.cluster
+    if cluster is None or record.leader == NO_LEADER:
+        return record.leader
+    node = cluster.nodes.nodes.get(NodeId(record.leader))
+    return record.leader if node is not None and "kafka" in node.listeners else NO_LEADER
+
+
+def leader_instead(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> ToldLeader | None:
+    """Who leads the partition that was refused here; None when that is not why, or nobody is known to."""
+    cluster = broker.cluster
+    if cluster is None or reason not in _ELSEWHERE:
+        return None
+    found = broker.topics.get(topic) if isinstance(topic, str) else broker.topics.get_by_id(UUID(bytes=topic))
+    if found is None or not 0 <= index < found.partition_count:
+        return None
+    record = broker.topics.partition(found, index)
+    node = cluster.nodes.nodes.get(NodeId(record.leader))
+    if node is None or "kafka" not in node.listeners:
+        return None
+    return ToldLeader(ToldNode(node.node_id, node.listeners["kafka"], node.rack), record.leader_epoch)
+
+
+def reason_for_readers(error: PenstockError | OSError) -> Reason:
+    """Why a read was refused. Clients that read know no "leader not available": to them it is led elsewhere, and they look again."""
+    if not isinstance(error, PenstockError):
+        return Reason.STORAGE_ERROR
+    return Reason.NOT_LEADER_OR_FOLLOWER if error.reason is Reason.LEADER_NOT_AVAILABLE else error.reason
 
 
 def coordinator_of(context: RequestContext, group: str) -> ToldNode:

@@ -17,7 +17,14 @@ from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
-from penstock.gateways.kafka.handlers.k00_produce import ProducedTopics, place_of, refuse_all, start_produce
+from penstock.gateways.kafka.handlers.k00_produce import (
+    ProducedTopics,
+    place_of,
+    refuse_all,
+    start_produce,
+    tell_leader,
+)
+from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
 from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
 from penstock.meters import Flow, Histogram
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
@@ -113,7 +120,14 @@ class Place:
 _PLACEHOLDER: Final = (0x5A5A_5A5A_5A5A_5A01, 0x5A5A_5A5A_5A5A_5A02, 0x5A5A_5A5A_5A5A_5A03)
 
 
-def _response(shape: Shape, index: int, place: tuple[int, int, int], error: int = 0, text: str | None = None) -> bytes:
+def _response(
+    shape: Shape,
+    index: int,
+    place: tuple[int, int, int],
+    error: int = 0,
+    text: str | None = None,
+    leader: ToldLeader | None = None,
+) -> bytes:
     partition = ProduceResponsePartition(
         index=index,
         error_code=error,
@@ -123,7 +137,10 @@ def _response(shape: Shape, index: int, place: tuple[int, int, int], error: int 
         error_message=text,
     )
     topic = ProduceResponseTopic(topic_id=shape.topic_id, partition_responses=[partition], name=shape.topic_name)
-    return b"".join(ENCODE_RESPONSE[shape.version](ProduceResponse(responses=[topic])))
+    response = ProduceResponse(responses=[topic])
+    if leader is not None:
+        tell_leader(response, partition, leader)
+    return b"".join(ENCODE_RESPONSE[shape.version](response))
 
 
 class LaneAnswer(Answer):
@@ -158,7 +175,10 @@ class LaneAnswer(Answer):
         """Answer with an error."""
         self.connection.gateway.count_error(error.reason.name)
         place = self.place
-        body = _response(place.shape, place.partition.index, (-1, NO_TIMESTAMP, -1), CODES[error.reason], error.text)
+        partition = place.partition
+        leader = leader_instead(self.connection.broker, error.reason, partition.topic.name, partition.index)
+        nowhere = (-1, NO_TIMESTAMP, -1)
+        body = _response(place.shape, partition.index, nowhere, CODES[error.reason], error.text, leader)
         self.complete(frame(self.correlation_id, 1 if place.shape.is_flexible else 0, [body]))
 
     def time_out(self) -> None:

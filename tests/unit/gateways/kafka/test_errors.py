@@ -25,6 +25,7 @@ NAMED_OTHERWISE = {
     Reason.SINK_BUSY: "invalid_request",
     Reason.METADATA_UNAVAILABLE: "request_timed_out",
     Reason.LINK_LOST: "request_timed_out",
+    Reason.UNKNOWN_NODE: "broker_id_not_registered",
 }
 
 

@@ -10,6 +10,7 @@ from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
 from penstock.records.recompress import recompress
@@ -18,6 +19,8 @@ from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestTopic,
     ProduceResponse,
+    ProduceResponseCurrentLeader,
+    ProduceResponseNodeEndpoint,
     ProduceResponsePartition,
     ProduceResponseRecordError,
     ProduceResponseTopic,
@@ -62,11 +65,20 @@ def place_of(broker: Broker, topic: ProduceRequestTopic, index: int, version: in
     return broker.partition(topic.name, index)
 
 
+def tell_leader(response: ProduceResponse, answer: ProduceResponsePartition, leader: ToldLeader) -> None:
+    """Say in a refusal who leads the partition, and where that node is. From version 10 on it is sent."""
+    node = leader.node
+    answer.current_leader = ProduceResponseCurrentLeader(node.node_id, leader.leader_epoch)
+    if all(told.node_id != node.node_id for told in response.node_endpoints):
+        endpoint = ProduceResponseNodeEndpoint(node.node_id, node.address.host, node.address.port, node.rack)
+        response.node_endpoints = [*response.node_endpoints, endpoint]
+
+
 class _Pending:
     """Counts the partitions that are not through; the last one answers."""
 
     def __init__(self, response: ProduceResponse, done: Done) -> None:
-        self._response = response
+        self.response = response
         self._done = done
         self._open = 1
 
@@ -76,7 +88,7 @@ class _Pending:
     def through(self) -> None:
         self._open -= 1
         if self._open == 0:
-            self._done(self._response)
+            self._done(self.response)
 
 
 def start_produce(request: ProduceRequest, context: RequestContext, done: Done) -> Awaitable[None] | None:
@@ -141,7 +153,8 @@ def _produce_one(
             return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
         _append(partition, records, acks, context, answer, pending)
     except PenstockError as error:
-        _fill(answer, context, error)
+        name = topic.name if context.version < ProducedTopics.BY_ID_FROM else topic.topic_id
+        _fill(answer, context, error, name, pending.response)
     return None
 
 
@@ -168,10 +181,14 @@ async def _open_then_append(
         if keys_checked:
             await asyncio.to_thread(partition.check_keys, batch, read_header(batch))
         if partition.gone:
-            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+            # While the batch was being opened.
+            is_deleted = context.broker.topics.get_by_id(partition.topic.topic_id) is None
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else Reason.NOT_LEADER_OR_FOLLOWER,
+            )
         _append(partition, batch, acks, context, answer, pending, keys_checked=keys_checked)
     except PenstockError as error:
-        _fill(answer, context, error)
+        _fill(answer, context, error, partition.topic.name, pending.response)
 
 
 def _append(
@@ -197,7 +214,7 @@ def _append(
     if acks == 0:
         return
     pending.expect()
-    through = partial(_through, answer, context, pending)
+    through = partial(_through, answer, context, pending, partition.topic.name)
     if acks == 1:
         partition.when_written(partition.log.next_offset, through)
     else:
@@ -205,17 +222,26 @@ def _append(
 
 
 def _through(
-    answer: ProduceResponsePartition, context: RequestContext, pending: _Pending, reason: Reason | None
+    answer: ProduceResponsePartition, context: RequestContext, pending: _Pending, topic: str, reason: Reason | None
 ) -> None:
     if reason is not None:
-        _fill(answer, context, PenstockError(reason))
+        _fill(answer, context, PenstockError(reason), topic, pending.response)
     pending.through()
 
 
-def _fill(answer: ProduceResponsePartition, context: RequestContext, error: PenstockError) -> None:
+def _fill(
+    answer: ProduceResponsePartition,
+    context: RequestContext,
+    error: PenstockError,
+    topic: str | bytes,
+    response: ProduceResponse,
+) -> None:
     answer.error_code = context.code(error)
     answer.error_message = error.text
     answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset = -1
     answer.log_append_time_ms = NO_TIMESTAMP
     answer.log_start_offset = -1
+    leader = leader_instead(context.broker, error.reason, topic, answer.index)
+    if leader is not None:
+        tell_leader(response, answer, leader)

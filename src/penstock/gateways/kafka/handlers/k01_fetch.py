@@ -1,7 +1,7 @@
 """Fetch (API key 1): batches as they lie on disk, from many partitions, with a long poll.
 
-Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 12 detects diverging logs, 13 names
-topics by id, 15 moves the replica id. The first batch is sent whole even above the limits, so that a reader always gets
+Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says where the client is (``closest.py``), 12
+detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets
 on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
 """
 
@@ -10,18 +10,22 @@ from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
-from penstock.core.broker import Broker
 from penstock.core.partition import Partition
+from penstock.core.replica import Replica
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.closest import closer_replica, copy_here
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
+from penstock.gateways.kafka.nodes import ToldNode, leader_instead, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.types import Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
     FetchResponse,
+    FetchResponseCurrentLeader,
     FetchResponseDivergingEpoch,
+    FetchResponseNodeEndpoint,
     FetchResponsePartition,
     FetchResponseTopic,
 )
@@ -68,10 +72,14 @@ class _Fetch:
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
+        self._rack = "" if context.broker.cluster is None else request.rack_id
+        """Where the client is, if that matters."""
+        self._leaders: dict[int, ToldNode] = {}
+        """Those that it is told of because partitions are led by them."""
         self._found: list[tuple[Wanted, FetchResponsePartition]] = []
         self._counted: list[tuple[str, int, int]] = []
         """Topic, records and bytes of what was found."""
-        self._watched: list[Partition] = []
+        self._watched: list[Replica] = []
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._woken = False
@@ -87,10 +95,11 @@ class _Fetch:
         left = self._bytes_max
         total = 0
         self._counted.clear()
+        self._leaders.clear()
         urgent = self._wait_ms == 0 or self._bytes_min <= 0 or not self._wanted
         for wanted in self._wanted:
             answer = self._read(wanted, left, first=total == 0)
-            if answer.error_code or answer.diverging_epoch is not None:
+            if answer.error_code or answer.diverging_epoch is not None or answer.preferred_read_replica >= 0:
                 urgent = True
             if answer.records:
                 total += len(answer.records)
@@ -106,6 +115,10 @@ class _Fetch:
         try:
             partition = self._allowed(wanted)
             partition.check_epoch(wanted.leader_epoch)
+            if self._rack and isinstance(partition, Partition):
+                closer = closer_replica(self._broker, partition, self._rack, wanted.offset)
+                if closer is not None:
+                    return self._sent_on(partition, closer)
             diverging = _diverging(partition, wanted)
             records: bytes | bytearray | memoryview = b""
             if diverging is None:
@@ -119,14 +132,7 @@ class _Fetch:
                     if records:
                         self._counted.append((partition.topic.name, next_offset - wanted.offset, len(records)))
         except (PenstockError, OSError) as error:
-            reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
-            return FetchResponsePartition(
-                partition_index=wanted.index,
-                error_code=self._context.code(reason),
-                high_watermark=-1,
-                aborted_transactions=None,
-                records=b"",
-            )
+            return self._refused(wanted, reason_for_readers(error))
         return FetchResponsePartition(
             partition_index=wanted.index,
             high_watermark=partition.high_watermark,
@@ -137,21 +143,60 @@ class _Fetch:
             records=records,
         )
 
-    def _allowed(self, wanted: Wanted) -> Partition:
+    def _refused(self, wanted: Wanted, reason: Reason) -> FetchResponsePartition:
+        answer = FetchResponsePartition(
+            partition_index=wanted.index,
+            error_code=self._context.code(reason),
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+        leader = leader_instead(self._broker, reason, wanted.topic, wanted.index)
+        if leader is not None:
+            answer.current_leader = FetchResponseCurrentLeader(leader.node.node_id, leader.leader_epoch)
+            self._leaders[leader.node.node_id] = leader.node
+        return answer
+
+    @staticmethod
+    def _sent_on(partition: Partition, node_id: int) -> FetchResponsePartition:
+        """Nothing from here: a follower is closer to the client."""
+        return FetchResponsePartition(
+            partition_index=partition.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.stable_offset,
+            log_start_offset=partition.log.start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=node_id,
+            records=b"",
+        )
+
+    def _allowed(self, wanted: Wanted) -> Replica:
         """The partition, if the caller may read it."""
         if isinstance(wanted.topic, str):
             self._context.require_topic(Action.READ, wanted.topic)
-            return _partition(self._broker, wanted)
-        partition = _partition(self._broker, wanted)
+            return self._replica(wanted)
+        partition = self._replica(wanted)
         self._context.require_topic(Action.READ, partition.topic.name)
         return partition
+
+    def _replica(self, wanted: Wanted) -> Replica:
+        """The partition that is led here, or for a client that says where it is, a copy."""
+        topic, broker = wanted.topic, self._broker
+        try:
+            if isinstance(topic, str):
+                return broker.partition(topic, wanted.index)
+            return broker.partition_by_id(topic, wanted.index)
+        except PenstockError as error:
+            if not self._rack or error.reason is not Reason.NOT_LEADER_OR_FOLLOWER:
+                raise
+            return copy_here(broker, topic, wanted.index)
 
     def _available(self) -> int:
         """About how many bytes there are to send, without reading them."""
         total = 0
         for wanted in self._wanted:
             try:
-                partition = _partition(self._broker, wanted)
+                partition = self._replica(wanted)
                 if wanted.offset < partition.log.start_offset:
                     return self._bytes_min
                 there = partition.log.bytes_between(wanted.offset, partition.high_watermark)
@@ -167,7 +212,7 @@ class _Fetch:
         future: asyncio.Future[FetchResponse] = loop.create_future()
         self._future = future
         for wanted in self._wanted:
-            partition = _partition(self._broker, wanted)
+            partition = self._replica(wanted)
             partition.watch(self._wake)
             self._watched.append(partition)
         self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
@@ -227,17 +272,16 @@ class _Fetch:
             current.partitions.append(answer)
         if in_session and len(session.wanted) > 1:
             session.move_back(served)
-        return FetchResponse(session_id=session.session_id, responses=topics)
+        response = FetchResponse(session_id=session.session_id, responses=topics)
+        if self._leaders:
+            response.node_endpoints = [
+                FetchResponseNodeEndpoint(node.node_id, node.address.host, node.address.port, node.rack)
+                for node in self._leaders.values()
+            ]
+        return response
 
 
-def _partition(broker: Broker, wanted: Wanted) -> Partition:
-    topic = wanted.topic
-    return (
-        broker.partition(topic, wanted.index) if isinstance(topic, str) else broker.partition_by_id(topic, wanted.index)
-    )
-
-
-def _diverging(partition: Partition, wanted: Wanted) -> FetchResponseDivergingEpoch | None:
+def _diverging(partition: Replica, wanted: Wanted) -> FetchResponseDivergingEpoch | None:
     """Where the reader's log and this one part ways, if they do."""
     if wanted.last_fetched_epoch < 0:
         return None

@@ -18,7 +18,7 @@ from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
-from penstock.gateways.kafka.nodes import controller_of, nodes_of, offline_of
+from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
@@ -96,11 +96,12 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
 def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
     partitions = []
     for index, record in enumerate(context.broker.topics.partitions(topic)):
-        code = LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0
+        leader = leader_of(context, record)
+        code = LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0
         replicas, in_sync = list(record.replicas), list(record.in_sync)
         offline = offline_of(context, record.replicas)
         partitions.append(
-            MetadataResponsePartition(code, index, record.leader, record.leader_epoch, replicas, in_sync, offline)
+            MetadataResponsePartition(code, index, leader, record.leader_epoch, replicas, in_sync, offline)
         )
     operations = NOT_ASKED
     if request.include_topic_authorized_operations:

@@ -1,4 +1,7 @@
-"""DescribeCluster (API key 60): the brokers. Version 1 may ask for controllers instead, 2 for fenced brokers too."""
+"""DescribeCluster (API key 60): the brokers. Version 1 may ask for controllers instead, 2 for fenced brokers too.
+
+Brokers are told that are up; one that is not registered with the cluster is not known here, so none is told to be fenced.
+"""
 
 from typing import Final
 
@@ -6,6 +9,7 @@ from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
+from penstock.gateways.kafka.nodes import controller_of, nodes_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
@@ -33,8 +37,11 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         return DescribeClusterResponse(error_code=context.code(error), error_message=error.text)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterResponseBroker(broker.node_id, context.advertised.host, context.advertised.port)],
+        controller_id=controller_of(context),
+        brokers=[
+            DescribeClusterResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)
+            for node in nodes_of(context)
+        ],
         cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,

@@ -13,6 +13,7 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.nodes import leader_of, offline_of
 from penstock.gateways.kafka.operations import topic_operations
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
@@ -68,16 +69,18 @@ def _describe(topic: Topic, indexes: range, context: RequestContext) -> Describe
     partitions: list[DescribeTopicPartitionsResponsePartition] = []
     for index in indexes:
         record = context.broker.topics.partition(topic, index)
+        leader = leader_of(context, record)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=LEADER_NOT_AVAILABLE if record.leader == NO_LEADER else 0,
+                error_code=LEADER_NOT_AVAILABLE if leader == NO_LEADER else 0,
                 partition_index=index,
-                leader_id=record.leader,
+                leader_id=leader,
                 leader_epoch=record.leader_epoch,
                 replica_nodes=list(record.replicas),
                 isr_nodes=list(record.in_sync),
                 eligible_leader_replicas=list(record.elr),
                 last_known_elr=[],
+                offline_replicas=offline_of(context, record.replicas),
             )
         )
     return DescribeTopicPartitionsResponseTopic(
