@@ -13,6 +13,7 @@ that ask at once, get the same records.
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.types import Acks
@@ -21,6 +22,8 @@ Produced = Callable[[int | PenstockError], None]
 """Told the offset of the batch's first record, or why it is not there (LINK_LOST: why that is not known)."""
 AppendedOnce = Callable[[list[int] | PenstockError], None]
 """Told the offset of each record of the batch, in their order: found or appended, and committed."""
+Stood = Callable[[Standing | PenstockError], None]
+"""Told how a partition stands, or why that cannot be known now."""
 
 
 class Peers(Protocol):
@@ -36,5 +39,11 @@ class Peers(Protocol):
         """Have those records of a batch appended, as by acks=all, whose mark is not at or behind ``search_from`` yet.
 
         Each record has a header of this name, whose value is the mark. LINK_LOST and every other error: ask again.
+        """
+        ...
+
+    def standing(self, topic: Topic, index: int, done: Stood, producer: AskedProducer = NO_PRODUCER) -> None:
+        """Ask the leader how a partition stands (:func:`penstock.core.standing.standing_of`). It changes nothing: asked again for a few
+        seconds, whatever happened.
         """
         ...

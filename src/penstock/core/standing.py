@@ -1,0 +1,38 @@
+"""How a partition stands by its leader: where it begins and ends, and how much of what one producer had to append is there.
+
+For whoever speaks for a group, a produce key or a sink and does not lead the partition: a copy may be behind, its leader is not.
+"""
+
+from typing import NamedTuple
+
+from penstock.core.partition import Partition
+from penstock.core.sinks.progress import records_appended
+from penstock.types import NO_PRODUCER_ID
+
+
+class AskedProducer(NamedTuple):
+    """One epoch of a producer, none of whose records lies before ``from_offset``."""
+
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    from_offset: int = 0
+
+
+NO_PRODUCER = AskedProducer()
+
+
+class Standing(NamedTuple):
+    """What a leader says of its partition."""
+
+    start_offset: int
+    high_watermark: int
+    appended: int = 0
+    """Records of the producer that was asked for, committed or not."""
+
+
+def standing_of(partition: Partition, producer: AskedProducer = NO_PRODUCER) -> Standing:
+    """Of a partition that is led here."""
+    appended = 0
+    if producer.producer_id != NO_PRODUCER_ID:
+        appended = records_appended(partition, *producer)
+    return Standing(partition.log.start_offset, partition.high_watermark, appended)
