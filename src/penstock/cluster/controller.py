@@ -4,20 +4,23 @@ It keeps nothing of its own. What it knows is the image that every node has; wha
 writes by transactions that name its own epoch and the epochs of the partitions they change, so one that was replaced changes nothing.
 A transaction whose fate is unknown needs no care: the image tells what became of it, and the next look decides anew.
 
-Failovers go in batches, as many partitions as a transaction may have.
+Failovers go in batches, as many partitions as a transaction may have. Moves of partitions (``core/replication/moves.py``) are begun a few at a time, and
+leadership is given back to preferred replicas a few at a time: neither is urgent, and both cost clients something.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
-from penstock.core.replication.decisions import Decision, decide_all
+from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
+from penstock.core.replication.moves import Moves, factor_of
 from penstock.core.topic_records import PARTITIONS_PREFIX, encode, partition_key, partition_of_key
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
@@ -31,6 +34,22 @@ logger = logging.getLogger("penstock.cluster")
 _RETRY_SECONDS: Final = 0.2
 _DECISIONS_AT_ONCE: Final = 5_000
 """Partitions looked at before the event loop has its turn again."""
+_MOVES_SECONDS: Final = 0.5
+"""How often it is looked for moves to begin, while any are wanted."""
+_BALANCED_AT_ONCE: Final = 100
+_BALANCE_MORE_SECONDS: Final = 2.0
+"""When leadership of more than these belongs elsewhere, the next ones follow so much later."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What this controller has asked of the store, for whoever wants to know what a failover costs."""
+
+    transactions: int = 0
+    operations: int = 0
+    refused: int = 0
+    """Transactions that came to nothing, since somebody had changed a record."""
+
 
 Chore = Callable[[], Awaitable[None]]
 
@@ -49,10 +68,14 @@ class Controller:
         self._balance_seconds = balance_seconds
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._dirty: dict[tuple[Topic, int], None] = {}
+        self._dirty: dict[Seat, None] = {}
         self._all_dirty = True
+        self._moves_due = True
         self._balance_due = False
+        self._balance_at = 0.0
+        self._moves_at = 0.0
         self._orphans: dict[str, int] = {}
+        self.written: Final = Written()
         self.chores: Final[list[Chore]] = []
         """What else an elected controller looks after, once after each change."""
         self.epoch = 0
@@ -82,31 +105,32 @@ class Controller:
     # What happens.
 
     def _nodes_changed(self) -> None:
-        self._all_dirty = True
+        self._all_dirty = self._moves_due = True
         self._woken.set()
 
     def _partition_changed(self, topic: Topic, index: int) -> None:
-        self._dirty[topic, index] = None
+        if not self.is_elected:
+            # Whoever is elected begins by looking at everything.
+            return
+        self._dirty.update(dict.fromkeys(touched(self._broker.topics, topic, index)))
         self._woken.set()
 
     def _topic_changed(self, topic: Topic) -> None:
+        if not self.is_elected:
+            return
         for index in range(topic.partition_count):
             self._dirty[topic, index] = None
+        # It may be the broker's own, and have been made when there were fewer nodes.
+        self._moves_due = self._moves_due or topic.internal
         self._woken.set()
 
     # The loop.
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        balance_at = loop.time() + self._balance_seconds
+        self._balance_at = loop.time() + self._balance_seconds
         while True:
-            try:
-                async with asyncio.timeout(max(0.0, balance_at - loop.time())):
-                    await self._woken.wait()
-            except TimeoutError:
-                balance_at = loop.time() + self._balance_seconds
-                self._balance_due = self._all_dirty = True
-            self._woken.clear()
+            await self._sleep(loop)
             try:
                 if self._cluster.nodes.controller is None:
                     await self._stand()
@@ -114,9 +138,28 @@ class Controller:
                     await self._work()
             except PenstockError as error:
                 logger.warning("the controller's work waits: %s", error.text)
-                self._all_dirty = True
-                self._woken.set()
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._look_again()
+            except Exception:
+                # A controller that has fallen silent is worse than one that fails at one thing and says so.
+                logger.exception("the controller's work failed; it is tried again")
+                await self._look_again()
+
+    async def _look_again(self) -> None:
+        self._all_dirty = self._moves_due = True
+        self._woken.set()
+        await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Until something happens, or something is due."""
+        moves_wait = self._moves_due and self.is_elected
+        until = min(self._balance_at, self._moves_at) if moves_wait else self._balance_at
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._woken.wait()
+        self._woken.clear()
+        if loop.time() >= self._balance_at:
+            self._balance_at = loop.time() + self._balance_seconds
+            self._balance_due = self._all_dirty = self._moves_due = True
 
     async def _stand(self) -> None:
         """Try to become the controller; whoever was first is in the image soon."""
@@ -129,31 +172,62 @@ class Controller:
         # An answer that was lost may have been ours: the entry says so by its lease.
         if entry is not None and entry.lease == self._membership.lease:
             self.epoch = entry.create_revision
-            self._all_dirty = True
+            self._all_dirty = self._moves_due = True
             self._woken.set()
             if made.succeeded:
                 logger.info("node %d is the controller (epoch %d)", node_id, self.epoch)
 
     async def _work(self) -> None:
-        """Decide until there is nothing to decide."""
+        """Decide until there is nothing to decide: the most urgent first, and what can wait only when nothing else is to be done."""
         everything, self._all_dirty = self._all_dirty, False
-        balance, self._balance_due = self._balance_due, False
         dirty, self._dirty = self._dirty, {}
-        nodes = self._cluster.nodes
+        nodes, topics = self._cluster.nodes, self._broker.topics
         decisions: list[Decision] = []
         for places in _portions(self._places() if everything else iter(dirty)):
-            live, avoided = nodes.live(), nodes.avoided()
-            decisions += decide_all(
-                self._broker.topics, places, live, avoided, balance=balance, rules=self._cluster.rules
-            )
+            decisions += decide_all(topics, places, nodes.live(), nodes.avoided(), rules=self._cluster.rules)
             await asyncio.sleep(0)
         await self._write(decisions)
-        if balance:
-            await self._sweep()
+        for topic in topics if everything else dict.fromkeys(topic for topic, _ in dirty):
+            await self._note_factor(topic)
+        now = asyncio.get_running_loop().time()
+        if self._moves_due and now >= self._moves_at:
+            await self._begin_moves(now)
+        if self._balance_due:
+            self._balance_due = False
+            if not await self._balance():
+                await self._sweep()
         for chore in self.chores:
             await chore()
 
-    def _places(self) -> Iterator[tuple[Topic, int]]:
+    async def _begin_moves(self, now: float) -> None:
+        moves = Moves(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)
+        begun = list(moves.decisions())
+        self._moves_at = now + _MOVES_SECONDS
+        # A drain goes on until it is over; what is begun is finished by the records' own changes.
+        self._moves_due = bool(begun) or bool(self._cluster.nodes.draining)
+        await self._write(begun)
+
+    async def _note_factor(self, topic: Topic) -> None:
+        topics = self._broker.topics
+        if topics.get(topic.name) != topic:
+            return
+        factor = factor_of(topics.partitions(topic))
+        if factor is not None and factor != topic.replication_factor:
+            await topics.note_factor(topic, factor)
+
+    async def _balance(self) -> bool:
+        """Give leadership back to where it belongs, a little at a time; whether there is more."""
+        nodes = self._cluster.nodes
+        back = list(
+            balance(self._broker.topics, self._places(), nodes.live(), nodes.avoided(), count_max=_BALANCED_AT_ONCE)
+        )
+        has_more = len(back) >= _BALANCED_AT_ONCE
+        if has_more:
+            self._balance_at = asyncio.get_running_loop().time() + min(_BALANCE_MORE_SECONDS, self._balance_seconds)
+        await self._write(back)
+        return has_more
+
+    def _places(self) -> Iterator[Seat]:
         for topic in self._broker.topics:
             for index in range(topic.partition_count):
                 yield topic, index
@@ -169,6 +243,9 @@ class Controller:
                 ],
                 [Put(_key(each), encode(each.record)) for each in batch],
             )
+            self.written.transactions += 1
+            self.written.operations += len(batch)
+            self.written.refused += not done.succeeded
             if done.succeeded:
                 logger.info("decided on %d partitions, %d to go", len(batch), len(decisions))
                 size = self._store.operations_max - 1
@@ -206,8 +283,8 @@ def _key(decision: Decision) -> str:
     return partition_key(decision.topic.topic_id, decision.index)
 
 
-def _portions(places: Iterator[tuple[Topic, int]]) -> Iterator[list[tuple[Topic, int]]]:
-    portion: list[tuple[Topic, int]] = []
+def _portions(places: Iterator[Seat]) -> Iterator[list[Seat]]:
+    portion: list[Seat] = []
     for place in places:
         portion.append(place)
         if len(portion) == _DECISIONS_AT_ONCE:

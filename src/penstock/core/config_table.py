@@ -409,7 +409,7 @@ TOPIC_CONFIGS: Final = _table(
         "unclean.leader.election.enable",
         ConfigKind.BOOLEAN,
         "false",
-        f"Let a replica lead that may miss acknowledged records.{_KEPT} while the broker is alone.",
+        "Let a replica lead that may miss acknowledged records, rather than nobody. Without effect on a broker that is alone.",
         broker_names=("unclean.leader.election.enable",),
     ),
 )

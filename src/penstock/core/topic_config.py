@@ -56,6 +56,8 @@ class TopicConfig:
     timestamp_type: TimestampType
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
+    unclean_election: bool = False
+    """Whether a replica may lead that may miss acknowledged records, rather than nobody."""
     tier_group: GroupId | None = None
     """Its committed offsets say what is archived, and only that may be dropped; None: the topic has no tier."""
     local_retention_ms: int = SAME_AS_RETENTION
@@ -95,6 +97,7 @@ class TopicConfig:
             timestamp_type=TimestampType(text("message.timestamp.type")),
             timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+            unclean_election=text("unclean.leader.election.enable") == "true",
             tier_group=GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None,
             local_retention_ms=number("local.retention.ms"),
             local_retention_bytes=number("local.retention.bytes"),

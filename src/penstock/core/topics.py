@@ -169,6 +169,16 @@ class Topics(TopicImage):
         finally:
             self._reserved_partitions -= reserved
 
+    async def note_factor(self, topic: Topic, replication_factor: int) -> Topic:
+        """Its partitions have been moved, and have so many replicas now."""
+
+        def note(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
+            if record.replication_factor == replication_factor:
+                return record, []
+            return _replaced(record, replication_factor=replication_factor, updated_ms=self._clock.now_ms()), []
+
+        return await self._change(topic, note)
+
     async def alter(self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> Topic:
         """Change some configs of a topic: all of them, or none when one cannot be."""
         topic = self.require(name)

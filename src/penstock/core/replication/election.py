@@ -47,7 +47,8 @@ def elected(
     With ``unclean`` any replica that is up leads rather than nobody: records that were acknowledged may be lost.
     """
     candidates = [node for node in record.replicas if node in record.in_sync and node in live]
-    candidates.sort(key=lambda node: node in avoid)
+    # Whoever lives on comes before one that has come back: a machine that lost power may have lost more than it promised.
+    candidates.sort(key=lambda node: (node in avoid, (node, live[node]) not in record.isr))
     if not candidates:
         candidates = [node for node in record.elr if node in live]
     is_unclean = not candidates and (unclean or not rules.elect_in_sync_only)
