@@ -1,7 +1,8 @@
 """The members of etcd: one of them is asked, and when it does not answer, the next.
 
 A question that can be asked twice is asked again, of another member. A transaction is sent once, and only to a member that is connected: when
-its answer does not come, nobody knows whether it happened, and the caller is told so.
+its answer does not come, nobody knows whether it happened, and the caller is told so. Everything has a deadline: a member that is stopped
+keeps its connections, takes new ones, and answers nothing.
 """
 
 import asyncio
@@ -38,9 +39,12 @@ ANSWER_SECONDS: Final = 2.0
 """How long one member has for one answer. A change of etcd's leader takes about as long."""
 READ_SECONDS: Final = 5.0
 """How long a question is asked, of one member after the other."""
+KEEP_ALIVE_SECONDS: Final = 1.0
+"""How long one member has to renew a lease: another one must be asked while there is time."""
 CONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
-_MESSAGE_BYTES_MAX: Final = 256 * 1024 * 1024
+_MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""etcd keeps what it sends of a watch well below; what is read is read in pages that do."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 10_000),
@@ -51,12 +55,38 @@ _OPTIONS: Final = (
     # Members are told apart by us: one address each.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    # Nothing is sent twice but by us, who know what may be.
+    ("grpc.enable_retries", 0),
 )
-_CERTAINLY_NOT: Final = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.NOT_FOUND,
+_CERTAINLY_NOT: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+_ADVICE: Final = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is not by an authority that this node trusts: give that one's file with --etcd-ca",
+    ),
+    (
+        "is not in peer certificate",
+        "its certificate is not for this host: use the name that it has in --etcd, or give etcd another one",
+    ),
+    ("TSI_DATA_CORRUPTED", "it refuses this node's certificate, or wants one: check --etcd-cert and --etcd-key"),
+    (
+        "security handshaker",
+        "the files of --etcd-ca, --etcd-cert and --etcd-key cannot be used: they must be in PEM, the key without a password",
+    ),
+    ("Handshake read failed", "it does not speak TLS there: write http:// in --etcd"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS there: write http:// in --etcd"),
+    (
+        "database space exceeded",
+        "its quota is used up: compact and defragment it, then `etcdctl alarm disarm`, and turn on auto-compaction",
+    ),
 )
+"""What to do about some errors, by words in them. A change of etcd's or gRPC's words costs the advice only."""
+_NOT_PLAIN: Final = "perhaps it speaks TLS only: then write https:// in --etcd"
+"""What a member does with a connection that begins otherwise is to close it."""
+
+
+class NoAnswerError(Exception):
+    """A member ended a call without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +103,8 @@ class Member:
 
     def __init__(self, address: Address, tls: Tls | None) -> None:
         self.address: Final = address
+        self.left: Final = asyncio.Event()
+        """Set while another member is used."""
         self.channel: Final = _channel(str(address), tls)
         self.range: Final = self._unary("KV/Range", RangeRequest, RangeResponse)
         self.txn: Final = self._unary("KV/Txn", TxnRequest, TxnResponse)
@@ -125,6 +157,7 @@ class Endpoints:
         self._at = 0
         self._failing_since: float | None = None
         self._why = ""
+        self._is_plain = tls is None
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -138,12 +171,22 @@ class Endpoints:
 
     def leave(self, member: Member) -> None:
         """This one does not answer: use the next."""
-        if member is self.current:
+        if member is self.current and len(self._members) > 1:
             self._at = (self._at + 1) % len(self._members)
+            self.current.left.clear()
+            member.left.set()
 
     def worked(self) -> None:
         """A member has answered."""
         self._failing_since = None
+
+    @property
+    def advice(self) -> str:
+        """What an operator can do about the last failure; empty when it may heal by itself."""
+        why = self._why
+        if self._is_plain and "failed to connect" in why and "Socket closed" in why:
+            return _NOT_PLAIN
+        return next((advice for words, advice in _ADVICE if words in why), "")
 
     def failed(self, member: Member, why: str) -> None:
         """One has not."""
@@ -158,7 +201,7 @@ class Endpoints:
         since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
         return PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            f"etcd ({names}) cannot be reached since {since:.0f} s ({self._why}); it is tried again",
+            f"etcd ({names}) cannot be reached since {since:.0f} s: {self.advice or 'it is tried again'} ({self._why})",
         )
 
     async def connected(self) -> Member:
@@ -178,11 +221,8 @@ class Endpoints:
             member = self.current
             try:
                 answer = await question(member)
-            except grpc.aio.AioRpcError as error:
-                refused = _refusal(error)
-                if refused is not None:
-                    raise refused from error
-                self.failed(member, _words(error))
+            except (grpc.aio.AioRpcError, NoAnswerError) as error:
+                self._missed(member, error)
                 if loop.time() > deadline:
                     raise self.unavailable() from error
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -195,14 +235,19 @@ class Endpoints:
         member = await self.connected()
         try:
             answer = await question(member)
-        except grpc.aio.AioRpcError as error:
-            refused = _refusal(error)
-            if refused is not None:
-                raise refused from error
-            self.failed(member, _words(error))
+        except (grpc.aio.AioRpcError, NoAnswerError) as error:
+            self._missed(member, error)
             raise self.unavailable() from error
         self.worked()
         return answer
+
+    def _missed(self, member: Member, error: grpc.aio.AioRpcError | NoAnswerError) -> None:
+        """Note that a member did not do what it was asked; raises when it refused for good."""
+        refused = _refusal(error) if isinstance(error, grpc.aio.AioRpcError) else None
+        if refused is not None:
+            self.worked()
+            raise refused from error
+        self.failed(member, words_of(error))
 
 
 def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
@@ -216,5 +261,8 @@ def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
     return None
 
 
-def _words(error: grpc.aio.AioRpcError) -> str:
-    return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"
+def words_of(error: Exception) -> str:
+    """What a failed call says, for people."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"
+    return str(error) or "no answer"

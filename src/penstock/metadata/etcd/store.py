@@ -1,17 +1,30 @@
 """The metadata store of a cluster: etcd's keys below ``/penstock/<cluster>/``. Consensus is etcd's alone.
 
 Reads are linearizable. A transaction returns after its own events were delivered, as with every store. When etcd cannot be reached, calls fail
-with METADATA_UNAVAILABLE, and changes go on to be followed when it can be again.
+with METADATA_UNAVAILABLE within some seconds, and changes go on to be followed when it can be again.
+
+A transaction is never sent twice. When its answer is lost it may have happened, or may happen still: only its compares tell a caller that asks
+the same again.
 """
 
+import asyncio
 from collections.abc import Sequence
+from enum import Enum
 from typing import Final, Self
 
+import grpc
 import grpc.aio
 
 from penstock.address import Address
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, Member, Tls
+from penstock.metadata.etcd.endpoints import (
+    ANSWER_SECONDS,
+    KEEP_ALIVE_SECONDS,
+    Endpoints,
+    Member,
+    NoAnswerError,
+    Tls,
+)
 from penstock.metadata.etcd.watch import Watch
 from penstock.metadata.port import (
     Compare,
@@ -31,8 +44,18 @@ from penstock.wire.etcd import etcd_generated as pb
 
 OPERATIONS_MAX: Final = 128
 """etcd's own bound (``--max-txn-ops``), on compares and on operations."""
-_KEYS_PER_PAGE: Final = 5_000
+_KEYS_PER_PAGE: Final = 1_000
+"""Far below the limit of a message with values as they are; with larger ones, pages get smaller."""
+_READS_MAX: Final = 10
+"""How often reading is begun anew because etcd compacted the revision under it."""
 _DELIVERY_SECONDS: Final = 5.0
+
+
+class _NoPage(Enum):
+    """Why a page cannot be had."""
+
+    TOO_LARGE = "too large"
+    COMPACTED = "compacted"
 
 
 class EtcdStore:
@@ -75,23 +98,46 @@ class EtcdStore:
     async def range(self, prefix: str) -> Range:
         """All of one revision, read in pages."""
         self._check_open()
-        start = self._prefix + prefix.encode()
+        for _ in range(_READS_MAX):
+            found = await self._pages(self._prefix + prefix.encode())
+            if found is not None:
+                return found
+        raise PenstockError(
+            Reason.METADATA_UNAVAILABLE,
+            "etcd compacts faster than its keys can be read; give it a longer --auto-compaction-retention",
+        )
+
+    async def _pages(self, start: bytes) -> Range | None:
+        """None when the revision was compacted away under the second page, or a later one."""
         end = _end_of(start)
         entries: list[Entry] = []
-        revision = 0
+        revision, limit = 0, _KEYS_PER_PAGE
         while True:
-            page = await self._page(start, end, revision)
+            page = await self._page(start, end, revision, limit)
+            if page is _NoPage.COMPACTED:
+                return None
+            if page is _NoPage.TOO_LARGE:
+                limit = max(1, limit // 4)
+                continue
+            assert isinstance(page, pb.RangeResponse)
             revision = revision or page.header.revision
             entries += map(self._entry, page.kvs)
             if not page.more:
                 return Range(revision, tuple(entries))
             start = page.kvs[-1].key + b"\0"
 
-    async def _page(self, start: bytes, end: bytes, revision: int) -> pb.RangeResponse:
-        request = pb.RangeRequest(key=start, range_end=end, limit=_KEYS_PER_PAGE, revision=revision)
+    async def _page(self, start: bytes, end: bytes, revision: int, limit: int) -> pb.RangeResponse | _NoPage:
+        request = pb.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
 
-        async def question(member: Member) -> pb.RangeResponse:
-            return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+        async def question(member: Member) -> pb.RangeResponse | _NoPage:
+            try:
+                return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.OUT_OF_RANGE and revision:
+                    return _NoPage.COMPACTED
+                if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in (error.details() or ""):
+                    return _NoPage.TOO_LARGE
+                raise
 
         return await self._endpoints.ask(question)
 
@@ -172,11 +218,19 @@ class EtcdStore:
         self._check_open()
 
         async def question(member: Member) -> int:
-            call = member.keep_alive(timeout=ANSWER_SECONDS)
-            await call.write(pb.LeaseKeepAliveRequest(ID=lease))
-            answer = await call.read()
-            call.cancel()
-            return 0 if answer is grpc.aio.EOF else answer.TTL * 1000
+            call = member.keep_alive(timeout=KEEP_ALIVE_SECONDS)
+            try:
+                await call.write(pb.LeaseKeepAliveRequest(ID=lease))
+                answer = await call.read()
+            except asyncio.InvalidStateError:
+                # The call ended before the question was out.
+                raise NoAnswerError("the member ended the call") from None
+            finally:
+                call.cancel()
+            if answer is grpc.aio.EOF:
+                # A member that stops says nothing of the lease.
+                raise NoAnswerError("the member ended the call")
+            return int(answer.TTL) * 1000
 
         return await self._endpoints.ask(question)
 

@@ -5,29 +5,35 @@ compacted that revision away, all keys are read, and what is different from what
 state of each key, which is all that a subscriber may count on.
 
 The changes of one revision are delivered together, as one transaction made them.
+
+Only events move the revision on. What etcd says of its progress is not to be trusted: before 3.4.25 and 3.5.8 its answer to that question may
+overtake events below the revision that it names, and some later releases do not answer at all.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import grpc
 import grpc.aio
 
 from penstock.errors import PenstockError
-from penstock.metadata.etcd.endpoints import Endpoints
+from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, Member, words_of
 from penstock.metadata.port import Entry, Event, Range
 from penstock.wire.etcd import etcd_generated as pb
 
 logger = logging.getLogger("penstock.metadata")
 
 _PAUSE_SECONDS: Final = 0.1
-_PROGRESS_SECONDS: Final = 3.0
-"""A watch that is silent for so long is asked whether it lives."""
+_SILENCE_SECONDS: Final = 3.0
+"""When a watch is silent for so long, its member is asked whether it lives."""
+_LEADER_REQUIRED: Final = (("hasleader", "true"),)
+"""A member that is cut off from the others is to end the watch, not to be silent."""
 
 Deliver = Callable[[list[Event]], None]
+_Stream: TypeAlias = "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]"
 
 
 class Watch:
@@ -83,60 +89,78 @@ class Watch:
         while True:
             member = self._endpoints.current
             try:
-                await self._follow(member.watch(wait_for_ready=False))
-            except (grpc.aio.AioRpcError, TimeoutError) as error:
-                why = "a watch is silent"
-                if isinstance(error, grpc.aio.AioRpcError):
-                    why = f"{error.code().name.lower()}: {error.details()}"
-                self._endpoints.failed(member, why)
+                await self._follow(member)
+            except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError) as error:
+                self._endpoints.failed(member, words_of(error))
             except PenstockError as error:
                 logger.warning("changes are not followed: %s", error.text)
             except Exception:
                 logger.exception("changes are not followed; it is tried again")
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _follow(self, stream: "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]") -> None:
+    async def _follow(self, member: Member) -> None:
+        """Follow with one member, until it fails or another one is used."""
+        stream: _Stream = member.watch(metadata=_LEADER_REQUIRED)
+        leaving = asyncio.create_task(member.left.wait())
         try:
             create = pb.WatchCreateRequest(
                 key=self._prefix, range_end=self._range_end, start_revision=self.revision + 1, fragment=True
             )
-            await stream.write(pb.WatchRequest(create_request=create))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await stream.write(pb.WatchRequest(create_request=create))
             held: list[pb.Event] = []
             while True:
-                response = await self._next(stream)
-                if response is grpc.aio.EOF:
+                response = await self._next(stream, member, leaving)
+                if response is None:
                     return
                 if response.canceled:
                     if response.compact_revision:
                         await self._catch_up()
                     return
+                if response.created and response.header.revision < self.revision:
+                    await self._check_not_restored()
                 held.extend(response.events)
-                if response.fragment:
-                    continue
-                self._take(held)
-                held = []
-                # Its own answer to the creation tells a revision that events below it may still follow.
-                if not response.created and not response.events:
-                    self._reach(response.header.revision)
+                if not response.fragment:
+                    self._take(held)
+                    held = []
         finally:
+            leaving.cancel()
             stream.cancel()
 
     @staticmethod
-    async def _next(stream: "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]") -> pb.WatchResponse:
-        """What comes next. A quiet watch and a dead one look alike: it is asked, and TimeoutError when it says nothing to that either."""
+    async def _next(stream: _Stream, member: Member, leaving: "asyncio.Task[bool]") -> pb.WatchResponse | None:
+        """What comes next; None when the stream is over, or its member is left.
+
+        A quiet watch and a dead one look alike, so the member is asked: an error when it says nothing to that either.
+        """
         # Not cancelled by a timeout: that would end the stream.
         reading = asyncio.ensure_future(stream.read())
         try:
-            for is_asked in (False, True):
-                done, _ = await asyncio.wait({reading}, timeout=_PROGRESS_SECONDS)
-                if done:
-                    return reading.result()  # type: ignore[no-any-return]
-                if not is_asked:
-                    await stream.write(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
-            raise TimeoutError
+            while True:
+                await asyncio.wait({reading, leaving}, timeout=_SILENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    response: pb.WatchResponse = reading.result()
+                    return None if response is grpc.aio.EOF else response
+                if leaving.done():
+                    return None
+                await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)
         finally:
             if not reading.done():
                 reading.cancel()
+
+    async def _check_not_restored(self) -> None:
+        """A member that is behind catches up; when all of them are, etcd was set back, and no change up to here would ever be heard of."""
+        found = await self._read_all()
+        if found.revision >= self.revision:
+            return
+        logger.error(
+            "etcd went back from revision %d to %d: it was restored from a backup. Restart all nodes, and restore with a higher revision "
+            "(etcdutl snapshot restore --bump-revision) the next time",
+            self.revision,
+            found.revision,
+        )
+        self._deliver_difference(found)
+        self.revision = found.revision
 
     def _take(self, raw: list[pb.Event]) -> None:
         """Deliver events, those of one revision together."""
@@ -163,7 +187,7 @@ class Watch:
             if event.entry is None:
                 self._known.pop(event.key, None)
             else:
-                self._known[event.key] = event.revision
+                self._known[event.key] = event.entry.mod_revision
         try:
             self._deliver(events)
         finally:
@@ -178,14 +202,17 @@ class Watch:
         """The revisions in between are gone: read what is there now, and deliver the difference."""
         found = await self._read_all()
         logger.info("etcd has compacted revision %d: reading all keys at %d", self.revision, found.revision)
+        self._deliver_difference(found)
+        self._reach(found.revision)
+
+    def _deliver_difference(self, found: Range) -> None:
+        """As one change, at the revision at which all of it was read."""
         there = {entry.key for entry in found.entries}
         events = [Event(key, found.revision, None) for key in self._known if key not in there]
         events += [
-            Event(entry.key, entry.mod_revision, entry)
+            Event(entry.key, found.revision, entry)
             for entry in found.entries
             if self._known.get(entry.key) != entry.mod_revision
         ]
-        # As one change, at the revision at which all of it was read.
         if events:
-            self._give([Event(event.key, found.revision, event.entry) for event in events])
-        self._reach(found.revision)
+            self._give(events)
