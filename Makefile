@@ -93,6 +93,10 @@ test-conformance: $(VENV)/.installed-dev ## Run what the four APIs promise again
 test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).
 	@$(PYTEST) -q tests/crash $(ARGS)
 
+.PHONY: test-cluster
+test-cluster: $(VENV)/.installed-dev ## Run several nodes on a real etcd: kill, pause and cut off (CLUSTER_ROUNDS=100 for a long run).
+	@$(PYTEST) -q tests/cluster $(ARGS)
+
 .PHONY: test-spark
 test-spark: $(VENV)/.installed-dev ## Run the Spark source, sink and pipelines on a real Spark (Java comes with pip where there is none).
 	@$(PYTEST) -q tests/spark $(ARGS)

@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import confluent_kafka
 import kafka
@@ -83,6 +83,9 @@ class Producing:
 class ConfluentProducing(Producing):
     """Idempotent, all replicas: librdkafka sends again for as long as it takes, so nothing may fail in the end."""
 
+    more: Mapping[str, int] = {}
+    """What a test wants otherwise of librdkafka."""
+
     def run(self) -> None:
         producer = confluent_kafka.Producer(
             {
@@ -95,6 +98,7 @@ class ConfluentProducing(Producing):
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
                 "log_level": 0,
+                **self.more,
             }
         )
         for turn in itertools.count():

@@ -1,0 +1,141 @@
+"""A cluster of ``penstock serve`` processes on a real etcd, for tests that kill, stop, pause and cut off.
+
+Nodes keep their ports over restarts. A node may live in a network namespace of its own: then ``prefix`` is what its command begins with.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka.admin import AdminClient, ClusterMetadata
+
+from penstock.testing.process import BrokerProcess
+from tests.support.waiting import eventually
+
+SETTINGS: Mapping[str, object] = {
+    "groups.offsets_topic_partitions": 4,
+    # The least that etcd grants: a node that is silent is missed sooner.
+    "cluster.lease_ms": 2_000,
+    "cluster.lag_ms_max": 2_000,
+}
+
+
+class NodeProcess(BrokerProcess):
+    """One node."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        node_id: int,
+        etcd: str,
+        settings: Mapping[str, object] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
+        gateways: bool = True,
+    ) -> None:
+        here = f"{host}:0"
+        other = here if gateways else "off"
+        super().__init__(data_dir, {**SETTINGS, **(settings or {})}, http=here, tcp=other, grpc=other)
+        self.node_id = node_id
+        self._prefix = list(prefix)
+        self._etcd = etcd
+        self._listen["kafka"] = here
+        self._listen["peer"] = here
+
+    def command(self) -> list[str]:
+        """What is run."""
+        cluster = ["--cluster", "tested", "--node-id", str(self.node_id), "--etcd", self._etcd]
+        return [*self._prefix, *super().command(), *cluster]
+
+
+class ClusterProcesses:
+    """Nodes 1 to N on an etcd that is there already."""
+
+    def __init__(
+        self, folder: Path, etcd: str, count: int = 3, settings: Mapping[str, object] | None = None, **more: bool
+    ) -> None:
+        self.nodes = {n: NodeProcess(folder / f"node{n}", n, etcd, settings, **more) for n in range(1, count + 1)}
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes.values():
+                node.start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        if error is not None:
+            for node in self.nodes.values():
+                print(f"---- node {node.node_id}\n{node.log_text()[-4000:]}")
+
+    def kill(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+    @property
+    def bootstrap(self) -> str:
+        """All nodes, for a Kafka client."""
+        return ",".join(node.bootstrap for node in self.nodes.values())
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    def describe(self) -> ClusterMetadata:
+        """What the nodes say of themselves and of all topics."""
+        return self.admin().list_topics(timeout=30)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition, once there is one."""
+
+        def found() -> int:
+            return self.describe().topics[topic].partitions[partition].leader + 1
+
+        return eventually(lambda: max(0, found()), 60, f"{topic}/{partition} has a leader") - 1
+
+    def controller(self) -> int:
+        """The node that is the controller, once there is one."""
+        return eventually(lambda: self.describe().controller_id + 1, 60, "there is a controller") - 1
+
+    def wait_until_in_sync(self, replicas: int = 3, seconds: float = 90.0) -> None:
+        """Return once every partition of every topic has a leader and so many replicas in sync."""
+
+        def lacking() -> list[str]:
+            topics = self.describe().topics
+            return [
+                f"{name}/{index}: leader {partition.leader}, in sync {partition.isrs}"
+                for name, topic in topics.items()
+                for index, partition in topic.partitions.items()
+                if partition.leader < 0 or len(partition.isrs) < min(replicas, len(partition.replicas))
+            ]
+
+        def all_there() -> bool:
+            missing[:] = lacking()
+            return not missing
+
+        missing: list[str] = []
+        try:
+            eventually(all_there, seconds, "every replica is in sync")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {missing[:5]}") from None
+
+
+class AnyNode:
+    """Stands for the cluster where one broker is expected: each new connection goes to another node that runs."""
+
+    def __init__(self, cluster: ClusterProcesses) -> None:
+        self._cluster = cluster
+        self._turn = 0
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        nodes = list(self._cluster.nodes.values())
+        running = [node for node in nodes if node.running] or nodes
+        self._turn += 1
+        return running[self._turn % len(running)].addresses
