@@ -40,6 +40,8 @@ class Refusal(msgspec.Struct, gc=False):
 
     ok: bool
     error: str
+    reason: str | UnsetType = UNSET
+    """For nodes alone: why, in the core's word, when nothing was done."""
 
 
 class _Data(msgspec.Struct):
@@ -60,9 +62,9 @@ class Metrics(msgspec.Struct, rename="camel"):
     lag: int
 
 
-def refusal(text: str) -> bytes:
+def refusal(text: str, reason: str | UnsetType = UNSET) -> bytes:
     """An error line."""
-    return _encode(Refusal(False, text)) + b"\n"
+    return _encode(Refusal(False, text, reason)) + b"\n"
 
 
 def answer(data: object) -> bytes:

@@ -10,6 +10,7 @@ Nothing here grows without bound: reading pauses while too many lines are unansw
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +18,11 @@ from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
 from penstock.gateways.tcp.answers import refusal
-from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
-from penstock.gateways.tcp.handlers import HANDLERS, SLOW_HANDLERS, commit
+from penstock.gateways.tcp.carrier import Carrier, Unsure
+from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, UNKNOWN_TYPE, Refused, text_for
+from penstock.gateways.tcp.handlers import HANDLERS, SLOW_HANDLERS, commit, committed
 from penstock.gateways.tcp.produce import ProduceRun
-from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.gateways.tcp.requests import CARRY, Request, new_record, parse
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
 
@@ -72,6 +74,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Lines whose answers are not ready."""
         self._under_way = {_PRODUCE: 0, _COMMIT: 0}
         self._working: asyncio.Task[None] | None = None
+        self._carrier: Final = None if gateway.broker.cluster is None else Carrier(self)
         self._ended = False
         """The client sends no more; it may still read."""
         self._closing = False
@@ -91,6 +94,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """The client is gone; what it waits for is dropped, what it produced stays, and what was begun comes to its end."""
         self._closing = True
         self.gateway.forget(self)
+        if self._carrier is not None:
+            self._carrier.close()
         self._keep(0)
         self._backlog.clear()
         self._out.clear()
@@ -162,8 +167,9 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
                 continue
             if self._must_wait(request):
                 break
-            backlog.popleft()
-            self._apply(request)
+            line = backlog.popleft()
+            assert line is not None, "it was parsed"
+            self._apply(request, line)
         if self._paused or backlog:
             self._update_reading()
         if self._ended or self._closing:
@@ -212,27 +218,41 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         under_way = self._under_way
         return under_way[_PRODUCE] > 0 or (under_way[_COMMIT] > 0 and request.type != _COMMIT)
 
-    def _apply(self, request: Request) -> None:
-        api = request.type or ""
+    def _apply(self, request: Request, line: bytes) -> None:
+        api, carrier = request.type or "", self._carrier
         try:
-            if api == _COMMIT:
+            if carrier is not None and not carrier.is_here(request):
+                self._carry(carrier, request, line)
+            elif api == _COMMIT:
                 self._commit(request)
+            elif api == CARRY:
+                if carrier is None:
+                    raise Refused(UNKNOWN_TYPE, f"Unknown type: {CARRY}")
+                self._answer(carrier.greet(request))
             elif (slow := SLOW_HANDLERS.get(api)) is not None:
                 self._working = asyncio.ensure_future(self._work(request, slow(self, request)))
             else:
                 self._answer(HANDLERS[api](self, request))
                 self.gateway.observe(api, perf_counter() - self.arrived, 1)
         except (PenstockError, Refused) as error:
-            self._answer(self.refused(request, error))
+            if carrier is not None and carrier.looks_again(error):
+                self._carry(carrier, request, line)
+            else:
+                self._answer(self.refused(request, error))
         except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
             self._answer(self._bug(error))
+
+    def _carry(self, carrier: Carrier, request: Request, line: bytes) -> None:
+        """It is another node's, or a part of it is, or it will be somebody's in a moment."""
+        self._working = asyncio.ensure_future(self._work(request, carrier.serve(request, line)))
 
     def _commit(self, request: Request) -> None:
         slot = self._reserve(_COMMIT, 1)
         try:
-            commit(self, request, slot)
-        except PenstockError as error:
-            slot.complete(self.refused(request, error))
+            commit(self, request, partial(committed, self, request, slot))
+        except PenstockError:
+            self._withdraw(slot)
+            raise
 
     async def _work(self, request: Request, work: Coroutine[object, object, bytes]) -> None:
         """Something that takes time and holds up what follows."""
@@ -240,19 +260,24 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             data = await work
         except (PenstockError, Refused) as error:
             data = self.refused(request, error)
+        except Unsure as unsure:
+            data = self.refused(request, unsure.error, was_begun=True)
         except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
             data = self._bug(error)
         self._working = None
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
-    def refused(self, request: Request, error: PenstockError | Refused) -> bytes:
-        """The line that says why not."""
+    def refused(self, request: Request, error: PenstockError | Refused, *, was_begun: bool = False) -> bytes:
+        """The line that says why not; a node that carried the request here also learns whether it may look elsewhere."""
         if isinstance(error, Refused):
             self.gateway.count_error(error.kind)
             return refusal(error.text)
         self.gateway.count_error(error.reason.name)
-        return refusal(text_for(error, self.broker, request.topic, request.partition, request.offset))
+        text = text_for(error, self.broker, request.topic, request.partition, request.offset)
+        if was_begun or self._carrier is None or self._carrier.carried is None:
+            return refusal(text)
+        return refusal(text, error.reason.name)
 
     def _bug(self, error: Exception) -> bytes:
         self.gateway.count_error(INTERNAL_ERROR)
@@ -267,6 +292,13 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._pending_lines += lines
         self._under_way[api] += 1
         return slot
+
+    def _withdraw(self, slot: Slot) -> None:
+        """The last place is not needed: nothing was begun."""
+        assert self._out[-1] is slot
+        self._out.pop()
+        self._pending_lines -= slot.lines
+        self._under_way[slot.api] -= 1
 
     def _answer(self, data: bytes) -> None:
         self._out.append(data)
@@ -312,6 +344,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close what was silent too long."""
+        if self._carrier is not None:
+            self._carrier.look_after(monotonic_ms)
         self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=self.is_busy)
 
     def close(self) -> None:

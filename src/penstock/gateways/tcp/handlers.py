@@ -1,11 +1,11 @@
 """What each type of request does, other than produce. A handler answers with a line at once, or takes a slot and answers later."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.core.groups.storage import StoredDone
 from penstock.core.reading import read_from, record_bytes
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
@@ -74,38 +74,43 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
     return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 
 
-def commit(connection: "TcpConnection", request: Request, slot: "Slot") -> None:
-    """Where the group goes on reading; answered once it is durable."""
+def commit(connection: "TcpConnection", request: Request, done: StoredDone) -> None:
+    """Where the group goes on reading; told once it is durable, or why it is not. PenstockError when nothing was begun."""
     broker = connection.broker
     group, topic = GroupId(request.group_id or ""), TopicName(request.topic or "")
     index, offset = request.partition or 0, request.offset or 0
     broker.access.require_group(connection.caller, Action.READ, group)
     broker.access.require_topic(connection.caller, Action.READ, topic)
     item = OffsetToCommit(PartitionKey(topic, index), offset)
-    broker.groups.commit_offset_checked(group, item, partial(_committed, connection, request, slot))
+    broker.groups.commit_offset_checked(group, item, done)
 
 
-def _committed(connection: "TcpConnection", request: Request, slot: "Slot", reason: Reason | None) -> None:
+def committed(connection: "TcpConnection", request: Request, slot: "Slot", reason: Reason | None) -> None:
+    """The answer to a commit."""
     if reason is None:
         slot.complete(group_answer(request.group_id or ""))
     else:
-        slot.complete(connection.refused(request, PenstockError(reason)))
+        slot.complete(connection.refused(request, PenstockError(reason), was_begun=True))
 
 
 def metrics(connection: "TcpConnection", request: Request) -> bytes:
     """What a partition holds; with a group, how far it is behind."""
-    broker = connection.broker
-    topic, index, group = TopicName(request.topic or ""), request.partition or 0, request.group_id
-    broker.access.require_topic(connection.caller, Action.DESCRIBE, topic)
-    partition = broker.partition(topic, index)
-    begin, end = partition.log.start_offset, partition.high_watermark
-    committed = None
+    topic, index = TopicName(request.topic or ""), request.partition or 0
+    connection.broker.access.require_topic(connection.caller, Action.DESCRIBE, topic)
+    partition = connection.broker.partition(topic, index)
+    return metrics_answer(connection, request, partition.log.start_offset, partition.high_watermark)
+
+
+def metrics_answer(connection: "TcpConnection", request: Request, begin: int, end: int) -> bytes:
+    """The same, of a partition that begins and ends there."""
+    broker, group = connection.broker, request.group_id
+    stands = None
     if group:
         broker.access.require_group(connection.caller, Action.DESCRIBE, group)
-        key = PartitionKey(topic, index)
+        key = PartitionKey(TopicName(request.topic or ""), request.partition or 0)
         found = broker.groups.fetch_offsets(GroupId(group), [key]).get(key)
-        committed = None if found is None else found.offset
-    return answer(Metrics(begin, end, end - begin, committed, end - (begin if committed is None else committed)))
+        stands = None if found is None else found.offset
+    return answer(Metrics(begin, end, end - begin, stands, end - (begin if stands is None else stands)))
 
 
 def list_topics(connection: "TcpConnection", _: Request) -> bytes:
