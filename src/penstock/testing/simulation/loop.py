@@ -151,8 +151,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._clock_resolution = 1e-9
         self.network: Network | None = None
         self.set_exception_handler(self._report)
-        self.errors: Final[list[dict[str, Any]]] = []
-        """What the code of living processes let fall."""
+        self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
+        """Told what the code of a process let fall."""
         self.set_task_factory(self._make_task)
 
     # Time.
@@ -221,7 +221,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def _report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.errors.append(context)
+        self.on_error(context)
 
     # Threads and sockets, which there are none of.
 

@@ -1,0 +1,241 @@
+"""Producers and readers of a simulated cluster. They behave as Kafka's do: idempotent, five requests under way, everything tried again in its order."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from penstock.errors import Reason
+from penstock.gateways.kafka.errors import CODES
+from penstock.limits import MIB
+from penstock.records.batch import read_header
+from penstock.records.builder import BatchBuilder
+from penstock.records.records import read_records
+from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
+from penstock.wire.kafka.produce_generated import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponsePartition,
+)
+
+PRODUCE_VERSION: Final = 9
+FETCH_VERSION: Final = 12
+INIT_VERSION: Final = 4
+IN_FLIGHT_MAX: Final = 5
+_TIMEOUT_MS: Final = 3_000
+_BACKOFF_SECONDS: Final = 0.1
+_OUT_OF_ORDER: Final = CODES[Reason.OUT_OF_ORDER_SEQUENCE]
+_DUPLICATE: Final = CODES[Reason.DUPLICATE_SEQUENCE]
+_OUT_OF_RANGE: Final = CODES[Reason.OFFSET_OUT_OF_RANGE]
+_FATAL: Final = {
+    CODES[Reason.UNKNOWN_PRODUCER_ID]: "does not know the producer",
+    CODES[Reason.INVALID_PRODUCER_EPOCH]: "takes the producer for an older one",
+    CODES[Reason.CORRUPT_RECORDS]: "calls a batch damaged",
+    CODES[Reason.INVALID_RECORD]: "calls a batch invalid",
+    CODES[Reason.UNKNOWN]: "has failed",
+}
+"""Answers that a producer never gets which does all as it should."""
+
+
+class Batch(NamedTuple):
+    """What is sent at once."""
+
+    sequence: int
+    values: Sequence[bytes]
+    data: bytes
+
+
+class Producer:
+    """Sends to one partition until it is told to finish. acks=all, idempotent."""
+
+    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+        self.name: Final = name
+        self.place: Final = place
+        self._bootstrap = bootstrap
+        self._history = history
+        self._random = random
+        self._id = -1
+        self._sequence = 0
+        self._unacknowledged: deque[Batch] = deque()
+        self._made = asyncio.Event()
+        self._is_finishing = False
+        self.is_done = False
+
+    def finish(self) -> None:
+        """Make no more; it is done when all is acknowledged."""
+        self._is_finishing = True
+        self._made.set()
+
+    async def run(self, pause_seconds: float) -> None:
+        """Produce."""
+        while self._id < 0:
+            try:
+                await self._init()
+            except Lost:
+                await asyncio.sleep(_BACKOFF_SECONDS)
+        making = asyncio.create_task(self._make(pause_seconds))
+        while not (self._is_finishing and not self._unacknowledged):
+            try:
+                address = await self._bootstrap.leader(self.place)
+                if address is not None:
+                    link = KafkaLink(address)
+                    await link.connect()
+                    try:
+                        await self._send(link)
+                    finally:
+                        link.close()
+            except Lost as lost:
+                self._history.note("lost", self.name, lost)
+            await asyncio.sleep(_BACKOFF_SECONDS)
+        making.cancel()
+        self.is_done = True
+
+    async def _init(self) -> None:
+        link = await self._bootstrap.any_node()
+        try:
+            answer = await link.call(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, InitProducerIdRequest(None, 60_000))
+        finally:
+            link.close()
+        if answer.error_code:
+            raise Lost(f"error {answer.error_code}")
+        self._id = answer.producer_id
+        self._history.note("producer id", self.name, self._id)
+
+    async def _make(self, pause_seconds: float) -> None:
+        number = 0
+        while not self._is_finishing:
+            if len(self._unacknowledged) < 4 * IN_FLIGHT_MAX:
+                values = [
+                    f"{self.name}-{number + each:06d}".encode() for each in range(self._random.choice((1, 1, 1, 3)))
+                ]
+                number += len(values)
+                builder = BatchBuilder()
+                for value in values:
+                    builder.add(1_750_000_000_000, None, value)
+                data = bytes(builder.build(producer_id=self._id, producer_epoch=0, base_sequence=self._sequence))
+                self._unacknowledged.append(Batch(self._sequence, values, data))
+                self._sequence += len(values)
+                self._history.sends(self.name, self.place, values)
+                self._made.set()
+            await asyncio.sleep(self._random.random() * 2 * pause_seconds)
+
+    async def _send(self, link: KafkaLink) -> None:
+        """Everything that is not acknowledged, in order, until something fails."""
+        under_way: deque[tuple[Batch, asyncio.Future[Any]]] = deque()
+        waiting = deque(self._unacknowledged)
+        last = waiting[-1].sequence if waiting else -1
+        while True:
+            waiting.extend(batch for batch in self._unacknowledged if batch.sequence > last)
+            last = max(last, waiting[-1].sequence) if waiting else last
+            while waiting and len(under_way) < IN_FLIGHT_MAX:
+                batch = waiting.popleft()
+                under_way.append((batch, link.post(ApiKey.PRODUCE, PRODUCE_VERSION, self._request(batch))))
+            if not under_way:
+                if self._is_finishing:
+                    return
+                self._made.clear()
+                await self._made.wait()
+                continue
+            batch, future = under_way[0]
+            answer: ProduceResponsePartition = (await link.wait(future)).responses[0].partition_responses[0]
+            under_way.popleft()
+            if not self._answered(batch, answer):
+                for batch, future in under_way:
+                    self._answered(batch, (await link.wait(future)).responses[0].partition_responses[0])
+                return
+
+    def _request(self, batch: Batch) -> ProduceRequest:
+        partition = ProduceRequestPartition(index=self.place.partition, records=bytearray(batch.data))
+        topic = ProduceRequestTopic(name=self.place.topic, partition_data=[partition])
+        return ProduceRequest(acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=[topic])
+
+    def _answered(self, batch: Batch, answer: ProduceResponsePartition) -> bool:
+        code = answer.error_code
+        if code in (0, _DUPLICATE):
+            offset = answer.base_offset if not code and answer.base_offset >= 0 else None
+            self._history.was_acknowledged(self.name, self.place, offset, batch.values)
+            self._unacknowledged.remove(batch)
+            return True
+        self._history.note("refused", self.name, self.place, batch.values[0].decode(), code)
+        if code in _FATAL:
+            self._history.violate(
+                f"the leader of {self.place} {_FATAL[code]} {self.name}, at sequence {batch.sequence}"
+            )
+        if code == _OUT_OF_ORDER and batch is self._unacknowledged[0]:
+            self._history.violate(
+                f"the leader of {self.place} lacks what is before sequence {batch.sequence} of {self.name}, which was acknowledged"
+            )
+        return False
+
+
+class Reader:
+    """Follows one partition from its beginning."""
+
+    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History) -> None:
+        self.name: Final = name
+        self.place: Final = place
+        self._bootstrap = bootstrap
+        self._history = history
+        self.offset = 0
+        """What it reads next."""
+        self._connections = 0
+
+    async def run(self) -> None:
+        """Read on and on."""
+        while True:
+            try:
+                address = await self._bootstrap.leader(self.place)
+                if address is not None:
+                    link = KafkaLink(address)
+                    await link.connect()
+                    self._connections += 1
+                    try:
+                        while await self._read(link):
+                            pass
+                    finally:
+                        link.close()
+            except Lost:
+                pass
+            await asyncio.sleep(_BACKOFF_SECONDS)
+
+    async def _read(self, link: KafkaLink) -> bool:
+        partition = FetchRequestPartition(
+            partition=self.place.partition, fetch_offset=self.offset, partition_max_bytes=MIB
+        )
+        topic = FetchRequestTopic(topic=self.place.topic, partitions=[partition])
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=MIB, topics=[topic])
+        answer = (await link.call(ApiKey.FETCH, FETCH_VERSION, request)).responses[0].partitions[0]
+        if answer.error_code:
+            self._history.note("not read", self.name, self.place, self.offset, answer.error_code)
+            if answer.error_code == _OUT_OF_RANGE:
+                self._history.violate(
+                    f"{self.place} has no offset {self.offset} any more, up to which {self.name} read"
+                )
+            return False
+        self._history.sees_high_watermark((self.name, self._connections), self.place, answer.high_watermark)
+        for offset, value in values_of(answer.records or b""):
+            if offset >= self.offset:
+                self._history.reads(self.name, self.place, offset, value)
+                self.offset = offset + 1
+        return True
+
+
+def values_of(data: Any) -> list[tuple[int, bytes]]:
+    """The records of some batches, with their offsets."""
+    view = memoryview(data)
+    found: list[tuple[int, bytes]] = []
+    position = 0
+    while position < len(view):
+        size = read_header(view, position).size_bytes
+        if position + size > len(view):
+            break
+        records = read_records(view[position : position + size], MIB)
+        found += [(record.offset, record.value or b"") for record in records]
+        position += size
+    return found

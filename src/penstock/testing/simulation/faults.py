@@ -1,0 +1,180 @@
+"""What goes wrong in a simulation, and when: a schedule that the seed decides about. Every fault has an end; some overlap."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.testing.simulation.store import HOST as ETCD
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.machine import Machine
+    from penstock.testing.simulation.simulation import Simulation
+
+_HOUR_MS: Final = 3_600_000
+
+
+class Faults:
+    """Makes trouble, and ends it."""
+
+    def __init__(self, world: "Simulation", random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._kinds: Final[list[tuple[Callable[[], None], int]]] = [
+            (self._kill, 10),
+            (self._lose_power, 10),
+            (self._lose_power_everywhere, 2),
+            (self._pause, 10),
+            (self._isolate, 10),
+            (self._cut_one_way, 5),
+            (self._cut_from_etcd, 6),
+            (self._etcd_down, 3),
+            (self._metadata_trouble, 8),
+            (self._slow_network, 4),
+            (self._slow_disk, 4),
+            (self._break_connections, 6),
+            (self._jump_clock, 3),
+            (self._stop, 5),
+        ]
+
+    async def run(self, seconds: float) -> None:
+        """One fault after the other, for so long."""
+        loop, random = self._world.loop, self._random
+        end = loop.time() + seconds
+        # Some runs are hectic, some are calm.
+        pause = random.choice((0.3, 1.0, 1.0, 2.0, 4.0))
+        kinds = [kind for kind, _ in self._kinds]
+        # Each run has its favourites, so that some combinations come often.
+        weights = [weight * random.choice((0, 1, 1, 3)) for _, weight in self._kinds]
+        if not any(weights):
+            weights = [weight for _, weight in self._kinds]
+        while loop.time() < end:
+            await asyncio.sleep(random.random() * 2 * pause)
+            random.choices(kinds, weights)[0]()
+
+    def heal(self) -> None:
+        """End everything."""
+        world = self._world
+        world.history.note("heal")
+        world.network.mend_all()
+        world.network.slow = 1.0
+        world.etcd.heal()
+        for machine in world.machines:
+            machine.set_disk_speed(world.shape.sync_seconds_max)
+            machine.resume()
+            machine.start()
+
+    # Kinds.
+
+    def _some(self) -> "Machine":
+        return self._random.choice(self._world.machines)
+
+    def _later(self, seconds_max: float, action: Callable[..., object], *arguments: Any) -> None:
+        # Most trouble is short: half of it ends within an eighth of the longest.
+        seconds = self._random.random() ** 3 * seconds_max
+        self._world.loop.call_later(seconds, action, *arguments, context=Context())
+
+    def _kill(self) -> None:
+        machine = self._some()
+        machine.kill()
+        self._later(6.0, machine.start)
+
+    def _lose_power(self) -> None:
+        machine = self._some()
+        machine.lose_power()
+        self._later(6.0, machine.start)
+
+    def _lose_power_everywhere(self) -> None:
+        for machine in self._world.machines:
+            machine.lose_power()
+            self._later(3.0, machine.start)
+
+    def _pause(self) -> None:
+        machine = self._some()
+        machine.pause()
+        self._later(8.0, machine.resume)
+
+    def _isolate(self) -> None:
+        """A node does not reach the others; clients reach it, or not, and etcd too, or not."""
+        machine = self._some()
+        hosts = [other.host for other in self._world.machines if other is not machine]
+        if self._random.random() < 0.5:
+            hosts.append(ETCD)
+        if self._random.random() < 0.3:
+            hosts += self._world.client_hosts
+        self._world.history.note("isolate", machine.number, *hosts)
+        pairs = [pair for host in hosts for pair in ((machine.host, host), (host, machine.host))]
+        self._cut(pairs, 10.0)
+
+    def _cut_one_way(self) -> None:
+        one, other = self._random.sample(self._world.machines, 2)
+        self._world.history.note("cut", one.number, other.number)
+        self._cut([(one.host, other.host)], 10.0)
+
+    def _cut_from_etcd(self) -> None:
+        machine = self._some()
+        ways = [(machine.host, ETCD), (ETCD, machine.host)]
+        ways = self._random.choice((ways, ways[:1], ways[1:]))
+        self._world.history.note("cut from etcd", *(f"{one}>{other}" for one, other in ways))
+        self._cut(ways, 8.0)
+
+    def _cut(self, pairs: list[tuple[str, str]], seconds_max: float) -> None:
+        network = self._world.network
+        for pair in pairs:
+            network.cut(*pair)
+
+        def mend() -> None:
+            self._world.history.note("mend", *(f"{one}>{other}" for one, other in pairs))
+            for pair in pairs:
+                network.mend(*pair)
+
+        self._later(seconds_max, mend)
+
+    def _etcd_down(self) -> None:
+        etcd = self._world.etcd
+        if etcd.is_up:
+            self._world.history.note("etcd down")
+            etcd.go_down()
+            self._later(6.0, self._etcd_back)
+
+    def _etcd_back(self) -> None:
+        if not self._world.etcd.is_up:
+            self._world.history.note("etcd back")
+            self._world.etcd.come_back()
+
+    def _metadata_trouble(self) -> None:
+        etcd = self._world.etcd
+        etcd.lost_answers = self._random.choice((0.0, 0.1, 0.5))
+        etcd.late_requests = self._random.choice((0.1, 0.5))
+        self._world.history.note("metadata trouble", etcd.lost_answers, etcd.late_requests)
+        self._later(8.0, self._metadata_well)
+
+    def _metadata_well(self) -> None:
+        etcd = self._world.etcd
+        etcd.lost_answers = etcd.late_requests = 0.0
+
+    def _slow_network(self) -> None:
+        network = self._world.network
+        network.slow = self._random.choice((10.0, 50.0, 200.0))
+        self._world.history.note("slow network", network.slow)
+        self._later(4.0, setattr, network, "slow", 1.0)
+
+    def _slow_disk(self) -> None:
+        machine = self._some()
+        seconds = self._random.choice((0.1, 0.5, 2.0))
+        self._world.history.note("slow disk", machine.number, seconds)
+        machine.set_disk_speed(seconds)
+        self._later(6.0, machine.set_disk_speed, self._world.shape.sync_seconds_max)
+
+    def _break_connections(self) -> None:
+        self._world.history.note("break connections")
+        self._world.network.break_connections(self._random.choice((0.2, 0.5, 1.0)))
+
+    def _jump_clock(self) -> None:
+        self._some().jump_clock(self._random.choice((-_HOUR_MS, -5_000, 5_000, _HOUR_MS)))
+
+    def _stop(self) -> None:
+        machine = self._some()
+        machine.stop()
+        self._later(12.0, machine.start)

@@ -1,0 +1,289 @@
+"""A simulated machine: a disk, a clock and a host that stay, and one process of a node at a time on it.
+
+The node is put together as ``server.py`` does it, of the same parts. A kill keeps what was written to the disk; a loss of power keeps what was synced, and
+of the rest what the disk happens to have.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, cast
+from uuid import UUID
+
+from penstock.address import Address
+from penstock.cluster.agreement import agree
+from penstock.cluster.node import ClusterNode, ClusterSettings
+from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.groups.settings import GroupSettings
+from penstock.core.replication.rules import ALL, Rules
+from penstock.core.topics import TopicDefaults
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.log.manager import LogManager
+from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.housekeeping import Housekeeping
+from penstock.testing.disk import SimulatedDisk
+from penstock.testing.simulation.history import History
+from penstock.testing.simulation.loop import Process, SimulatedExecutor, SimulatedLoop
+from penstock.testing.simulation.network import SimulatedListener
+from penstock.testing.simulation.store import SimulatedEtcd, StoreClient
+from penstock.types import Flush, NodeId
+
+DATA_DIR: Final = "/data"
+KAFKA_PORT: Final = 9092
+PEER_PORT: Final = 9192
+_EPOCH_MS: Final = 1_750_000_000_000
+_START_AGAIN_SECONDS: Final = 1.0
+_STOP_GRACE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """How the nodes of a simulation are set up."""
+
+    nodes: int = 3
+    replication_factor: int = 3
+    min_in_sync: int = 2
+    internal_partitions: int = 2
+    lease_ms: int = 2_000
+    lag_ms_max: int = 3_000
+    sync_seconds_max: float = 0.01
+    rules: Rules = ALL
+
+
+class MachineClock:
+    """Wall time may jump. Monotonic time is that of the simulation, from a beginning of its own."""
+
+    def __init__(self, loop: SimulatedLoop, started_ms: int) -> None:
+        self._loop = loop
+        self._started_ms = started_ms
+        self.ahead_ms = 0
+        """How far the wall clock is wrong."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return _EPOCH_MS + int(self._loop.time() * 1000) + self.ahead_ms
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds since the machine was made."""
+        return self._started_ms + int(self._loop.time() * 1000)
+
+
+class SeededEntropy:
+    """Ids from the seed."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def uuid(self) -> UUID:
+        """A random one."""
+        return UUID(int=self._random.getrandbits(128), version=4)
+
+
+@dataclass(slots=True)
+class Running:
+    """The parts of a node that runs."""
+
+    process: Process
+    store: StoreClient
+    broker: Broker
+    logs: LogManager
+    commit: GroupCommit
+    housekeeping: Housekeeping
+    node: ClusterNode
+    kafka: KafkaGateway
+
+
+class Machine:
+    """One of the cluster's."""
+
+    def __init__(
+        self,
+        number: int,
+        shape: ClusterShape,
+        loop: SimulatedLoop,
+        etcd: SimulatedEtcd,
+        history: History,
+        random: Random,
+    ) -> None:
+        self.number: Final = number
+        self.host: Final = f"10.0.0.{number}"
+        self.kafka: Final = Address(self.host, KAFKA_PORT)
+        self.peer: Final = Address(self.host, PEER_PORT)
+        self._shape = shape
+        self._loop = loop
+        self._etcd = etcd
+        self._history = history
+        self._random = random
+        self.clock: Final = MachineClock(loop, random.randrange(10_000_000))
+        self._entropy = SeededEntropy(random)
+        self._directory = self._entropy.uuid()
+        self.disk: Final = SimulatedDisk(random.randrange(2**32))
+        self.disk.make_dirs(DATA_DIR)
+        self._executor = SimulatedExecutor(loop, shape.sync_seconds_max)
+        self.processes: Final[list[Process]] = []
+        self.process: Process | None = None
+        self.running: Running | None = None
+        """None while it is down, or not there yet."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process is there, started or starting."""
+        return self.process is not None
+
+    # Its life.
+
+    def start(self) -> None:
+        """A new process begins."""
+        if self.process is not None:
+            return
+        process = self.process = Process(f"node{self.number}.{len(self.processes) + 1}", self.host)
+        self.processes.append(process)
+        self._history.note("start", process)
+        self._loop.spawn(process, self._live(process))
+
+    def kill(self) -> None:
+        """The process ends where it is."""
+        if self._end("kill"):
+            self.disk.end_process()
+
+    def lose_power(self) -> None:
+        """The machine ends, and with it what was not synced."""
+        if self._end("power loss"):
+            self.disk.lose_power()
+
+    def _end(self, how: str) -> bool:
+        process, self.process, self.running = self.process, None, None
+        if process is None:
+            return False
+        self._history.note(how, process)
+        process.kill()
+        return True
+
+    def pause(self) -> None:
+        """The process stands still."""
+        if self.process is not None:
+            self._history.note("pause", self.process)
+            self.process.pause()
+
+    def resume(self) -> None:
+        """It goes on."""
+        if self.process is not None and self.process.is_paused:
+            self._history.note("resume", self.process)
+            self.process.resume(self._loop)
+
+    def jump_clock(self, by_ms: int) -> None:
+        """The wall clock is set to another time."""
+        self._history.note("clock", self.number, by_ms)
+        self.clock.ahead_ms += by_ms
+
+    def set_disk_speed(self, seconds_max: float) -> None:
+        """How long a sync takes at the most."""
+        self._executor.seconds_max = seconds_max
+
+    def stop(self) -> None:
+        """Ask the process to stop in order; it is gone when it has."""
+        running = self.running
+        if running is not None and not running.process.is_paused:
+            self._history.note("stop", running.process)
+            self._loop.spawn(running.process, self._stop(running))
+
+    # In the process.
+
+    async def _live(self, process: Process) -> None:
+        try:
+            self.running = await self._serve(process)
+        except PenstockError as error:
+            if error.reason is not Reason.METADATA_UNAVAILABLE:
+                self._history.violate(f"{process} cannot start: {error.reason.name} {error.text}")
+                return
+            # Its supervisor starts it again.
+            self._history.note("start failed", process, error.text)
+            self._gone(process)
+            self._loop.call_later(_START_AGAIN_SECONDS, self.start, context=Context())
+
+    def _gone(self, process: Process) -> None:
+        if self.process is process:
+            self.process = self.running = None
+            process.kill()
+            self.disk.end_process()
+
+    async def _serve(self, process: Process) -> Running:
+        shape, loop = self._shape, self._loop
+        store = self._etcd.connect(process)
+        report: Callable[[str], None] = lambda text: self._history.note("report", process, text)  # noqa: E731
+        record = await agree(store, self.clock, self._entropy, "simulated")
+        commit = GroupCommit(loop, Flush.SYNC, 2, self._executor)
+        logs = LogManager(self.disk, DATA_DIR, self.clock, report)
+        broker = Broker(
+            self._broker_settings(),
+            clock=self.clock,
+            entropy=self._entropy,
+            store=store,
+            logs=logs,
+            flusher=commit,
+            report=report,
+            shared=True,
+            rules=shape.rules,
+        )
+        broker.background = _start_task
+        logs.open_all()
+        await broker.start()
+        housekeeping = Housekeeping(
+            broker,
+            commit,
+            checkpoint_interval_ms=5_000,
+            housekeeping_interval_ms=10_000,
+            executor=self._executor,
+        )
+        housekeeping.start()
+        node = ClusterNode(
+            broker,
+            store,
+            commit.turn,
+            ClusterSettings(
+                lease_ms=shape.lease_ms, lag_ms_max=shape.lag_ms_max, balance_seconds=20.0, handover_seconds=5.0
+            ),
+            secret=record.secret,
+            directory=self._directory,
+            listeners={"peer": self.peer, "kafka": self.kafka},
+        )
+        await node.start(cast(Any, SimulatedListener(self.peer)))
+        kafka = KafkaGateway(broker, commit.turn, KafkaLimits())
+        await kafka.start(cast(Any, SimulatedListener(self.kafka)))
+        self._history.note("serves", process)
+        return Running(process, store, broker, logs, commit, housekeeping, node, kafka)
+
+    def _broker_settings(self) -> BrokerSettings:
+        shape = self._shape
+        return BrokerSettings(
+            NodeId(self.number),
+            cluster_id="simulated",
+            data_dir=DATA_DIR,
+            auto_create_topics=False,
+            topic_defaults=TopicDefaults(
+                replication_factor=shape.replication_factor, configs={"min.insync.replicas": str(shape.min_in_sync)}
+            ),
+            groups=GroupSettings(offsets_topic_partitions=shape.internal_partitions),
+        )
+
+    async def _stop(self, running: Running) -> None:
+        """As a server stops: leaders move, answers leave, the log is closed."""
+        await running.node.hand_over()
+        await running.kafka.stop(_STOP_GRACE_SECONDS)
+        await running.node.stop()
+        await running.housekeeping.stop()
+        running.broker.close()
+        await running.commit.drain()
+        running.logs.close()
+        running.commit.close()
+        await running.store.close()
+        self._history.note("stopped", running.process)
+        self._gone(running.process)
+
+
+def _start_task(coroutine: Coroutine[object, None, object]) -> None:
+    # The process holds on to its tasks.
+    asyncio.get_running_loop().create_task(coroutine)

@@ -1,0 +1,290 @@
+"""One run: a cluster, clients, trouble, healing, and the checks. The same seed is the same run."""
+
+import asyncio
+import gc
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from penstock.core.replica import Replica
+from penstock.limits import MIB
+from penstock.testing.simulation.clients import Producer, Reader, values_of
+from penstock.testing.simulation.faults import Faults
+from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.loop import Process, SimulatedLoop, Stuck
+from penstock.testing.simulation.machine import ClusterShape, Machine
+from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.store import SimulatedEtcd
+from penstock.testing.simulation.wire_client import Bootstrap, Lost
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsRequestTopic
+
+_SAMPLE_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.1
+_BEGIN_SECONDS_MAX: Final = 60.0
+_HEAL_SECONDS_MAX: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does."""
+
+    shape: ClusterShape = field(default_factory=ClusterShape)
+    trouble_seconds: float = 20.0
+    partitions_max: int = 2
+    faults: Callable[["Simulation", Random], Faults] = Faults
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it."""
+
+    seed: int
+    violation: str | None
+    digest: str
+    seconds: float
+    """Of simulated time."""
+    counts: dict[str, int]
+    last: list[str]
+    """The last events."""
+
+    def __str__(self) -> str:
+        if self.violation is None:
+            return f"seed {self.seed}: holds ({self.seconds:.0f} s, {self.counts.get('acked', 0)} batches acknowledged)"
+        events = "\n".join(self.last)
+        return f"{events}\nseed {self.seed}: {self.violation}\nrepeat it with: make simulate SEEDS={self.seed}"
+
+
+class Simulation:
+    """The world of one run."""
+
+    def __init__(self, seed: int, plan: Plan) -> None:
+        self.seed: Final = seed
+        self.plan: Final = plan
+        self.shape: Final = plan.shape
+        self.random: Final = Random(f"penstock {seed}")
+        self.loop: Final = SimulatedLoop(Random(self.random.random()))
+        self.network: Final = Network(self.loop)
+        self.etcd: Final = SimulatedEtcd(self.loop, self.network)
+        self.history: Final = History(self.loop.time)
+        self.history.on_violation = self.loop.stop
+        self.loop.on_error = self._failed
+        self.machines: Final = [
+            Machine(number, self.shape, self.loop, self.etcd, self.history, Random(self.random.random()))
+            for number in range(1, self.shape.nodes + 1)
+        ]
+        self.clients: Final[list[Process]] = []
+        self.producers: Final[list[Producer]] = []
+        self.places: list[Place] = []
+
+    @property
+    def client_hosts(self) -> list[str]:
+        """Where clients are."""
+        return [client.host for client in self.clients]
+
+    # A run.
+
+    def run(self) -> Outcome:
+        """Do it all."""
+        # The collector would end what dead processes left, at a moment that no seed decides about.
+        was_on = gc.isenabled()
+        gc.disable()
+        asyncio.set_event_loop(None)
+        try:
+            with _errors_to(self.history):
+                self._run()
+        finally:
+            self._bury()
+            if was_on:
+                gc.enable()
+        history = self.history
+        return Outcome(
+            self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), list(history.last)
+        )
+
+    def _run(self) -> None:
+        main = self.loop.create_task(self._live())
+        main.add_done_callback(lambda _: self.loop.stop())
+        try:
+            self.loop.run_forever()
+        except Stuck as stuck:
+            self.history.violate(str(stuck))
+        if main.done() and not main.cancelled() and main.exception() is not None:
+            raise main.exception()  # type: ignore[misc]
+        main.cancel()
+
+    def _bury(self) -> None:
+        for process in [*self.clients, *(each for machine in self.machines for each in machine.processes)]:
+            process.bury()
+        self.loop.close()
+
+    async def _live(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        await self._create_topic("t", self.random.randint(1, self.plan.partitions_max))
+        self._start_clients()
+        sampling = self.loop.create_task(self._sample())
+        faults = self.plan.faults(self, Random(self.random.random()))
+        await faults.run(self.plan.trouble_seconds)
+        faults.heal()
+        for producer in self.producers:
+            producer.finish()
+        await self._settle()
+        sampling.cancel()
+        if self.history.violation is None:
+            self._check()
+
+    def _failed(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        where = "".join(traceback.format_exception(error)[-3:]) if isinstance(error, BaseException) else ""
+        self.history.violate(f"{context.get('message')}: {error!r} {where}".strip())
+
+    # Clients.
+
+    def client(self, name: str) -> Process:
+        """A process on a host of its own."""
+        process = Process(name, f"10.0.1.{len(self.clients) + 1}")
+        self.clients.append(process)
+        return process
+
+    def bootstrap(self) -> Bootstrap:
+        """Where clients begin."""
+        return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()))
+
+    async def _create_topic(self, name: str, partitions: int) -> None:
+        self.places = [Place(name, index) for index in range(partitions)]
+        task = self.loop.spawn(self.client("admin"), self._create(name, partitions))
+        try:
+            async with asyncio.timeout(_BEGIN_SECONDS_MAX):
+                await task
+        except TimeoutError:
+            self.history.violate("no topic could be created")
+
+    async def _create(self, name: str, partitions: int) -> None:
+        bootstrap = self.bootstrap()
+        wanted = CreateTopicsRequestTopic(name=name, num_partitions=partitions, replication_factor=-1)
+        while True:
+            try:
+                link = await bootstrap.any_node()
+                try:
+                    answer = await link.call(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([wanted], 5_000))
+                finally:
+                    link.close()
+                self.history.note("create", name, partitions, answer.topics[0].error_code)
+                if answer.topics[0].error_code in (0, 36):
+                    return
+            except Lost as lost:
+                self.history.note("create lost", lost)
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _start_clients(self) -> None:
+        for place in self.places:
+            for number in (1, 2):
+                process = self.client(f"p{number}")
+                producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
+                self.producers.append(producer)
+                self.loop.spawn(process, producer.run(self.random.choice((0.02, 0.1, 0.5))))
+            process = self.client("reader")
+            self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
+
+    # Looking.
+
+    def replicas(self) -> Iterator[tuple[Machine, Place, Replica]]:
+        """Everything that nodes lead and follow now."""
+        for machine in self.machines:
+            running = machine.running
+            if running is not None and running.broker.cluster is not None:
+                side = running.broker.cluster.replicas
+                for replica in (*side.leading(), *side.following()):
+                    yield machine, Place(replica.topic.name, replica.index), replica
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(_SAMPLE_SECONDS)
+            for machine, place, replica in self.replicas():
+                self.history.sees_high_watermark(machine.process, place, replica.high_watermark)
+
+    async def _settle(self) -> None:
+        """Wait until all is as it should be."""
+        end = self.loop.time() + _HEAL_SECONDS_MAX
+        while (why := self._unsettled()) is not None:
+            if self.loop.time() > end:
+                self.history.violate(f"it does not heal: {why}")
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _unsettled(self) -> str | None:
+        for machine in self.machines:
+            if machine.running is None:
+                machine.start()
+                return f"node {machine.number} does not serve"
+        for producer in self.producers:
+            if not producer.is_done:
+                return f"{producer.name} still has something to send to {producer.place}"
+        by_place: dict[Place, list[Replica]] = {}
+        for _, place, replica in self.replicas():
+            by_place.setdefault(place, []).append(replica)
+        for place in self.places:
+            if place not in by_place:
+                return f"{place} is nowhere"
+        for place, replicas in by_place.items():
+            if len(replicas) != self.shape.replication_factor:
+                return f"{place} is on {len(replicas)} nodes"
+            ends = {(replica.log.next_offset, replica.high_watermark) for replica in replicas}
+            if len(ends) != 1 or any(end != high_watermark for end, high_watermark in ends):
+                return f"{place} ends and is committed at {sorted(ends)}"
+        return self._not_in_sync()
+
+    def _not_in_sync(self) -> str | None:
+        running = self.machines[0].running
+        assert running is not None
+        topics = running.broker.topics
+        for topic in topics:
+            for index, record in enumerate(topics.partitions(topic)):
+                if len(record.isr) != self.shape.replication_factor:
+                    return f"in sync for {topic.name}/{index} are {record.in_sync}, led by {record.leader}"
+        return None
+
+    def _check(self) -> None:
+        by_place: dict[Place, bytes] = {}
+        for machine, place, replica in self.replicas():
+            data = (
+                bytes(replica.log.read(0, 64 * MIB, replica.log.next_offset).data) if replica.log.next_offset else b""
+            )
+            known = by_place.setdefault(place, data)
+            if known != data:
+                self.history.violate(f"node {machine.number} has other bytes of {place} than another replica")
+                return
+        self.history.check({place: dict(values_of(by_place.get(place, b""))) for place in self.places})
+
+
+class _ErrorsToHistory(logging.Handler):
+    def __init__(self, history: History) -> None:
+        super().__init__(logging.ERROR)
+        self._history = history
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {record.exc_info[1]!r}"
+        self._history.violate(f"an error was logged: {text}")
+
+
+@contextmanager
+def _errors_to(history: History) -> Iterator[None]:
+    """What the broker's code itself takes for a mistake is one."""
+    handler, logger = _ErrorsToHistory(history), logging.getLogger("penstock")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def simulate(seed: int, plan: Plan | None = None) -> Outcome:
+    """Run one seed."""
+    return Simulation(seed, plan or Plan()).run()

@@ -1,0 +1,228 @@
+"""The metadata store of a simulated cluster, and each node's way to it.
+
+The store itself is one map that never loses anything, as etcd with a majority does. What goes wrong is between it and a node: an answer is lost
+after the transaction happened; a request is so late that its caller was told that nobody knows what became of it, and happens then; changes are told late, though always in their order; nobody can be reached
+for a while. While it is down no lease ends, and all begin anew when it is back.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.memory import MemoryStore
+from penstock.metadata.port import Compare, Entry, Event, Operation, Range, Subscriber, TxnResult, Unsubscribe
+from penstock.metadata.subscribers import Subscribers
+from penstock.testing.simulation.loop import Process, SimulatedLoop
+from penstock.testing.simulation.network import Network
+
+HOST: Final = "etcd"
+OPERATIONS_MAX: Final = 128
+ANSWER_SECONDS: Final = 2.0
+"""So long a node waits for an answer, and for its own change to be told."""
+_LEASES_SECONDS: Final = 0.05
+_AGAIN_SECONDS: Final = 0.1
+_LATE_SECONDS_MAX: Final = 5.0
+_HELD_SHARE: Final = 0.5
+"""Of the requests that cannot get through: these arrive when they can, the others never."""
+
+T = TypeVar("T")
+_NOBODY: Final = Context()
+
+
+class SimulatedEtcd:
+    """The store, and the trouble that nodes have with it."""
+
+    def __init__(self, loop: SimulatedLoop, network: Network) -> None:
+        self.loop: Final = loop
+        self.network: Final = network
+        self.store: Final = MemoryStore(OPERATIONS_MAX)
+        self.store.subscribe("", self._changed)
+        self.is_up = True
+        self.lost_answers = 0.0
+        """The share of answers that get lost."""
+        self.late_requests = 0.0
+        """The share of requests that are late."""
+        self._clients: dict[StoreClient, None] = {}
+        loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
+
+    def _end_leases(self) -> None:
+        if self.is_up:
+            self.store.expire(int(self.loop.time() * 1000))
+        self.loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
+
+    def _changed(self, events: list[Event]) -> None:
+        for client in self._clients:
+            client.tell(events)
+
+    def go_down(self) -> None:
+        """It has no majority."""
+        self.is_up = False
+
+    def come_back(self) -> None:
+        """It has one again."""
+        self.is_up = True
+        self.store.expire(0)
+        self.store.extend_all()
+
+    def heal(self) -> None:
+        """No more trouble."""
+        if not self.is_up:
+            self.come_back()
+        self.lost_answers = self.late_requests = 0.0
+
+    def connect(self, process: Process) -> "StoreClient":
+        """One node's way to it."""
+        client = StoreClient(self, process)
+        self._clients[client] = None
+        process.on_killed[client] = partial(self.disconnect, client)
+        return client
+
+    def disconnect(self, client: "StoreClient") -> None:
+        """It asks no more."""
+        self._clients.pop(client, None)
+
+    def can_reach(self, source: str, target: str) -> bool:
+        """Whether something gets through now."""
+        return self.is_up and not self.network.is_cut(source, target)
+
+    # Questions.
+
+    def ask(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]") -> None:
+        """Bring a question on its way."""
+        seconds = self.network.latency()
+        if self.late_requests and self.loop.random.random() < self.late_requests:
+            seconds += self.loop.random.random() * _LATE_SECONDS_MAX
+        is_held = self.loop.random.random() < _HELD_SHARE
+        self.loop.call_later(seconds, self._asked, host, action, answer, is_held, context=_NOBODY)
+
+    def _asked(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", is_held: bool) -> None:
+        if not self.can_reach(host, HOST):
+            if is_held:
+                self.loop.call_later(_AGAIN_SECONDS, self._asked, host, action, answer, is_held, context=_NOBODY)
+            return
+        result: T | PenstockError
+        try:
+            result = action()
+        except PenstockError as error:
+            result = error
+        if not self.lost_answers or self.loop.random.random() >= self.lost_answers:
+            self.loop.call_later(self.network.latency(), self._answered, host, result, answer, context=_NOBODY)
+
+    def _answered(self, host: str, result: T | PenstockError, answer: "asyncio.Future[T]") -> None:
+        if answer.done():
+            return
+        if not self.can_reach(HOST, host):
+            self.loop.call_later(_AGAIN_SECONDS, self._answered, host, result, answer, context=_NOBODY)
+        elif isinstance(result, PenstockError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """A store in memory answers without waiting."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("a store in memory does not wait")
+
+
+class StoreClient:
+    """A :class:`~penstock.metadata.port.SharedStore` for one life of a node."""
+
+    operations_max: Final = OPERATIONS_MAX
+
+    def __init__(self, etcd: SimulatedEtcd, process: Process) -> None:
+        self._etcd = etcd
+        self._process = process
+        self._loop = etcd.loop
+        self._subscribers = Subscribers()
+        self._coming: deque[tuple[float, list[Event]]] = deque()
+        self._seen = 0
+        """Everything up to this revision was told."""
+        self._news = asyncio.Event()
+
+    # What changes.
+
+    def tell(self, events: list[Event]) -> None:
+        """Something changed."""
+        at = self._loop.time() + self._etcd.network.latency()
+        if self._coming:
+            at = max(at, self._coming[-1][0])
+        self._coming.append((at, events))
+        self._loop.call_at(at, self._pump, context=_NOBODY)
+
+    def _pump(self) -> None:
+        if not self._process.is_alive or not self._coming:
+            return
+        if not self._etcd.can_reach(HOST, self._process.host):
+            self._loop.call_later(_AGAIN_SECONDS, self._pump, context=_NOBODY)
+            return
+        now = self._loop.time()
+        while self._coming and self._coming[0][0] <= now:
+            _, events = self._coming.popleft()
+            self._loop.call_soon(self._deliver, events, context=self._process.context())
+
+    def _deliver(self, events: list[Event]) -> None:
+        self._seen = events[-1].revision
+        self._subscribers.deliver(events)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
+        return self._subscribers.add(prefix, subscriber)
+
+    # Questions.
+
+    async def _ask(self, action: Callable[[], T]) -> T:
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._etcd.ask(self._process.host, action, answer)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise PenstockError(Reason.METADATA_UNAVAILABLE, "etcd does not answer") from None
+
+    async def range(self, prefix: str) -> Range:
+        return await self._ask(lambda: _at_once(self._etcd.store.range(prefix)))
+
+    async def get(self, key: str) -> Entry | None:
+        return await self._ask(lambda: _at_once(self._etcd.store.get(key)))
+
+    async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        before = 0
+
+        def do() -> TxnResult:
+            nonlocal before
+            before = _at_once(self._etcd.store.range("nothing has this prefix")).revision
+            return _at_once(self._etcd.store.txn(compares, operations))
+
+        done = await self._ask(do)
+        if done.succeeded and done.revision > before:
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    while self._seen < done.revision:
+                        await self._news.wait()
+            except TimeoutError:
+                raise PenstockError(
+                    Reason.METADATA_UNAVAILABLE, "a change was made, and etcd does not tell of it; it is heard of later"
+                ) from None
+        return done
+
+    async def grant(self, ttl_ms: int) -> int:
+        return await self._ask(lambda: _at_once(self._etcd.store.grant(ttl_ms)))
+
+    async def keep_alive(self, lease: int) -> int:
+        return await self._ask(lambda: _at_once(self._etcd.store.keep_alive(lease)))
+
+    async def revoke(self, lease: int) -> None:
+        await self._ask(lambda: _at_once(self._etcd.store.revoke(lease)))
+
+    async def close(self) -> None:
+        self._etcd.disconnect(self)

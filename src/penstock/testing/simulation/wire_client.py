@@ -1,0 +1,144 @@
+"""Kafka's protocol from a client's side, over the simulated network: connections to nodes, and who leads what."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from penstock.address import Address
+from penstock.testing.simulation.history import Place
+from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
+from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+CONNECT_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 4.0
+_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+_METADATA_VERSION: Final = 12
+
+
+class Lost(Exception):
+    """The connection is gone, or was silent for too long: what was asked may have been done."""
+
+
+class _Waiting(NamedTuple):
+    api: Api
+    version: int
+    answer: "asyncio.Future[Any]"
+
+
+class KafkaLink:
+    """One connection to one node."""
+
+    def __init__(self, address: Address) -> None:
+        self.address: Final = address
+        self._writer: asyncio.StreamWriter | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._reading: asyncio.Task[None] | None = None
+        self._correlation_id = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be asked."""
+        return self._writer is not None
+
+    async def connect(self) -> None:
+        """Be connected."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                reader, self._writer = await asyncio.open_connection(*self.address)
+        except (OSError, TimeoutError) as error:
+            raise Lost(str(error) or "silence") from None
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def call(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
+        """Ask, and wait."""
+        return await self.wait(self.post(key, version, request))
+
+    async def wait(self, answer: "asyncio.Future[Any]") -> Any:
+        """For what was asked; a connection that is silent for too long is given up."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await asyncio.shield(answer)
+        except TimeoutError:
+            self.close()
+            raise Lost("silence") from None
+
+    def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
+        """Ask."""
+        if self._writer is None:
+            raise Lost("closed")
+        api = API[key]
+        self._correlation_id += 1
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(api, version, answer))
+        header = RequestHeader(int(key), version, self._correlation_id, "simulated")
+        self._writer.writelines(frame_request(header, api.encode_request(request, version)))
+        return answer
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                size = decode_frame_size(await reader.readexactly(4), 0, _FRAME_BYTES_MAX)
+                body = memoryview(await reader.readexactly(size))
+                api, version, answer = self._waiting.popleft()
+                _, position = decode_response_header(body, 0, api.response_header_version(version))
+                message = api.decode_response(body, position, version)
+                if not answer.done():
+                    answer.set_result(message)
+        except (OSError, EOFError):
+            self._lose()
+
+    def _lose(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            if not each.answer.done():
+                each.answer.set_exception(Lost("the connection is gone"))
+                each.answer.exception()
+
+    def close(self) -> None:
+        """Let go."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._lose()
+
+
+class Bootstrap:
+    """Finds out who leads a partition, from whichever node answers."""
+
+    def __init__(self, nodes: Sequence[Address], random: Random) -> None:
+        self._nodes = nodes
+        self._random = random
+
+    async def any_node(self) -> KafkaLink:
+        """A connection to some node."""
+        link = KafkaLink(self._random.choice(self._nodes))
+        await link.connect()
+        return link
+
+    async def metadata(self, topic: str) -> MetadataResponse:
+        """What some node knows of a topic."""
+        link = await self.any_node()
+        try:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            answer: MetadataResponse = await link.call(ApiKey.METADATA, _METADATA_VERSION, request)
+            return answer
+        finally:
+            link.close()
+
+    async def leader(self, place: Place) -> Address | None:
+        """Where the leader of a partition listens; None when nobody knows."""
+        answer = await self.metadata(place.topic)
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                if partition.partition_index == place.partition:
+                    for node in answer.brokers:
+                        if node.node_id == partition.leader_id:
+                            return Address(node.host, node.port)
+        return None
