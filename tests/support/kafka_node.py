@@ -20,6 +20,7 @@ from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.log.manager import LogManager
+from penstock.metadata.port import MetadataStore
 from penstock.metadata.sqlite import SqliteStore
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -37,6 +38,8 @@ REASONS = {code: reason for reason, code in reversed(CODES.items()) if reason is
 class KafkaNode:
     """Use it as an async context manager; ``settings`` are those of :class:`BrokerSettings`."""
 
+    _shared = False
+
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         self.clock = ManualClock()
         self.caller = Caller(ANONYMOUS, Gateway.KAFKA, "127.0.0.1")
@@ -50,7 +53,7 @@ class KafkaNode:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        store = await SqliteStore.open(f"{self._data_dir}/metadata.sqlite")
+        store = await self._open_store()
         self._stack.push_async_callback(store.close)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
         self._stack.callback(commit.close)
@@ -64,6 +67,7 @@ class KafkaNode:
             logs=logs,
             flusher=commit,
             report=lambda _text: None,
+            shared=self._shared,
         )
         logs.open_all()
         self._stack.callback(logs.close)
@@ -72,6 +76,9 @@ class KafkaNode:
         self._stack.callback(self.broker.close)
         self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits())
         return self
+
+    async def _open_store(self) -> MetadataStore:
+        return await SqliteStore.open(f"{self._data_dir}/metadata.sqlite")
 
     async def __aexit__(self, *_raised: object) -> None:
         await self._stack.aclose()

@@ -293,6 +293,11 @@ class Topics(TopicImage):
                 Reason.INVALID_REPLICA_ASSIGNMENT,
                 f"{count - now} partitions would be added, but {len(assignments)} assignments are given. Give one for each.",
             )
+        if any(len(nodes) != topic.replication_factor for nodes in assignments):
+            raise PenstockError(
+                Reason.INVALID_REPLICA_ASSIGNMENT,
+                f"The partitions of topic {name} have {topic.replication_factor} replicas each. Name as many nodes for each new one.",
+            )
         return self.placer.assigned(assignments)
 
     # How a change gets into the store.

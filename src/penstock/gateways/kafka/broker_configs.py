@@ -8,10 +8,11 @@ from typing import Final
 
 from penstock import limits
 from penstock.address import Address
-from penstock.core.broker import BrokerSettings
+from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import ConfigSynonym, ConfigValue
+from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import TopicDefaults
 from penstock.gateways.kafka.context import RequestContext
 
@@ -21,15 +22,20 @@ _HOUR_MS: Final = 60 * _MINUTE_MS
 
 def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     """Every config that is listed, by name."""
-    settings = context.broker.settings
+    broker = context.broker
+    settings = broker.settings
+    here = None if broker.cluster is None else broker.cluster.nodes.nodes.get(broker.node_id)
     values = [
         *_node_configs(settings, f"PLAINTEXT://{context.advertised}"),
-        _http_listener(context.broker.http),
+        _http_listener(broker.http if here is None else here.listeners.get("http")),
         *_new_topic_configs(settings),
-        *_group_configs(settings.groups),
+        *_group_configs(settings.groups, _replicas_of(broker, OFFSETS_TOPIC)),
         *_connection_configs(context),
         *_topic_default_configs(settings.topic_defaults.configs),
     ]
+    if here is not None:
+        rack = here.rack or ""
+        values.append(_value("broker.rack", ConfigKind.STRING, rack, "", "Where this broker stands."))
     return sorted(values, key=lambda value: value.name)
 
 
@@ -38,7 +44,7 @@ def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigVal
     yield _value("node.id", ConfigKind.INT, node, "1", "This broker's number among its peers.")
     yield _value("broker.id", ConfigKind.INT, node, "1", "The same as node.id.")
     roles = "broker,controller"
-    yield _value("process.roles", ConfigKind.LIST, roles, roles, "A broker alone does both.")
+    yield _value("process.roles", ConfigKind.LIST, roles, roles, "Any broker may be the controller.")
     yield _value(
         "log.dirs", ConfigKind.STRING, data_dir, data_dir, "Where everything lies that must survive a restart."
     )
@@ -67,7 +73,12 @@ def _new_topic_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:
     yield _number("default.replication.factor", chosen.replication_factor, usual.replication_factor, how)
 
 
-def _group_configs(chosen: GroupSettings) -> Iterator[ConfigValue]:
+def _replicas_of(broker: Broker, name: str) -> int:
+    topic = broker.topics.get(name)
+    return 1 if topic is None else topic.replication_factor
+
+
+def _group_configs(chosen: GroupSettings, replicas: int) -> Iterator[ConfigValue]:
     usual = GroupSettings()
     for name, field, documentation in (
         (
@@ -91,7 +102,7 @@ def _group_configs(chosen: GroupSettings) -> Iterator[ConfigValue]:
     yield _number(
         "offsets.retention.minutes", minutes, usual_minutes, "How long the offsets of an empty group are kept."
     )
-    yield _number("offsets.topic.replication.factor", 1, 1, "A broker alone has one replica of everything.")
+    yield _number("offsets.topic.replication.factor", replicas, 1, "Replicas of __consumer_offsets.")
 
 
 def _connection_configs(context: RequestContext) -> Iterator[ConfigValue]:

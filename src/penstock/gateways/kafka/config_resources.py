@@ -11,6 +11,7 @@ from penstock.core.topic_image import Topic
 from penstock.core.topic_names import check_topic_name, is_staging
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import nodes_of
 
 
 class ResourceType(IntEnum):
@@ -46,11 +47,18 @@ def topic_of_resource(name: str, context: RequestContext) -> Topic:
 
 
 def check_broker_name(name: str, context: RequestContext) -> None:
-    """``INVALID_REQUEST`` unless the name is this broker's id."""
-    if name != str(context.broker.node_id):
+    """``INVALID_REQUEST`` unless the name is this broker's id: what another one was told at its start, that one knows."""
+    if name == str(context.broker.node_id):
+        return
+    other = next((node for node in nodes_of(context) if str(node.node_id) == name), None)
+    if other is not None:
         raise PenstockError(
-            Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} here; this one is {context.broker.node_id}."
+            Reason.INVALID_REQUEST,
+            f"This is broker {context.broker.node_id}. Ask broker {name} itself, at {other.address}.",
         )
+    raise PenstockError(
+        Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} here; this one is {context.broker.node_id}."
+    )
 
 
 def refuse_resource(resource_type: int) -> PenstockError:

@@ -2,6 +2,9 @@
 
 Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timestamp (-3), 8 the earliest local one (-4), 9 the
 last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
+
+A leader that was just elected does not know yet what is committed of what it has. Until it does, it must not tell an end that lies before one that
+its predecessor told: from version 5 on that is OFFSET_NOT_AVAILABLE, before it LEADER_NOT_AVAILABLE.
 """
 
 from typing import Final
@@ -10,6 +13,7 @@ from penstock.core.access import Action
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import (
@@ -28,6 +32,7 @@ EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
 READ_COMMITTED: Final = 1
+_NOT_AVAILABLE_FROM: Final = 5
 
 
 def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -55,17 +60,27 @@ def _answer(
         partition.check_epoch(asked.current_leader_epoch)
         offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=committed_only)
     except (PenstockError, OSError) as error:
-        reason = error.reason if isinstance(error, PenstockError) else Reason.STORAGE_ERROR
+        reason = reason_for_readers(error)
+        if reason is Reason.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_FROM:
+            reason = Reason.LEADER_NOT_AVAILABLE
         return ListOffsetsResponsePartition(partition_index=asked.partition_index, error_code=context.code(reason))
     return ListOffsetsResponsePartition(
         partition_index=asked.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
+def _check_known(partition: Partition) -> None:
+    """OFFSET_NOT_AVAILABLE while more may be committed than is known here."""
+    in_sync = partition.in_sync
+    if in_sync is not None and partition.high_watermark < in_sync.epoch_start:
+        raise PenstockError(Reason.OFFSET_NOT_AVAILABLE)
+
+
 def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tuple[int, int, int]:
     log = partition.log
     end = partition.stable_offset if committed_only else partition.high_watermark
     if timestamp == LATEST:
+        _check_known(partition)
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
@@ -75,5 +90,6 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tupl
         raise PenstockError(Reason.INVALID_REQUEST, f"{timestamp} is neither a timestamp nor -1 to -6")
     found = log.latest_by_time(end) if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
     if found is None:
+        _check_known(partition)
         return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
     return found.offset, found.timestamp, found.leader_epoch

@@ -1,4 +1,7 @@
-"""DeleteRecords (API key 21): forget the beginning of partitions. Version 2 is flexible; nothing else changed."""
+"""DeleteRecords (API key 21): forget the beginning of partitions that this node leads; its followers do the same.
+
+Version 2 is flexible; nothing else changed.
+"""
 
 import asyncio
 from functools import partial
@@ -8,6 +11,7 @@ from penstock.core.access import Action
 from penstock.core.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.waiting import answer_later
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
@@ -47,7 +51,7 @@ async def _delete(
             await answer_later(partial(partition.when_committed, asked.offset), _nothing)
         return DeleteRecordsResponsePartition(index, delete_records(partition, asked.offset))
     except PenstockError as error:
-        return DeleteRecordsResponsePartition(index, NO_OFFSET, context.code(error))
+        return DeleteRecordsResponsePartition(index, NO_OFFSET, context.code(reason_for_readers(error)))
 
 
 def _nothing(_: Reason | None) -> None:

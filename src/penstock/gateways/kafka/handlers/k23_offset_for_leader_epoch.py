@@ -8,6 +8,7 @@ from typing import Final
 from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequest,
@@ -40,6 +41,7 @@ def _answer(
         partition = context.broker.partition(topic, asked.partition)
         partition.check_epoch(asked.current_leader_epoch)
     except PenstockError as error:
-        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=context.code(error))
+        code = context.code(reason_for_readers(error))
+        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=code)
     epoch, end_offset = partition.end_offset_for(asked.leader_epoch)
     return OffsetForLeaderEpochResponsePartition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (API key 35): how much room partitions take on this node's disk.
+"""DescribeLogDirs (API key 35): how much room partitions take on this node's disk, led here or copied.
 
 Version 3 has an error for the whole; 4 tells the size of the disk and the room left; 5 whether it takes new partitions.
 """
@@ -58,12 +58,15 @@ def _wanted(request: DescribeLogDirsRequest, context: RequestContext) -> Iterabl
 async def _partitions(
     topic: Topic, indexes: Iterable[int], context: RequestContext
 ) -> list[DescribeLogDirsResponsePartition]:
+    broker = context.broker
     found: list[DescribeLogDirsResponsePartition] = []
     for at, index in enumerate(indexes):
         if at % _PARTITIONS_A_TURN == 0:
             await asyncio.sleep(0)
         try:
-            size_bytes = context.broker.partition(topic.name, index).log.size_bytes
+            if broker.node_id not in broker.topics.partition(topic, index).replicas:
+                continue
+            size_bytes = broker.replica(topic.name, index).log.size_bytes
         except PenstockError:
             continue
         found.append(DescribeLogDirsResponsePartition(index, size_bytes))

@@ -1,0 +1,223 @@
+"""The handlers on one node of a cluster of three."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from penstock.errors import Reason
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.create_partitions_generated import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestAssignment,
+    CreatePartitionsRequestTopic,
+)
+from penstock.wire.kafka.create_topics_generated import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestTopic,
+)
+from penstock.wire.kafka.delete_records_generated import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
+from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
+from penstock.wire.kafka.describe_log_dirs_generated import DescribeLogDirsRequest
+from penstock.wire.kafka.describe_topic_partitions_generated import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+)
+from penstock.wire.kafka.list_offsets_generated import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic
+from penstock.wire.kafka.offset_for_leader_epoch_generated import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestPartition,
+    OffsetForLeaderEpochRequestTopic,
+)
+from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
+from tests.support.kafka_node import NODE, reason_of, versions
+
+ALL = (NODE, OTHER, THIRD)
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[ClusterNode]:
+    async with ClusterNode(tmp_path) as started:
+        yield started
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+async def test_every_node_that_is_up_is_told_with_its_rack_and_so_is_the_controller(
+    node: ClusterNode, version: int
+) -> None:
+    answer = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), version)
+    assert answer.controller_id == OTHER
+    assert [(each.broker_id, each.port, each.rack) for each in answer.brokers] == [
+        (NODE, 9007, "a"),
+        (OTHER, 9008, "b"),
+        (THIRD, 9009, "c"),
+    ]
+    await node.leave(THIRD)
+    answer = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), version)
+    assert [each.broker_id for each in answer.brokers] == [NODE, OTHER]
+
+
+async def test_a_leader_whose_node_is_gone_is_told_as_no_leader(node: ClusterNode) -> None:
+    await node.place("t", (OTHER, NODE, THIRD))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    [topic] = (await node.ask(ApiKey.METADATA, request, 12)).topics
+    assert [(each.error_code, each.leader_id, each.offline_replicas) for each in topic.partitions] == [(0, OTHER, [])]
+    await node.leave(OTHER)
+    [topic] = (await node.ask(ApiKey.METADATA, request, 12)).topics
+    [partition] = topic.partitions
+    assert reason_of(partition.error_code) is Reason.LEADER_NOT_AVAILABLE
+    assert (partition.leader_id, partition.offline_replicas) == (-1, [OTHER])
+
+
+async def test_eligible_leaders_and_replicas_that_are_down_are_described(node: ClusterNode) -> None:
+    topic = await node.place("t", ALL)
+    await node.leave(THIRD)
+    await node.set_record(topic, 0, isr=((NODE, node.cluster.nodes.live()[NODE]),), elr=(OTHER,))
+    request = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic("t")])
+    [described] = (await node.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0)).topics
+    [partition] = described.partitions
+    assert (partition.leader_id, partition.isr_nodes) == (NODE, [NODE])
+    assert (partition.eligible_leader_replicas, partition.offline_replicas) == ([OTHER], [THIRD])
+
+
+# Making topics.
+
+
+@pytest.mark.parametrize(("asked", "made"), [(-1, 3), (1, 1), (2, 2), (3, 3)])
+async def test_a_topic_has_as_many_replicas_as_asked_for(node: ClusterNode, asked: int, made: int) -> None:
+    request = CreateTopicsRequest(topics=[CreateTopicsRequestTopic("t", 2, asked)])
+    [answer] = (await node.ask(ApiKey.CREATE_TOPICS, request, 7)).topics
+    assert (answer.error_code, answer.replication_factor) == (0, made)
+    records = node.broker.topics.partitions(node.broker.topics.require("t"))
+    assert [len(record.replicas) for record in records] == [made, made]
+
+
+async def test_more_replicas_than_nodes_are_refused_with_what_there_is(node: ClusterNode) -> None:
+    request = CreateTopicsRequest(topics=[CreateTopicsRequestTopic("t", 1, 4)])
+    [answer] = (await node.ask(ApiKey.CREATE_TOPICS, request, 7)).topics
+    assert reason_of(answer.error_code) is Reason.INVALID_REPLICATION_FACTOR
+    assert "3 nodes are up" in answer.error_message
+
+
+async def test_replicas_go_where_the_client_says(node: ClusterNode) -> None:
+    assigned = [CreateTopicsRequestAssignment(0, [THIRD, NODE]), CreateTopicsRequestAssignment(1, [NODE, OTHER])]
+    request = CreateTopicsRequest(topics=[CreateTopicsRequestTopic("t", -1, -1, assigned)])
+    [answer] = (await node.ask(ApiKey.CREATE_TOPICS, request, 7)).topics
+    assert answer.error_code == 0
+    records = node.broker.topics.partitions(node.broker.topics.require("t"))
+    assert [record.replicas for record in records] == [(THIRD, NODE), (NODE, OTHER)]
+
+
+@pytest.mark.parametrize("replicas", [[NODE, 4], [NODE, NODE], []])
+async def test_an_assignment_that_cannot_be_is_refused(node: ClusterNode, replicas: list[int]) -> None:
+    assigned = [CreateTopicsRequestAssignment(0, replicas)]
+    request = CreateTopicsRequest(topics=[CreateTopicsRequestTopic("t", -1, -1, assigned)])
+    [answer] = (await node.ask(ApiKey.CREATE_TOPICS, request, 7)).topics
+    assert reason_of(answer.error_code) is Reason.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize(("replicas", "reason"), [([THIRD, OTHER], None), ([THIRD], Reason.INVALID_REPLICA_ASSIGNMENT)])
+async def test_new_partitions_have_as_many_replicas_as_the_old_ones(
+    node: ClusterNode, replicas: list[int], reason: Reason | None
+) -> None:
+    await node.place("t", (NODE, OTHER))
+    grown = CreatePartitionsRequestTopic("t", 2, [CreatePartitionsRequestAssignment(replicas)])
+    [answer] = (await node.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics=[grown]), 3)).results
+    assert reason_of(answer.error_code) is reason
+    assert node.broker.topics.require("t").partition_count == (2 if reason is None else 1)
+
+
+# Asking a leader.
+
+
+def _list_offsets(timestamp: int, leader_epoch: int = -1) -> ListOffsetsRequest:
+    asked = ListOffsetsRequestPartition(0, leader_epoch, timestamp)
+    return ListOffsetsRequest(topics=[ListOffsetsRequestTopic("t", [asked])])
+
+
+@pytest.mark.parametrize(("version", "reason"), [(4, Reason.LEADER_NOT_AVAILABLE), (5, Reason.OFFSET_NOT_AVAILABLE)])
+async def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(
+    node: ClusterNode, version: int, reason: Reason
+) -> None:
+    topic = await node.place("t", ALL)
+    await node.append_written("t", 0, 3)
+    # Elected once more: what it has may be committed, or not.
+    await node.set_record(topic, 0, leader_epoch=1)
+    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), version)).topics
+    assert reason_of(answer.partitions[0].error_code) is reason
+    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-2), version)).topics
+    assert (answer.partitions[0].error_code, answer.partitions[0].offset) == (0, 0)
+    partition = node.broker.partition("t", 0)
+    node.fetched(partition, OTHER, 3)
+    node.fetched(partition, THIRD, 3)
+    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), version)).topics
+    assert (answer.partitions[0].error_code, answer.partitions[0].offset) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "reason"),
+    [(-1, None), (1, None), (0, Reason.FENCED_LEADER_EPOCH), (2, Reason.UNKNOWN_LEADER_EPOCH)],
+)
+async def test_a_client_with_another_leader_in_mind_is_told_so(
+    node: ClusterNode, epoch: int, reason: Reason | None
+) -> None:
+    topic = await node.place("t", (NODE,))
+    await node.set_record(topic, 0, leader_epoch=1)
+    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1, epoch), 9)).topics
+    assert reason_of(answer.partitions[0].error_code) is reason
+    asked = OffsetForLeaderEpochRequestPartition(0, epoch, 0)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderEpochRequestTopic("t", [asked])])
+    [answer] = (await node.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4)).topics
+    assert reason_of(answer.partitions[0].error_code) is reason
+
+
+@pytest.mark.parametrize("leader", [OTHER, -1])
+async def test_readers_are_sent_away_from_what_this_node_does_not_lead(node: ClusterNode, leader: int) -> None:
+    topic = await node.place("t", (OTHER, NODE, THIRD))
+    await node.set_record(topic, 0, leader=leader, leader_epoch=1)
+    wrong = Reason.NOT_LEADER_OR_FOLLOWER
+    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), 9)).topics
+    assert reason_of(answer.partitions[0].error_code) is wrong
+    asked = OffsetForLeaderEpochRequestPartition(0, -1, 0)
+    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderEpochRequestTopic("t", [asked])])
+    [answer] = (await node.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4)).topics
+    assert reason_of(answer.partitions[0].error_code) is wrong
+    deleted = DeleteRecordsRequestTopic("t", [DeleteRecordsRequestPartition(0, 0)])
+    [answer] = (await node.ask(ApiKey.DELETE_RECORDS, DeleteRecordsRequest(topics=[deleted]), 2)).topics
+    assert reason_of(answer.partitions[0].error_code) is wrong
+
+
+async def test_log_directories_hold_what_is_led_and_what_is_copied_here_and_nothing_else(node: ClusterNode) -> None:
+    await node.place("t", (NODE, OTHER), (OTHER, NODE), (OTHER, THIRD))
+    partition = await node.append_written("t", 0, 2)
+    [result] = (await node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), 4)).results
+    [topic] = result.topics
+    assert [(each.partition_index, each.partition_size) for each in topic.partitions] == [
+        (0, partition.log.size_bytes),
+        (1, 0),
+    ]
+
+
+async def test_a_brokers_configs_are_known_to_itself_alone_and_tell_where_others_reach_it(node: ClusterNode) -> None:
+    def asked(name: int) -> DescribeConfigsRequest:
+        return DescribeConfigsRequest(resources=[DescribeConfigsRequestResource(4, str(name), None)])
+
+    [mine] = (await node.ask(ApiKey.DESCRIBE_CONFIGS, asked(NODE), 4)).results
+    values = {config.name: config.value for config in mine.configs}
+    assert (values["broker.rack"], values["penstock.http.listener"]) == ("a", "127.0.0.1:8007")
+    assert (values["default.replication.factor"], values["min.insync.replicas"]) == ("3", "2")
+    [other] = (await node.ask(ApiKey.DESCRIBE_CONFIGS, asked(OTHER), 4)).results
+    assert reason_of(other.error_code) is Reason.INVALID_REQUEST
+    assert "127.0.0.1:9008" in other.error_message
