@@ -186,6 +186,12 @@ class Link:
                 # Whoever asked may be gone; that is no mistake.
                 each.future.exception()
 
+    async def lost(self) -> None:
+        """Return when it is not connected, or not any more."""
+        reading = self._reading
+        if reading is not None:
+            await asyncio.wait([reading])
+
     def close(self) -> None:
         """Let go; whoever waits is told. The next call connects again."""
         reading, self._reading = self._reading, None

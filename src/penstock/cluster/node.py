@@ -15,6 +15,7 @@ from penstock.cluster.in_sync_changes import InSyncChanges
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.links import Identity
 from penstock.cluster.membership import Membership
+from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord
 from penstock.gateways.peers.gateway import PeerGateway
@@ -74,6 +75,7 @@ class ClusterNode:
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
+        self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
 
     def _identity(self) -> Identity:
@@ -86,6 +88,7 @@ class ClusterNode:
         self.fetching.start()
         self.changes.start()
         self.controller.start()
+        self.watching.start()
 
     async def hand_over(self) -> None:
         """Let others lead what this node leads, as far as they can, before it stops."""
@@ -111,6 +114,7 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """End this life of the node."""
+        await self.watching.stop()
         await self.controller.stop()
         await self.changes.stop()
         await self.fetching.stop()

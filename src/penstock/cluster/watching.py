@@ -1,0 +1,125 @@
+"""Notices at once when the process of another node has ended, so that nobody waits for its lease to run out.
+
+The controller has a connection to every other node, and every node has one to the controller. When it breaks and the node's machine refuses a new one,
+twice and a moment apart, nobody is listening there: the process is gone. Then its entry is removed, on the condition that it is the entry of that very life, and of a
+controller the entry ``controller`` with it. Silence proves nothing: a node that cannot be reached, or is paused, has its lease to come back in.
+
+It is safe to be wrong: leases and entries are for liveness only, and whoever was taken for dead is told from its successors by epochs. It registers
+again by itself, and whoever removed it has learnt that its refusals mean something else, and leaves it to its lease from there on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from penstock.cluster.links import Identity, Link
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.cluster_image import CONTROLLER_KEY, Node, node_key
+from penstock.errors import PenstockError
+from penstock.metadata.port import Compare, Delete, Operation, SharedStore
+from penstock.types import NodeId
+
+logger = logging.getLogger("penstock.cluster")
+
+_REFUSALS_MIN: Final = 2
+_REFUSED_SECONDS: Final = 0.3
+"""Between two refusals: a process that only exchanges its listener has it back by then."""
+_RETRY_SECONDS: Final = 1.0
+_REMOVED_MAX: Final = 1_000
+
+
+class Watching:
+    """The processes that this node watches."""
+
+    def __init__(self, broker: Broker, store: SharedStore, identity: Callable[[], Identity]) -> None:
+        assert broker.cluster is not None
+        self._broker = broker
+        self._cluster: ClusterSide = broker.cluster
+        self._store = store
+        self._identity = identity
+        self._tasks: dict[tuple[NodeId, int], asyncio.Task[None]] = {}
+        self._removed: dict[UUID, None] = {}
+        """Processes that were taken for dead once."""
+
+    def start(self) -> None:
+        """Watch whoever is to be watched, from now on."""
+        self._cluster.nodes.on_changed.append(self._look)
+        self._look()
+
+    async def stop(self) -> None:
+        """Watch nobody."""
+        with contextlib.suppress(ValueError):
+            self._cluster.nodes.on_changed.remove(self._look)
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def _look(self) -> None:
+        wanted = {(node.node_id, node.epoch): node for node in self._watched()}
+        for life in [life for life in self._tasks if life not in wanted]:
+            self._tasks.pop(life).cancel()
+        for life, node in wanted.items():
+            if life not in self._tasks:
+                self._tasks[life] = asyncio.get_running_loop().create_task(self._watch(node))
+
+    def _watched(self) -> list[Node]:
+        nodes, me = self._cluster.nodes, self._broker.node_id
+        controller = nodes.controller
+        if controller is None:
+            return []
+        return [
+            node
+            for node in nodes.nodes.values()
+            if node.node_id != me
+            and me in nodes.nodes
+            and controller.node_id in (me, node.node_id)
+            and node.incarnation not in self._removed
+        ]
+
+    async def _watch(self, node: Node) -> None:
+        link = Link(node.node_id, self._cluster.nodes, self._broker.entropy)
+        refusals = 0
+        try:
+            while refusals < _REFUSALS_MIN:
+                try:
+                    await link.connect(self._identity())
+                except PenstockError as error:
+                    refused = isinstance(error.__cause__, ConnectionRefusedError)
+                    refusals = refusals + 1 if refused else 0
+                    if refusals < _REFUSALS_MIN:
+                        await asyncio.sleep(_REFUSED_SECONDS if refused else _RETRY_SECONDS)
+                else:
+                    refusals = 0
+                    await link.lost()
+            await self._remove(node)
+        finally:
+            await link.aclose()
+
+    async def _remove(self, node: Node) -> None:
+        """The process is gone: let everybody know."""
+        controller = self._cluster.nodes.controller
+        if controller is None:
+            return
+        key = node_key(node.node_id)
+        operations: list[Operation] = [Delete(key)]
+        if controller.node_id == node.node_id:
+            operations.append(Delete(CONTROLLER_KEY))
+        compares = [
+            Compare(key, create_revision=node.epoch),
+            Compare(CONTROLLER_KEY, create_revision=controller.epoch),
+        ]
+        self._removed[node.incarnation] = None
+        if len(self._removed) > _REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
+        logger.warning("node %d has ended: it refuses connections; others take over", node.node_id)
+        try:
+            await self._store.txn(compares, operations)
+        except PenstockError as error:
+            # Its lease runs out all the same.
+            logger.warning("node %d has to be waited for: %s", node.node_id, error.text)
