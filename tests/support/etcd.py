@@ -11,7 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -122,8 +122,18 @@ class EtcdMember:
 class Etcd:
     """Some members that are one etcd. Use it as a context manager."""
 
-    def __init__(self, folder: Path, members: int = 1, certificates: Certificates | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        members: int = 1,
+        certificates: Certificates | None = None,
+        *,
+        host: str = HOST,
+        prefix: Sequence[str] = (),
+    ) -> None:
         self._program = needs_etcd()
+        self._host = host
+        self._prefix = tuple(prefix)
         self._folder = folder
         self._count = members
         self.certificates: Final = certificates
@@ -170,7 +180,7 @@ class Etcd:
         return "http" if self.certificates is None else "https"
 
     def _member(self, attempt: int, number: int) -> EtcdMember:
-        client, peer = (Address(HOST, free_port()) for _ in range(2))
+        client, peer = (Address(self._host, free_port()) for _ in range(2))
         return EtcdMember(f"m{number}", self._folder / f"etcd-{attempt}-{number}", client, peer)
 
     def start(self, member: EtcdMember) -> None:
@@ -194,7 +204,7 @@ class Etcd:
         if self.certificates is not None:
             arguments.append("--client-cert-auth")
         with (self._folder / f"{member.name}.log").open("ab") as log:
-            member.process = subprocess.Popen((self._program, *arguments), stdout=log, stderr=log)
+            member.process = subprocess.Popen((*self._prefix, self._program, *arguments), stdout=log, stderr=log)
 
     async def ready(self) -> None:
         """Return once every member that runs answers, and knows a leader; AssertionError when one does not."""
@@ -330,10 +340,17 @@ class Relay:
 
 
 @contextlib.contextmanager
-def running_etcd(folder: Path, members: int = 1, certificates: Certificates | None = None) -> Iterator[Etcd]:
-    """Etcd for the length of a block."""
+def running_etcd(
+    folder: Path,
+    members: int = 1,
+    certificates: Certificates | None = None,
+    *,
+    host: str = HOST,
+    prefix: Sequence[str] = (),
+) -> Iterator[Etcd]:
+    """Etcd for the length of a block; ``prefix`` is what its command begins with, when it is to run on a host of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    with Etcd(folder, members, certificates) as etcd:
+    with Etcd(folder, members, certificates, host=host, prefix=prefix) as etcd:
         yield etcd
 
 
