@@ -147,14 +147,29 @@ def failure_answer(path: str, request_id: bytes) -> Answer:
     return error_answer(path, Refusal(500, text))
 
 
+MOVED: Final[Mapping[Reason, str]] = {
+    Reason.NOT_LEADER_OR_FOLLOWER: "Another node leads this partition now. Send it again.",
+    Reason.LEADER_NOT_AVAILABLE: "Nobody leads this partition at the moment. Try again in a moment.",
+    Reason.NOT_COORDINATOR: "Another node has taken this over. Send it again: that node answers.",
+    Reason.COORDINATOR_NOT_AVAILABLE: "No node speaks for this at the moment. Try again in a moment.",
+    Reason.COORDINATOR_LOAD_IN_PROGRESS: "A node is taking this over. Try again in a moment.",
+}
+"""What passes within seconds in a cluster, in words for a refusal that comes without any."""
+_RETRY_AFTER: Final = ((b"retry-after", b"1"),)
+
+
 def refusal_of(error: PenstockError) -> Refusal:
     """A refusal of the core as HTTP says it."""
-    return Refusal(STATUSES.get(error.reason, 400), error.text)
+    status = STATUSES.get(error.reason, 400)
+    moved = MOVED.get(error.reason)
+    if moved is None:
+        return Refusal(status, error.text)
+    return Refusal(status, moved if error.text == error.reason.value else error.text, headers=_RETRY_AFTER)
 
 
 def reason_refusal(reason: Reason) -> Refusal:
     """The same for a reason that comes without a text."""
-    return Refusal(STATUSES.get(reason, 400), reason.value)
+    return refusal_of(PenstockError(reason))
 
 
 def given_request_id(headers: RawHeaders) -> bytes | None:

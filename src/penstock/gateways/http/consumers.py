@@ -16,7 +16,7 @@ from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
 from penstock.gateways.http.messages import settled
 from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
-from penstock.types import GroupId
+from penstock.types import GroupId, NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -78,6 +78,12 @@ def group_of(call: Call, action: Action) -> GroupId:
     name = call.params["group"]
     call.gateway.broker.access.require_group(call.caller, action, name)
     return GroupId(name)
+
+
+def group_owner(call: Call) -> NodeId | None:
+    """The group of the path is looked after by one node of a cluster."""
+    carry = call.gateway.carry
+    return None if carry is None else carry.whose.group(call.params["group"])
 
 
 async def _register(call: Call) -> Answer:
@@ -162,6 +168,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404),
                 parameters=(Parameter("topic", str, "of this topic alone"),),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -176,5 +183,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 description="A commit may go back, but never below 0 or past the end of the partition.",
                 body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
             ),
+            owner=group_owner,
         ),
     ]

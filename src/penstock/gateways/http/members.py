@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
-from penstock.gateways.http.consumers import group_of
+from penstock.gateways.http.consumers import group_of, group_owner
 from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.limits import GROUP_ID_CHARS_MAX
@@ -96,6 +96,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "members are Kafka's consumers is a conflict.",
                 body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -110,6 +111,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 description="404 means that the member has to join again.",
                 parameters=(Parameter("topic", str, "tell the member's partitions of this topic"),),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -117,5 +119,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             member,
             _leave,
             Operation("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
+            owner=group_owner,
         ),
     ]

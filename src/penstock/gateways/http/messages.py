@@ -57,7 +57,7 @@ from penstock.gateways.http.routing import (
 )
 from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic
 from penstock.limits import MIB
-from penstock.types import Acks
+from penstock.types import Acks, NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -303,6 +303,14 @@ async def settled(call: Call, partition: Partition) -> None:
         pass
 
 
+def partition_owner(call: Call) -> NodeId | None:
+    """What was acknowledged can be read of its leader at once, and of copies a moment later."""
+    carry, index = call.gateway.carry, call.params["partition"]
+    if carry is None or not (index.isascii() and index.isdigit() and len(index) < 10):
+        return None
+    return carry.whose.partition(call.params["topic"], int(index))
+
+
 async def _read(call: Call) -> Answer:
     partition = find_partition(call)
     fields = call.query_fields()
@@ -355,6 +363,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 ],
             ),
             wide=_publish,
+            wide_reads=True,
         ),
         route(
             gateway,
@@ -376,6 +385,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     ),
                 ),
             ),
+            owner=partition_owner,
         ),
         route(
             gateway,
@@ -383,5 +393,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/topics/{topic}/partitions/{partition}/offsets",
             _offsets,
             Operation("Messages", "Say what can be read of a partition", {200: Watermarks}, errors=(404,)),
+            owner=partition_owner,
         ),
     ]

@@ -25,6 +25,7 @@ from penstock.meters import Histogram
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
+    from penstock.gateways.http.carry import Owner
     from penstock.gateways.http.gateway import HttpGateway
 
 T = TypeVar("T")
@@ -39,7 +40,19 @@ class Call:
     A hot handler whose answer may take its time sets ``cancel``: it is called when the client is gone before it.
     """
 
-    __slots__ = ("body", "caller", "cancel", "gateway", "headers", "params", "path", "query", "request", "request_id")
+    __slots__ = (
+        "body",
+        "caller",
+        "cancel",
+        "gateway",
+        "headers",
+        "is_carried",
+        "params",
+        "path",
+        "query",
+        "request",
+        "request_id",
+    )
 
     def __init__(
         self,
@@ -63,6 +76,19 @@ class Call:
         self.request_id = request_id
         self.request = request
         self.cancel: Callable[[], None] | None = None
+        self.is_carried = False
+        """Whether another node of the cluster carried it here, in which case it is carried no further."""
+
+    @property
+    def method(self) -> str:
+        """The fast lane takes one method alone."""
+        return "POST" if self.request is None else self.request.method
+
+    @property
+    def raw_path(self) -> bytes:
+        """The path as it came, with its percent signs; the fast lane takes none that has any."""
+        raw: bytes | None = None if self.request is None else self.request.scope.get("raw_path")
+        return raw or self.path.encode()
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that name, which is in small letters."""
@@ -172,9 +198,21 @@ class RawAnswer(Response):
 
 
 def route(
-    gateway: "HttpGateway", method: str, path: str, handler: Handler, operation: Operation, *, reads_body: bool = True
+    gateway: "HttpGateway",
+    method: str,
+    path: str,
+    handler: Handler,
+    operation: Operation,
+    *,
+    reads_body: bool = True,
+    owner: "Owner | None" = None,
 ) -> ApiRoute:
-    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false."""
+    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false.
+
+    ``owner`` says which node of a cluster a request belongs to; without it every node serves it.
+    """
+    assert owner is None or reads_body, "what is carried has a body that is there"
+    carry = gateway.carry
     latency = gateway.broker.meters.latency(Gateway.HTTP, f"{method} {path.replace(':path', '')}")
 
     async def endpoint(request: Request) -> Response:
@@ -183,7 +221,11 @@ def route(
         try:
             if reads_body:
                 call.body = await read_body(gateway, request)
-            answer = await handler(call)
+            if carry is None:
+                answer = await handler(call)
+            else:
+                carry.take_mark(call)
+                answer = await (handler(call) if owner is None else carry.served(call, owner, handler))
         except ClientDisconnect:
             # Nobody is there to be answered.
             return Response(status_code=400)
@@ -210,16 +252,18 @@ def hot_route(
     wide: Handler | None = None,
     *,
     is_large: bool = False,
+    wide_reads: bool = False,
+    owner: "Owner | None" = None,
 ) -> ApiRoute:
-    """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does."""
+    """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does, or
+    (``wide_reads``) reads the body by itself.
+    """
 
     async def through_asgi(call: Call) -> Answer:
-        assert call.request is not None
-        call.body = await read_body(gateway, call.request)
         return await answer_of(handler, call)
 
-    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=False)
-    made.hot = handler
+    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads, owner=owner)
+    made.hot = handler if gateway.carry is None or owner is None else gateway.carry.hot(handler, owner, alone=is_large)
     made.is_large = is_large
     return made
 

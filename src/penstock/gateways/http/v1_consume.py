@@ -23,7 +23,7 @@ from penstock.gateways.http.routing import Call, Content, Operation, Parameter, 
 from penstock.gateways.http.v1_leases import TAG, lease_ms_of
 from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Count
 from penstock.gateways.http.v1_record import consumed
-from penstock.gateways.http.v1_requests import names_of, read, require_topic
+from penstock.gateways.http.v1_requests import names_of, read, require_topic, worker_owner
 from penstock.limits import KIB
 from penstock.types import Gateway
 
@@ -208,5 +208,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("max_in_flight", Count, "how many records you hold at a time; 16 unless told"),
                 ),
             ),
+            owner=worker_owner(ConsumeRequest),
         )
     ]

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.core.dead_letters.dead_letters import NO_LIMIT, Cancel
 from penstock.core.dead_letters.jobs import JobDone, Progress, Told
 from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, Plan, ReasonCount
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, refused, route
@@ -30,6 +31,7 @@ from penstock.gateways.http.v1_models import (
 from penstock.gateways.http.v1_record import envelope_out, other_headers
 from penstock.gateways.http.v1_requests import read, refuse
 from penstock.text import text_of
+from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -348,6 +350,12 @@ _BOTH_WAYS: Final = (
 )
 
 
+def letters_owner(call: Call) -> NodeId | None:
+    """What was redriven and purged is kept by one group, for all topics."""
+    carry = call.gateway.carry
+    return None if carry is None else carry.whose.group(REDRIVE_GROUP)
+
+
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /v1/dlq and /v1/dlq/{topic}, POST its /plan, /redrive and /purge."""
     rate = Parameter("rate_per_second", float, "how many a second; 0 or nothing for as fast as it goes")
@@ -358,6 +366,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/dlq",
             _topics,
             Operation(TAG, "List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)),
+            owner=letters_owner,
         ),
         route(
             gateway,
@@ -371,6 +380,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404, 429),
                 parameters=_FILTER,
             ),
+            owner=letters_owner,
         ),
         route(
             gateway,
@@ -387,6 +397,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=ChosenLettersRequest,
                 body_required=False,
             ),
+            owner=letters_owner,
         ),
         route(
             gateway,
@@ -403,6 +414,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=RedriveRequest,
                 body_required=False,
             ),
+            owner=letters_owner,
         ),
         route(
             gateway,
@@ -419,5 +431,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=ChosenLettersRequest,
                 body_required=False,
             ),
+            owner=letters_owner,
         ),
     ]

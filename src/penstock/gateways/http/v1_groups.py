@@ -16,6 +16,7 @@ from penstock.core.stats import (
     topic_stats,
 )
 from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.consumers import group_owner
 from penstock.gateways.http.routing import Call, Operation, route
 from penstock.gateways.http.v1_models import NoFields
 from penstock.gateways.http.v1_queues import Queue, queue_of
@@ -184,5 +185,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {200: GroupNumbers},
                 errors=(400, 404),
             ),
+            owner=group_owner,
         ),
     ]

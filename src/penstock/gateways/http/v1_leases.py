@@ -15,7 +15,7 @@ from starlette.types import Receive
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, read_body, refused
+from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused
 from penstock.gateways.http.v1_models import (
     AckCumulativeRequest,
     AckRequest,
@@ -26,10 +26,10 @@ from penstock.gateways.http.v1_models import (
     NackRequest,
     RecordRequest,
     RecordsRequest,
-    Request,
+    WorkerRequest,
 )
 from penstock.gateways.http.v1_record import consumed
-from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic
+from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic, worker_owner
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -106,7 +106,6 @@ def lease(call: Call, done: Done) -> None:
 
 async def _lease_through_asgi(call: Call) -> Answer:
     assert call.request is not None
-    call.body = await read_body(call.gateway, call.request)
     answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
     lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
     if not answered.done():
@@ -199,7 +198,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
         path: str,
         handler: HotHandler,
         summary: str,
-        body: type[Request],
+        body: type[WorkerRequest],
         parameters: Sequence[Parameter],
     ) -> Route:
         operation = Operation(
@@ -212,7 +211,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             body=body,
             body_required=False,
         )
-        return hot_route(gateway, "POST", path, handler, operation)
+        return hot_route(gateway, "POST", path, handler, operation, owner=worker_owner(body))
 
     reason = Parameter("reason", str, "why it failed; error is another name for it")
     return [
@@ -254,5 +253,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             ),
             _lease_through_asgi,
             is_large=True,
+            owner=worker_owner(LeaseRequest),
         ),
     ]

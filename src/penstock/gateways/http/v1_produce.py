@@ -19,7 +19,7 @@ from penstock.gateways.http.routing import Call, Done, Operation, Parameter, hot
 from penstock.gateways.http.v1_models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1_record import bytes_of, envelope_in
 from penstock.gateways.http.v1_requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
-from penstock.types import Acks
+from penstock.types import Acks, NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -74,6 +74,21 @@ def produce(call: Call, done: Done) -> None:
         except BacklogFull as error:
             raise too_much(error) from error
     broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)
+
+
+def key_owner(call: Call) -> NodeId | None:
+    """A record with a key belongs to who remembers the keys of its topic; of all others the publisher knows the leader."""
+    carry = call.gateway.carry
+    if carry is None:
+        return None
+    try:
+        request = read(ProduceRequest, call.query, call.body)
+        given = request.envelope.idempotency_key if request.envelope is not None else None
+        has_key = bool(given or _header_key(call))
+    except PenstockError:
+        # It is refused where it is read again.
+        return None
+    return carry.whose.keys(request.topic.strip()) if has_key else None
 
 
 def too_much(error: BacklogFull) -> Refusal:
@@ -132,6 +147,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body_required=False,
                 headers={429: {"Retry-After": "seconds after which to try again"}},
             ),
+            owner=key_owner,
         )
     ]
 

@@ -17,10 +17,11 @@ from penstock.core.queues.delivery import (
     WhyState,
 )
 from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.consumers import group_owner
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
 from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1_record import envelope_out
-from penstock.gateways.http.v1_requests import read, refuse
+from penstock.gateways.http.v1_requests import read, refuse, worker_owner
 from penstock.text import text_of
 
 if TYPE_CHECKING:
@@ -260,6 +261,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("max_records", Count, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
                 ),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -277,6 +279,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("offset", Count, "tell only of records from this one on"),
                 ),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -284,6 +287,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/queues/{topic}/{group:path}",
             _queue,
             Operation(TAG, "Say how a queue stands", {200: Queue}, errors=(400, 404)),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -302,5 +306,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("group", str, "the group that does not get it", required=True),
                 ),
             ),
+            owner=worker_owner(WhyRequest),
         ),
     ]

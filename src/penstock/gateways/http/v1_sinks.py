@@ -21,6 +21,7 @@ from penstock.gateways.http.routing import Call, Operation, in_time, route
 from penstock.gateways.http.v1_models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1_requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
+from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -212,6 +213,12 @@ async def _status(call: Call) -> Answer:
     return json_answer(Sink(*call.gateway.broker.sinks.status(call.caller, call.params["sink"])))
 
 
+def sinks_owner(call: Call) -> NodeId | None:
+    """One node of a cluster looks after all sinks."""
+    carry = call.gateway.carry
+    return None if carry is None else carry.whose.sinks()
+
+
 def routes(gateway: "HttpGateway") -> list[Route]:
     """POST /v1/sinks/{sink}/open, /commit and /abort; GET /v1/sinks; GET and DELETE /v1/sinks/{sink}."""
     return [
@@ -228,6 +235,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=OpenIn,
                 body_required=False,
             ),
+            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -243,6 +251,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "still be under way: commit it again to hear how it ended.",
                 body=CommitIn,
             ),
+            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -256,14 +265,23 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404, 409, 504),
                 body=AbortIn,
             ),
+            owner=sinks_owner,
         ),
-        route(gateway, "GET", "/v1/sinks", _list, Operation(TAG, "Say how all sinks stand", {200: SinkList}, (400,))),
+        route(
+            gateway,
+            "GET",
+            "/v1/sinks",
+            _list,
+            Operation(TAG, "Say how all sinks stand", {200: SinkList}, (400,)),
+            owner=sinks_owner,
+        ),
         route(
             gateway,
             "GET",
             "/v1/sinks/{sink}",
             _status,
             Operation(TAG, "Say how a sink stands", {200: Sink}, errors=(400, 404)),
+            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -276,5 +294,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {204: None},
                 errors=(400, 404, 409, 504),
             ),
+            owner=sinks_owner,
         ),
     ]

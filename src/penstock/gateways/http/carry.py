@@ -1,0 +1,436 @@
+"""Carrying: a request that belongs to another node is handed on to it, and its answer is given back as it comes.
+
+A route says whose its requests are (:data:`Owner`). What belongs to this node is served here; all else goes to its owner's HTTP
+listener with a mark (:mod:`penstock.gateways.carrying`), and is carried once only: a node that gets a marked request serves it, or
+refuses it and says by the header :data:`ELSEWHERE` that nothing was done. Then the first node looks again, for a few seconds. It never sends
+again what may have been done; whoever asked is told so.
+
+The client's disconnect closes the carried request at once. A broker that is alone has nothing of this.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.carrying import LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS_MAX, Carrying, can_be_elsewhere
+from penstock.gateways.http.answers import REQUEST_ID, Answer, RawHeaders, Refusal, failure_answer, refusal_of
+from penstock.gateways.http.peer_connection import Exchange, Head, NodeLost
+from penstock.gateways.http.peer_pool import PeerPool
+from penstock.gateways.http.routing import Call, Done, HotHandler, answer_of, refused
+from penstock.types import Gateway, NodeId
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.gateway import HttpGateway
+
+logger = logging.getLogger("penstock.http")
+
+MARK: Final = b"x-penstock-carried"
+ELSEWHERE: Final = b"x-penstock-elsewhere"
+"""In the answer to a marked request: the reason for which nothing was done. No client ever sees it."""
+_WAIT_SECONDS_MAX: Final = 60.0
+"""What a request may wait for by its own wish, beside the time that any request may take."""
+_NOT_CARRIED: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"transfer-encoding",
+        b"te",
+        b"trailer",
+        b"upgrade",
+        b"proxy-connection",
+        b"proxy-authorization",
+        b"expect",
+        b"host",
+        b"content-length",
+        MARK,
+        REQUEST_ID,
+    }
+)
+_NOT_GIVEN_BACK: Final = frozenset(
+    {b"connection", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade", b"date", ELSEWHERE}
+)
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT"})
+"""Methods whose requests may be sent again although the first may have been served."""
+
+Owner = Callable[[Call], NodeId | None]
+"""Whose a request is; None: this node's. What cannot be read is this node's too, which refuses it."""
+Serve = Callable[[Call], Awaitable[Answer | Response]]
+
+T = TypeVar("T")
+
+
+class AnswerCut(Exception):
+    """The other node was lost in the middle of an answer that cannot be ended as if it were whole."""
+
+
+class _Outgoing(NamedTuple):
+    """What is asked of another node."""
+
+    method: str
+    target: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
+class Carry:
+    """The carrying of one gateway."""
+
+    def __init__(self, gateway: "HttpGateway") -> None:
+        self._gateway = gateway
+        self.whose: Final = Carrying(gateway.broker)
+        self.pool: Final = PeerPool(gateway)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The node that is carried to.
+
+    def take_mark(self, call: Call) -> None:
+        """Believe a node of this cluster that carried the request here; a mark of anybody else is nothing."""
+        mark = call.header(MARK)
+        if mark is None:
+            return
+        found = self.whose.believed(mark, _marked(call.method, _target(call)))
+        if found is not None:
+            call.caller = found.caller(Gateway.HTTP)
+            call.is_carried = True
+
+    # The node that carries.
+
+    async def served(self, call: Call, owner: Owner, serve: Serve, *, alone: bool = True) -> Answer | Response:
+        """The answer of whoever the request belongs to; ``serve`` is for this node's own.
+
+        ``alone``: it may wait, so it has a connection of its own, and closing it tells the other node that nobody waits.
+        """
+        if call.is_carried:
+            return await _served_or_elsewhere(call, serve)
+        loop = self._gateway.loop
+        until = loop.time() + LOOK_AGAIN_SECONDS_MAX
+        while True:
+            try:
+                node = owner(call)
+                if node is None:
+                    return await serve(call)
+                return await self._carried(call, node, alone=alone)
+            except PenstockError as error:
+                if not can_be_elsewhere(error.reason):
+                    raise
+                if loop.time() >= until:
+                    raise refusal_of(error) from None
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    def hot(self, handler: HotHandler, owner: Owner, *, alone: bool) -> HotHandler:
+        """The same for the fast lane: what belongs to this node is served in the same turn."""
+
+        def served(call: Call, done: Done) -> None:
+            self.take_mark(call)
+            try:
+                if call.is_carried or owner(call) is None:
+                    handler(call, done)
+                    return
+            except PenstockError as error:
+                if not can_be_elsewhere(error.reason):
+                    raise
+                if call.is_carried:
+                    raise elsewhere(error) from None
+            self._begin_hot(call, done, handler, owner, alone=alone)
+
+        return served
+
+    def _begin_hot(self, call: Call, done: Done, handler: HotHandler, owner: Owner, *, alone: bool) -> None:
+        async def serve(call: Call) -> Answer:
+            call.cancel = None
+            try:
+                return await answer_of(handler, call)
+            except asyncio.CancelledError:
+                _give_up(call)
+                raise
+
+        async def run() -> None:
+            try:
+                answer = await self.served(call, owner, serve, alone=alone)
+                assert isinstance(answer, Answer)
+            except (PenstockError, Refusal) as error:
+                answer = refused(self._gateway, call.path, error)
+            except Exception:
+                identity = call.request_id.decode("ascii")
+                logger.exception("request %s failed: POST %a", identity, call.path, extra={"request_id": identity})
+                answer = failure_answer(call.path, call.request_id)
+            done(answer)
+
+        task = self._gateway.loop.create_task(run())
+        # The loop itself holds tasks only weakly.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if alone:
+
+            def cancel() -> None:
+                task.cancel()
+
+            call.cancel = cancel
+
+    async def _carried(self, call: Call, node: NodeId, *, alone: bool) -> Answer | Response:
+        """What that node answers. PenstockError with a reason for looking again when it did nothing."""
+        exchange = await self._begin(node, _of_call(call), call, alone=alone)
+        request = call.request
+        if request is None:
+            try:
+                head = await self._head(call.method, node, exchange)
+                return await self._whole(node, exchange, head)
+            except asyncio.CancelledError:
+                if alone:
+                    exchange.close()
+                raise
+        gone = asyncio.ensure_future(_gone(request.receive))
+        try:
+            head = await self._head(call.method, node, exchange, gone)
+        except BaseException:
+            gone.cancel()
+            if alone:
+                exchange.close()
+            raise
+        return CarriedAnswer.begun(self._gateway, node, exchange, head, gone)
+
+    async def _begin(self, node: NodeId, asked: _Outgoing, call: Call, *, alone: bool) -> Exchange:
+        mark = self.whose.mark(node, call.caller, _marked(asked.method, asked.target))
+        address = self.whose.address(node, Gateway.HTTP)
+        lines = [
+            b"%s %s HTTP/1.1\r\nhost: %s\r\n" % (asked.method.encode(), asked.target, str(address).encode()),
+            *(b"%s: %s\r\n" % header for header in asked.headers),
+            b"%s: %s\r\n%s: %s\r\n" % (REQUEST_ID, call.request_id, MARK, mark.encode()),
+        ]
+        if asked.body or asked.method not in ("GET", "HEAD"):
+            lines.append(b"content-length: %d\r\n" % len(asked.body))
+        request = b"".join((*lines, b"\r\n", asked.body))
+        return await self.pool.ask(node, request, alone=alone, is_head=asked.method == "HEAD")
+
+    async def _head(
+        self, method: str, node: NodeId, exchange: Exchange, gone: asyncio.Future[None] | None = None
+    ) -> Head:
+        seconds = self._gateway.defaults.request_timeout_ms / 1000 + _WAIT_SECONDS_MAX
+        waited: set[asyncio.Future[Any]] = {exchange.head} if gone is None else {exchange.head, gone}
+        await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not exchange.head.done():
+            if gone is not None and gone.done():
+                raise ClientDisconnect
+            raise _unknown(node)
+        try:
+            head = exchange.head.result()
+        except NodeLost:
+            if method in _REPEATABLE:
+                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {node} is not up any more.") from None
+            raise _unknown(node) from None
+        elsewhere = head.header(ELSEWHERE)
+        if elsewhere is not None:
+            await exchange.body(self._gateway.bounds.body_bytes_max)
+            raise PenstockError(_reason(elsewhere))
+        return head
+
+    async def _whole(self, node: NodeId, exchange: Exchange, head: Head) -> Answer:
+        """All of an answer, for the fast lane."""
+        try:
+            body = await exchange.body(self._gateway.bounds.unsent_bytes_max)
+        except NodeLost:
+            raise _unknown(node) from None
+        except ValueError:
+            exchange.close()
+            raise Refusal(503, "The answer is too large. Ask for less.") from None
+        content_type = head.header(b"content-type") or b""
+        ours = {b"content-type", b"content-length", REQUEST_ID}
+        more = tuple(header for header in _given_back(head.headers) if header[0] not in ours)
+        return Answer(head.status, body, content_type, more)
+
+    # Asking on behalf of a request.
+
+    async def ask(self, call: Call, find: Callable[[], NodeId | None], target: str, model: type[T]) -> T | None:
+        """What the owner answers to a GET of ours, asked for ``call``; None when this node is the owner. Its refusal is ours."""
+        loop = self._gateway.loop
+        until = loop.time() + LOOK_AGAIN_SECONDS_MAX
+        while True:
+            try:
+                node = find()
+                return None if node is None else await self._asked(call, node, target.encode(), model)
+            except PenstockError as error:
+                if not can_be_elsewhere(error.reason):
+                    raise
+                if loop.time() >= until:
+                    raise refusal_of(error) from None
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    async def ask_all(self, call: Call, model: type[T]) -> dict[NodeId, T]:
+        """What every other node answers for itself to this GET; nothing when another node asks it of this one."""
+        cluster = self._gateway.broker.cluster
+        if cluster is None or call.is_carried:
+            return {}
+        others = [node.node_id for node in cluster.nodes.nodes.values() if node.node_id != self._gateway.broker.node_id]
+
+        async def one(node: NodeId) -> T | None:
+            return await self.ask(call, lambda: node if node in cluster.nodes.nodes else None, target, model)
+
+        target = _target(call).decode("ascii")
+        answers = await asyncio.gather(*(one(node) for node in others))
+        return {node: found for node, found in zip(others, answers, strict=True) if found is not None}
+
+    async def _asked(self, call: Call, node: NodeId, target: bytes, model: type[T]) -> T:
+        exchange = await self._begin(
+            node, _Outgoing("GET", target, _carried_headers(call.headers), b""), call, alone=True
+        )
+        try:
+            answer = await self._whole(node, exchange, await self._head("GET", node, exchange))
+        except asyncio.CancelledError:
+            exchange.close()
+            raise
+        except PenstockError as error:
+            if error.reason is not Reason.LINK_LOST:
+                raise
+            # It only looks, so it can be asked again.
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, error.text) from None
+        if answer.status != 200:
+            raise Refusal(answer.status, _text_of(answer.body))
+        try:
+            return msgspec.json.decode(answer.body, type=model)
+        except msgspec.MsgspecError:
+            raise Refusal(503, f"Node {node} gave an answer that cannot be read: it may run another version.") from None
+
+    def close(self) -> None:
+        """The gateway stops."""
+        self.pool.close()
+
+
+class CarriedAnswer(Response):
+    """The answer of another node, given back as it comes and at the client's pace."""
+
+    def __init__(
+        self, gateway: "HttpGateway", node: NodeId, exchange: Exchange, head: Head, gone: asyncio.Future[None]
+    ) -> None:
+        super().__init__(status_code=head.status)
+        self.raw_headers = _given_back(head.headers)
+        self._gateway = gateway
+        self._node = node
+        self._exchange = exchange
+        self._gone = gone
+        self._is_stream = head.header(b"content-length") is None and head.status != 204
+        self._gone.add_done_callback(self._close)
+
+    @classmethod
+    def begun(
+        cls, gateway: "HttpGateway", node: NodeId, exchange: Exchange, head: Head, gone: asyncio.Future[None]
+    ) -> "CarriedAnswer":
+        """The answer; 503 when it is one stream too many."""
+        answer = cls(gateway, node, exchange, head, gone)
+        if answer._is_stream:
+            try:
+                gateway.begin_stream(answer._close)
+            except Refusal:
+                gone.cancel()
+                exchange.close()
+                raise
+        return answer
+
+    def _close(self, _: object = None) -> None:
+        self._exchange.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        """Give it back to its end."""
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            if self._is_stream:
+                # At once, so that the client sees the headers before the first line.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+            await self._give(send)
+        finally:
+            self._exchange.close()
+            self._gone.cancel()
+            self._gateway.end_stream(self._close)
+
+    async def _give(self, send: Send) -> None:
+        last = b"\n"
+        try:
+            async for piece in self._exchange.pieces():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                last = piece[-1:]
+        except NodeLost:
+            # Streams are lines: one that ends behind a whole line ends well, and its reader comes again.
+            if not self._gone.done() and not (self._is_stream and last == b"\n"):
+                raise AnswerCut(f"node {self._node} was lost in the middle of an answer") from None
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _served_or_elsewhere(call: Call, serve: Serve) -> Answer | Response:
+    try:
+        return await serve(call)
+    except PenstockError as error:
+        if not can_be_elsewhere(error.reason):
+            raise
+        raise elsewhere(error) from None
+
+
+def elsewhere(error: PenstockError) -> Refusal:
+    """A refusal by which the node that carried the request knows that it may look again."""
+    refusal = refusal_of(error)
+    refusal.headers = (*refusal.headers, (ELSEWHERE, error.reason.name.encode()))
+    return refusal
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _give_up(call: Call) -> None:
+    if call.cancel is not None:
+        call.cancel()
+
+
+def _reason(name: bytes) -> Reason:
+    try:
+        return Reason[name.decode("ascii", "replace")]
+    except KeyError:
+        return Reason.NOT_COORDINATOR
+
+
+def _unknown(node: NodeId) -> PenstockError:
+    return PenstockError(
+        Reason.LINK_LOST,
+        f"Node {node}, which this belongs to, was lost before it answered. What was asked may be done: look before you ask again.",
+    )
+
+
+def _of_call(call: Call) -> _Outgoing:
+    return _Outgoing(call.method, _target(call), _carried_headers(call.headers), call.body)
+
+
+def _target(call: Call) -> bytes:
+    path = call.raw_path
+    return b"%s?%s" % (path, call.query) if call.query else path
+
+
+def _marked(method: str, target: bytes) -> bytes:
+    """What a mark is good for."""
+    return b"%s %s" % (method.encode(), target)
+
+
+def _carried_headers(headers: RawHeaders) -> RawHeaders:
+    return [header for header in headers if header[0] not in _NOT_CARRIED]
+
+
+def _given_back(headers: RawHeaders) -> RawHeaders:
+    return [header for header in headers if header[0] not in _NOT_GIVEN_BACK]
+
+
+class _ErrorBody(msgspec.Struct):
+    error: str
+    message: str = ""
+
+
+def _text_of(body: bytes) -> str:
+    try:
+        found = msgspec.json.decode(body, type=_ErrorBody)
+    except msgspec.MsgspecError:
+        return "Another node refused."
+    return found.message or found.error
