@@ -6,6 +6,7 @@ started is stopped.
 
 import asyncio
 import contextlib
+import http.client
 import os
 import shutil
 import signal
@@ -145,7 +146,11 @@ class Etcd:
             for member in self.members:
                 self.start(member)
             try:
-                asyncio.run(self.ready())
+                if self._prefix:
+                    # gRPC's threads may have begun on another host than this thread's.
+                    eventually(self._is_healthy, 30, "etcd is healthy")
+                else:
+                    asyncio.run(self.ready())
             except AssertionError:
                 self.close()
                 if attempt == _STARTS_MAX - 1:
@@ -212,6 +217,19 @@ class Etcd:
         async with asyncio.timeout(30):
             for member in running:
                 await self._is_ready(member)
+
+    def _is_healthy(self) -> bool:
+        for member in self.members:
+            connection = http.client.HTTPConnection(member.client.host, member.client.port, timeout=2)
+            try:
+                connection.request("GET", "/health")
+                if b"true" not in connection.getresponse().read():
+                    return False
+            except (OSError, http.client.HTTPException):
+                return False
+            finally:
+                connection.close()
+        return True
 
     async def _is_ready(self, member: EtcdMember) -> None:
         endpoints = Endpoints([member.client], self.tls)
