@@ -1,13 +1,12 @@
 """Connections from this node to others: Kafka's protocol on the peer listener, after both sides have proved that they belong to the cluster.
 
-A link connects when it is first used and again after it was lost. Requests are answered in order. One that was sent and not answered
+A link connects when it is first used and again after it was lost. Answers are known by their numbers. A request that was sent and not answered
 when the connection broke may have been carried out: it fails with LINK_LOST, and the caller decides. One that could not be sent fails with
 LEADER_NOT_AVAILABLE: it certainly was not.
 """
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -17,14 +16,16 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.listening import send_at_once
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
-from penstock.types import NodeId
+from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.wire.peers import (
     NONCE_BYTES,
+    VERSION,
     Hello,
+    PeerApi,
     Proof,
     client_proof,
     decode_challenge,
@@ -48,9 +49,9 @@ class Identity(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    api: Api
+    api: Api | None
+    """None: one that only nodes speak; its answer is left as it is."""
     version: int
-    correlation_id: int
     future: "asyncio.Future[Any]"
 
 
@@ -63,9 +64,10 @@ class Link:
         self._entropy = entropy
         self._identity: Identity | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._is_known = False
         self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: dict[int, _Waiting] = {}
         self._correlation_id = 0
         self.connections = 0
         """How often it has connected: whoever keeps state with the other side begins anew when it changes."""
@@ -74,6 +76,10 @@ class Link:
     def is_connected(self) -> bool:
         """Whether it was, when something was last heard."""
         return self._writer is not None
+
+    def is_ready(self, identity: Identity) -> bool:
+        """Whether it is connected as this one, and both sides know each other."""
+        return self._is_known and identity == self._identity
 
     async def call(
         self, identity: Identity, key: ApiKey, version: int, request: msgspec.Struct, answer: type[A], seconds: float
@@ -84,7 +90,7 @@ class Link:
                 await self.connect(identity)
                 found = await self.post(key, version, request)
         except TimeoutError:
-            # Answers come in order: this one would be taken for the next.
+            # What is asked here is answered at once, or never.
             self.close()
             raise PenstockError(Reason.LINK_LOST, f"node {self.node_id} did not answer within {seconds:g} s") from None
         assert isinstance(found, answer)
@@ -92,14 +98,21 @@ class Link:
 
     def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
         """Send, on a link that is connected; the future has the answer."""
-        writer, api = self._writer, API[key]
+        api = API[key]
+        return self._send(api, int(key), version, api.encode_request(request, version))
+
+    def post_peer(self, key: PeerApi, parts: list[Buffer]) -> "asyncio.Future[memoryview]":
+        """The same for what only nodes say to each other; the future has the bytes of the answer."""
+        return self._send(None, int(key), VERSION, parts)
+
+    def _send(self, api: Api | None, key: int, version: int, parts: list[Buffer]) -> "asyncio.Future[Any]":
+        writer = self._writer
         if writer is None:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        header = RequestHeader(int(api.key), version, self._correlation_id, None)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(api, version, self._correlation_id, future))
-        writer.writelines(frame_request(header, api.encode_request(request, version)))
+        self._waiting[self._correlation_id] = _Waiting(api, version, future)
+        writer.writelines(frame_request(RequestHeader(key, version, self._correlation_id, None), parts))
         return future
 
     async def connect(self, identity: Identity) -> None:
@@ -126,6 +139,7 @@ class Link:
             self.connections += 1
             try:
                 await self._authenticate(identity)
+                self._is_known = self._writer is writer
             except BaseException:
                 self.close()
                 raise
@@ -163,22 +177,25 @@ class Link:
             self._lose(why)
 
     def _answered(self, body: memoryview) -> None:
-        if not self._waiting:
-            raise ProtocolViolation("an answer came that nobody asked for")
-        api, version, correlation_id, future = self._waiting.popleft()
-        found, position = decode_response_header(body, 0, api.response_header_version(version))
-        if found != correlation_id:
-            raise ProtocolViolation(f"answer {found} came where {correlation_id} was due")
-        message = api.decode_response(body, position, version)
+        number, position = decode_response_header(body, 0, 0)
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
+            raise ProtocolViolation(f"an answer came that nobody asked for: {number}")
+        api, version, future = waiting
+        message: Any = body[position:]
+        if api is not None:
+            _, position = decode_response_header(body, 0, api.response_header_version(version))
+            message = api.decode_response(body, position, version)
         if not future.done():
             future.set_result(message)
 
     def _lose(self, why: str) -> None:
         writer, self._writer = self._writer, None
+        self._is_known = False
         if writer is not None:
             writer.transport.abort()
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
             if not each.future.done():
                 each.future.set_exception(
                     PenstockError(Reason.LINK_LOST, f"the connection to node {self.node_id} was lost: {why}")

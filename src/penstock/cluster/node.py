@@ -15,9 +15,11 @@ from penstock.cluster.in_sync_changes import InSyncChanges
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.links import Identity
 from penstock.cluster.membership import Membership
+from penstock.cluster.remote import RemotePeers
 from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord
+from penstock.core.replication.budget import BYTES_PER_SECOND, ByteBudget
 from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn
@@ -38,6 +40,8 @@ class ClusterSettings:
     """How often leadership goes back to where it belongs."""
     handover_seconds: float = 10.0
     """How long a node that stops waits for others to lead what it led."""
+    reassign_bytes_per_second: int = BYTES_PER_SECOND
+    """How fast this node sends partitions that move to other nodes."""
 
 
 class ClusterNode:
@@ -74,6 +78,7 @@ class ClusterNode:
         self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
+        self.remote: Final = RemotePeers(broker, self._identity)
         self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
         self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
@@ -86,6 +91,7 @@ class ClusterNode:
         await self.peers.start(peer_listener)
         await self.membership.start()
         self.fetching.start()
+        self.remote.start()
         self.changes.start()
         self.controller.start()
         self.watching.start()
@@ -118,5 +124,6 @@ class ClusterNode:
         await self.controller.stop()
         await self.changes.stop()
         await self.fetching.stop()
+        await self.remote.stop()
         await self.peers.stop()
         await self.membership.leave()

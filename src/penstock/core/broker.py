@@ -21,6 +21,7 @@ from penstock.core.groups.registry import GroupRegistry
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
+from penstock.core.led_appends import LedAppends
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
@@ -422,10 +423,13 @@ class ClusterSide:
         """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
         """Which groups, queues, keys and sinks this node speaks for."""
+        self.appends: Final = LedAppends(broker.clock)
+        """What other nodes have appended to partitions that this one leads."""
+        broker.timed.append(self.appends)
         broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
-        self.replicas.on_resign.extend((self.coordinators.resign, broker.resign))
+        self.replicas.on_resign.extend((self.coordinators.resign, broker.resign, self.appends.resign))
 
     def _trash(self, removal: RemovalTask) -> None:
         # The runtime replaces the broker's way after this was made.

@@ -6,9 +6,12 @@ sent it: the more there is to do, the cheaper each record.
 
 A batch is taken or refused as a whole, so what could make a log refuse one record (its size, a missing key, a time far away) is
 looked at before it joins the others.
+
+A batch for a partition that another node leads is built here all the same, and appended there (``remote.py``).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -95,6 +98,23 @@ _Piece = tuple[_Call, list[int]]
 """Some records of a call, by their places in it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """A partition that another node leads."""
+
+    topic: Topic
+    index: int
+
+    @property
+    def stamps(self) -> bool:
+        """Whether its records get the time at which they come there. That is about the time here."""
+        return self.topic.config.timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+_STRENGTH: Final = (Acks.NONE, Acks.LEADER, Acks.ALL)
+_ELSEWHERE: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE})
+
+
 class Publisher:
     """Appends for gateways."""
 
@@ -103,6 +123,7 @@ class Publisher:
         self._flusher = flusher
         self._turns: dict[TopicName, RoundRobin] = {}
         self._gathered: dict[Partition, list[_Piece]] = {}
+        self._gathered_elsewhere: dict[tuple[TopicName, int], tuple[_Elsewhere, list[_Piece]]] = {}
 
     def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
         """Append the records; ``done`` is told of each once it counts as ``acks`` says. PenstockError when all are refused."""
@@ -212,12 +233,19 @@ class Publisher:
                 )
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
+        peers = self._broker.peers
+        if peers is not None and peers.holds(topic, index):
+            self._gather_elsewhere(topic, index, call, places)
+            return
         try:
             partition = self._broker.partition(topic.name, index)
             if call.acks is Acks.ALL:
                 partition.check_in_sync()
         except PenstockError as error:
-            call.refuse(places, error)
+            if peers is not None and error.reason in _ELSEWHERE:
+                self._gather_elsewhere(topic, index, call, places)
+            else:
+                call.refuse(places, error)
             return
         call.left += 1
         if not self._gathered:
@@ -228,12 +256,33 @@ class Publisher:
         else:
             pieces.append((call, places))
 
+    def _gather_elsewhere(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
+        call.left += 1
+        if not self._gathered_elsewhere:
+            self._flusher.gather(self._send_gathered)
+        key = topic.name, index
+        if key not in self._gathered_elsewhere:
+            self._gathered_elsewhere[key] = _Elsewhere(topic, index), []
+        self._gathered_elsewhere[key][1].append((call, places))
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered_elsewhere = self._gathered_elsewhere, {}
+        for partition, pieces in gathered.values():
+            self._append(partition, pieces)
+
     def _append_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for partition, pieces in gathered.items():
-            self._append(partition, pieces)
+            self._append(self._elsewhere_now(partition) if partition.gone else partition, pieces)
 
-    def _append(self, partition: Partition, pieces: list[_Piece]) -> None:
+    def _elsewhere_now(self, partition: Partition) -> Partition | _Elsewhere:
+        """Another node came to lead it in this very turn, or its topic is deleted."""
+        broker, topic = self._broker, partition.topic
+        if broker.peers is None or broker.topics.get_by_id(topic.topic_id) is None:
+            return partition
+        return _Elsewhere(topic, partition.index)
+
+    def _append(self, partition: Partition | _Elsewhere, pieces: list[_Piece]) -> None:
         """What one partition got in this turn, in as few batches as may be."""
         now_ms = self._broker.clock.now_ms()
         bytes_max = min(partition.topic.config.max_message_bytes, PUBLISHED_BATCH_BYTES_MAX)
@@ -262,31 +311,29 @@ class Publisher:
             batched.append((call, places[first:] if first else places))
         self._append_batch(partition, builder, batched, now_ms)
 
-    def _append_batch(self, partition: Partition, builder: BatchBuilder, pieces: list[_Piece], now_ms: int) -> None:
+    def _append_batch(
+        self, partition: Partition | _Elsewhere, builder: BatchBuilder, pieces: list[_Piece], now_ms: int
+    ) -> None:
         batch = builder.build(compression=partition.topic.config.compression or Compression.NONE)
+        if isinstance(partition, _Elsewhere):
+            peers = self._broker.peers
+            assert peers is not None
+            acks = max((call.acks for call, _ in pieces), key=_STRENGTH.index)
+            done = partial(self._sent, partition, pieces, (builder.count, len(batch)), now_ms)
+            peers.produce(partition.topic, partition.index, batch, acks, done)
+            return
         try:
             if partition.gone:
                 raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic.name} was deleted")
             offset = partition.append(batch, now_ms)
         except PenstockError as error:
-            for call, places in pieces:
-                call.refuse(places, error)
-                call.end_one()
+            _refuse(pieces, error)
             return
-        index, stamps = partition.index, partition.stamps
+        _place(partition, pieces, offset, now_ms)
         awaiting: dict[Acks, list[_Piece]] = {}
         for piece in pieces:
-            call, places = piece
-            if len(places) == len(call.records) and (stamps or not call.is_timed):
-                end = offset + len(places)
-                call.results = [Placed(index, each, now_ms) for each in range(offset, end)]
-                offset = end
-            else:
-                for at in places:
-                    given_ms = call.records[at].timestamp_ms
-                    call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
-                    offset += 1
-            awaiting.setdefault(call.acks, []).append(piece)
+            awaiting.setdefault(piece[0].acks, []).append(piece)
+        offset += builder.count
         self._count(partition, pieces, builder.count, len(batch))
         for acks, waiting in awaiting.items():
             settle = partial(_settle, waiting)
@@ -297,7 +344,24 @@ class Publisher:
             else:
                 settle(None)
 
-    def _count(self, partition: Partition, pieces: list[_Piece], count: int, size: int) -> None:
+    def _sent(
+        self,
+        partition: _Elsewhere,
+        pieces: list[_Piece],
+        count_and_bytes: tuple[int, int],
+        now_ms: int,
+        offset: int | PenstockError,
+    ) -> None:
+        """A batch was taken elsewhere, or was not."""
+        if isinstance(offset, PenstockError):
+            _refuse(pieces, offset)
+            return
+        _place(partition, pieces, offset, now_ms)
+        self._count(partition, pieces, *count_and_bytes)
+        for call, _ in pieces:
+            call.end_one()
+
+    def _count(self, partition: Partition | _Elsewhere, pieces: list[_Piece], count: int, size: int) -> None:
         """Bytes of a batch that came through several gateways are shared out by the records."""
         meters, name = self._broker.meters, partition.topic.name
         gateway = pieces[0][0].caller.gateway
@@ -308,8 +372,32 @@ class Publisher:
             meters.took_in(name, call.caller.gateway, len(places), size * len(places) // count)
 
 
+def _place(partition: Partition | _Elsewhere, pieces: list[_Piece], offset: int, now_ms: int) -> None:
+    """The records of a batch are at their offsets."""
+    index, stamps = partition.index, partition.stamps
+    for call, places in pieces:
+        if len(places) == len(call.records) and (stamps or not call.is_timed):
+            end = offset + len(places)
+            call.results = [Placed(index, each, now_ms) for each in range(offset, end)]
+            offset = end
+        else:
+            for at in places:
+                given_ms = call.records[at].timestamp_ms
+                call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
+                offset += 1
+
+
+def _refuse(pieces: list[_Piece], error: PenstockError) -> None:
+    for call, places in pieces:
+        call.refuse(places, error)
+        call.end_one()
+
+
 def _settle(pieces: list[_Piece], reason: Reason | None) -> None:
     """A batch is where it was wanted, or never will be: then its records are nowhere."""
+    if reason in _ELSEWHERE:
+        # It is in this log, and perhaps in that of the new leader: whoever publishes again may publish twice.
+        reason = Reason.LINK_LOST
     for call, places in pieces:
         if reason is not None:
             call.refuse(places, PenstockError(reason))

@@ -29,6 +29,10 @@ Stood = Callable[[Standing | PenstockError], None]
 class Peers(Protocol):
     """The leaders of all partitions. ``done`` is called exactly once, perhaps before the call returns."""
 
+    def holds(self, topic: Topic, index: int) -> bool:
+        """Whether something waits for this partition's leader, so that what comes must wait behind it, though this node may lead by now."""
+        ...
+
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Have a batch appended."""
         ...

@@ -1,16 +1,24 @@
-"""How two nodes make sure of each other, inside Kafka's SaslAuthenticate: both know the cluster's secret, and neither sends it.
+"""What nodes say to each other beside Kafka's own words: who they are, and what they ask of a partition's leader.
 
+Inside Kafka's SaslAuthenticate two nodes make sure of each other: both know the cluster's secret, and neither sends it.
 The caller says who it is, with a nonce; the other answers with a nonce of its own and the proof that it knows the secret; the
 caller proves the same. Each proof covers both nonces and both nodes, so it is good for this connection alone. JSON, since it happens once
 a connection.
+
+Requests of APIs that Kafka does not have (:class:`PeerApi`) follow a request header of version 1: the length of the head (u32, big-endian), the
+head (MessagePack, its fields in order), and behind it the batch, if there is one. An answer follows a response header of version 0: MessagePack.
+They are answered in any order.
 """
 
 import hmac
+from enum import IntEnum
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from penstock.errors import PenstockError, Reason
+from penstock.types import Acks, Buffer
 from penstock.wire.errors import ProtocolViolation
 
 MECHANISM: Final = "PENSTOCK-NODE"
@@ -85,3 +93,104 @@ def decode_proof(data: bytes) -> Proof:
         return msgspec.json.decode(data, type=Proof)
     except msgspec.MsgspecError as error:
         raise ProtocolViolation(f"this is no node's proof: {error}") from None
+
+
+# What is asked of a leader.
+
+
+class PeerApi(IntEnum):
+    """Far behind every key that Kafka may come to use."""
+
+    APPEND = 30_000
+    APPEND_ONCE = 30_001
+    STANDING = 30_002
+
+
+VERSION: Final = 0
+
+
+class AppendHead(msgspec.Struct, frozen=True, array_like=True):
+    """Before a batch that is to be appended. The leader must lead in this epoch."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    acks: Acks
+
+
+class AppendOnceHead(msgspec.Struct, frozen=True, array_like=True):
+    """Before a batch of which only the records are to be appended whose mark is not there from an offset on."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    header: str
+    search_from: int
+
+
+class StandingHead(msgspec.Struct, frozen=True, array_like=True):
+    """A question that changes nothing."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    from_offset: int
+
+
+Head = AppendHead | AppendOnceHead | StandingHead
+HEADS: Final[dict[int, type[Head]]] = {
+    PeerApi.APPEND: AppendHead,
+    PeerApi.APPEND_ONCE: AppendOnceHead,
+    PeerApi.STANDING: StandingHead,
+}
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets (or the numbers of a standing), or why not: the name of a reason, and a text."""
+
+    numbers: list[int] = []
+    reason: str = ""
+    text: str = ""
+
+
+_HEAD_LENGTH_BYTES: Final = 4
+H = TypeVar("H", bound=msgspec.Struct)
+
+
+def encode_peer_request(head: Head, batch: Buffer = b"") -> list[Buffer]:
+    """The body of a request, in parts: the batch is not copied."""
+    encoded = msgspec.msgpack.encode(head)
+    return [len(encoded).to_bytes(_HEAD_LENGTH_BYTES, "big") + encoded, batch]
+
+
+def decode_peer_request(api: int, body: memoryview) -> tuple[Head, bytearray]:
+    """Its head, and a copy of its batch, in which the leader may write; ProtocolViolation when it is none."""
+    kind = HEADS.get(api)
+    start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
+    if kind is None or start > len(body):
+        raise ProtocolViolation(f"this is no request of API {api}")
+    return _decode(body[_HEAD_LENGTH_BYTES:start], kind), bytearray(body[start:])
+
+
+def encode_answer(numbers: list[int] | PenstockError) -> bytes:
+    """The body of an answer."""
+    if isinstance(numbers, PenstockError):
+        return msgspec.msgpack.encode(Answer(reason=numbers.reason.name, text=numbers.text))
+    return msgspec.msgpack.encode(Answer(numbers))
+
+
+def decode_answer(body: memoryview) -> list[int] | PenstockError:
+    """What it says; a reason that only a newer node knows is LINK_LOST, since nothing can be known from it."""
+    answer = _decode(body, Answer)
+    if not answer.reason:
+        return answer.numbers
+    return PenstockError(Reason.__members__.get(answer.reason, Reason.LINK_LOST), answer.text)
+
+
+def _decode(data: memoryview, kind: type[H]) -> H:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ProtocolViolation(f"this is no {kind.__name__}: {error}") from None

@@ -1,16 +1,19 @@
-"""One node's connection: first the proofs, then requests, each answered in its order. A fetch waits for news, as every follower's does."""
+"""One node's connection: first the proofs, then requests. A fetch waits for news, as every follower's does, and what comes behind it waits too;
+what only nodes ask is begun as it comes and answered when it is done.
+"""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.listening import send_at_once
+from penstock.gateways.peers.appends import PeerAppends
 from penstock.gateways.peers.fetch import ReplicaFetches
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.types import NodeId
@@ -19,6 +22,7 @@ from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import decode_frame_size, decode_request_header, frame
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.wire.peers import (
+    HEADS,
     NONCE_BYTES,
     Challenge,
     Hello,
@@ -28,6 +32,7 @@ from penstock.wire.peers import (
     is_proof,
     server_proof,
 )
+from penstock.wire.peers import VERSION as PEER_VERSION
 
 if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
@@ -37,6 +42,23 @@ logger = logging.getLogger("penstock.peers")
 HANDSHAKE_BYTES_MAX: Final = 64 * 1024
 HANDSHAKE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 600.0
+
+
+class _Asked(NamedTuple):
+    """A request of Kafka's."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    request: msgspec.Struct
+
+
+class _PeerAsked(NamedTuple):
+    """One that only nodes have."""
+
+    api_key: int
+    correlation_id: int
+    body: memoryview
 
 
 class PeerConnection:
@@ -49,6 +71,7 @@ class PeerConnection:
         self._task = asyncio.current_task()
         send_at_once(writer)
         self._fetches: ReplicaFetches | None = None
+        self._appends = PeerAppends(gateway, writer.writelines)
 
     async def run(self) -> None:
         """Until it goes."""
@@ -65,6 +88,7 @@ class PeerConnection:
         except (ProtocolViolation, PenstockError) as error:
             logger.warning("closing %s: %s", peer, error)
         finally:
+            self._appends.close()
             if self._fetches is not None:
                 self._fetches.close()
             self._writer.transport.abort()
@@ -75,8 +99,13 @@ class PeerConnection:
         try:
             while True:
                 async with asyncio.timeout(IDLE_SECONDS):
-                    api, version, correlation_id, request = await coming
+                    asked = await coming
                 coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX))
+                if isinstance(asked, _PeerAsked):
+                    await self._appends.room()
+                    self._appends.begin(*asked)
+                    continue
+                api, version, correlation_id, request = asked
                 self.gateway.heard_ms[node] = self.gateway.broker.clock.monotonic_ms()
                 await self._answer(api, version, correlation_id, self._serve(api.key, request, coming))
         finally:
@@ -91,14 +120,17 @@ class PeerConnection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _next(self, bytes_max: int) -> tuple[Api, int, int, msgspec.Struct]:
+    async def _next(self, bytes_max: int) -> "_Asked | _PeerAsked":
         size = decode_frame_size(await self._reader.readexactly(4), 0, bytes_max)
         body = memoryview(await self._reader.readexactly(size))
         header, position = decode_request_header(body)
+        if header.api_key in HEADS and header.api_version == PEER_VERSION:
+            return _PeerAsked(header.api_key, header.correlation_id, body[position:])
         api = API.get(header.api_key)
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
-        return api, header.api_version, header.correlation_id, api.decode_request(body, position, header.api_version)
+        request = api.decode_request(body, position, header.api_version)
+        return _Asked(api, header.api_version, header.correlation_id, request)
 
     async def _answer(self, api: Api, version: int, correlation_id: int, answer: Awaitable[Any]) -> None:
         parts = api.encode_response(await answer, version)
@@ -133,10 +165,10 @@ class PeerConnection:
         return hello
 
     async def _sasl(self) -> tuple[SaslAuthenticateRequest, tuple[Api, int, int]]:
-        api, version, correlation_id, request = await self._next(HANDSHAKE_BYTES_MAX)
-        if not isinstance(request, SaslAuthenticateRequest):
+        asked = await self._next(HANDSHAKE_BYTES_MAX)
+        if not isinstance(asked, _Asked) or not isinstance(asked.request, SaslAuthenticateRequest):
             raise ProtocolViolation("it does not say who it is: clients connect to the kafka listener")
-        return request, (api, version, correlation_id)
+        return asked.request, (asked.api, asked.version, asked.correlation_id)
 
     async def _refuse(self, place: tuple[Api, int, int], why: str) -> None:
         code = CODES[Reason.CLUSTER_AUTHORIZATION_FAILED]

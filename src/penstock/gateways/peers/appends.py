@@ -1,0 +1,90 @@
+"""Appends of other nodes to partitions that this one leads: translation between their words and ``core/led_appends.py``.
+
+Each is begun as it comes, so their order on a connection is their order in the log, and answered when it is done, in any order.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from penstock.core.partition import Partition
+from penstock.core.standing import AskedProducer, standing_of
+from penstock.errors import PenstockError
+from penstock.types import Buffer
+from penstock.wire.kafka.headers import frame
+from penstock.wire.peers import AppendHead, AppendOnceHead, Head, decode_peer_request, encode_answer
+
+if TYPE_CHECKING:
+    from penstock.gateways.peers.gateway import PeerGateway
+
+UNDER_WAY_MAX: Final = 1_000
+"""Of one connection; beyond that nothing more is read from it."""
+
+
+class PeerAppends:
+    """Those of one connection."""
+
+    def __init__(self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None]) -> None:
+        self._gateway = gateway
+        self._write = write
+        self._under_way = 0
+        self._room: asyncio.Future[None] | None = None
+        self._answers: list[Buffer] = []
+        self._closed = False
+
+    async def room(self) -> None:
+        """Return once there is room for one more."""
+        while self._under_way >= UNDER_WAY_MAX:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    def close(self) -> None:
+        """The connection is gone; what was begun ends by itself."""
+        self._closed = True
+
+    def begin(self, api: int, correlation_id: int, body: memoryview) -> None:
+        """Do what is asked; ProtocolViolation when it cannot be read."""
+        head, batch = decode_peer_request(api, body)
+        self._under_way += 1
+        try:
+            self._serve(head, batch, partial(self._done, correlation_id))
+        except PenstockError as error:
+            self._done(correlation_id, error)
+
+    def _serve(self, head: Head, batch: bytearray, done: Callable[[list[int] | PenstockError], None]) -> None:
+        partition = self._led(head)
+        appends = self._gateway.cluster.appends
+        if isinstance(head, AppendHead):
+            appends.append(partition, batch, head.acks, partial(_one, done))
+        elif isinstance(head, AppendOnceHead):
+            appends.append_once(partition, batch, head.header, head.search_from, done)
+        else:
+            asked = AskedProducer(head.producer_id, head.producer_epoch, head.from_offset)
+            done(list(standing_of(partition, asked)))
+
+    def _led(self, head: Head) -> Partition:
+        topic = self._gateway.broker.topics.require_id(UUID(bytes=head.topic_id))
+        partition = self._gateway.cluster.replicas.leader(topic, head.partition)
+        partition.check_epoch(head.leader_epoch)
+        return partition
+
+    def _done(self, correlation_id: int, answer: list[int] | PenstockError) -> None:
+        self._under_way -= 1
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        if self._closed:
+            return
+        if not self._answers:
+            self._gateway.turn.send(self._send)
+        self._answers += frame(correlation_id, 0, [encode_answer(answer)])
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        if not self._closed:
+            self._write(answers)
+
+
+def _one(done: Callable[[list[int] | PenstockError], None], offset: int | PenstockError) -> None:
+    done(offset if isinstance(offset, PenstockError) else [offset])
