@@ -6,7 +6,12 @@ stands alone. ``__sinks`` has one partition. What is staged for a sink is read, 
 staging topics have its replicas, and the controller names its leader for them too: everything but the targets is at hand then.
 
 Before anything is served, everything that an earlier leader may have promised must be committed: the high watermark must have reached the
-end that the log had when this leader's epoch began. Only then is the log replayed.
+end that the log had when this leader's epoch began. Only then is the log replayed, a piece at a time. Until the end of that, whoever
+asks is told COORDINATOR_LOAD_IN_PROGRESS. From the moment that a partition is led here no more, the answer is NOT_COORDINATOR, also for those who
+wait, and nothing is written.
+
+What is loaded is looked at only after the turn of the event loop in which this node was named: topics that were made before are known then,
+in whatever order the news came.
 """
 
 from collections.abc import Callable
@@ -17,6 +22,7 @@ from penstock.core.groups.storage import partition_of
 from penstock.core.idempotency.stored import keys_partition
 from penstock.core.partition import Partition
 from penstock.core.replication.rules import ALL, Rules
+from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Steps
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
@@ -38,6 +44,22 @@ _FAMILIES: Final[dict[str, tuple[TopicName, ...]]] = {
 """What is served when all of it is led here; the first gives the family its name."""
 
 
+class Taken:
+    """What this node has taken on itself, until it resigns."""
+
+    __slots__ = ("has_queues", "loading", "over")
+
+    def __init__(self) -> None:
+        self.loading = False
+        """All of it is committed: it is being replayed, or was."""
+        self.has_queues = False
+        self.over = False
+
+
+_Key = tuple[str, int]
+"""The name of a family and the number of the partition."""
+
+
 class Coordinators:
     """Loads and unloads what this node speaks for, as it comes to lead and ceases to."""
 
@@ -45,9 +67,10 @@ class Coordinators:
         self._broker = broker
         self._report = report
         self._rules = rules
+        self._jobs = Jobs(broker.flusher)
         self._led: dict[str, dict[int, Partition]] = {name: {} for name in _FAMILIES}
         self._watched: dict[Partition, Callable[[], None]] = {}
-        self._serving: set[tuple[str, int]] = set()
+        self._taken: dict[_Key, Taken] = {}
 
     # Asking.
 
@@ -102,19 +125,20 @@ class Coordinators:
             return
         led.pop(index, None)
         self._unwatch(partition)
-        key = _FAMILIES[name][0], index
-        if key in self._serving:
-            self._serving.discard(key)
-            self._unload(*key)
+        self._let_go((_FAMILIES[name][0], index))
 
     def _look(self, name: str, index: int) -> None:
-        """Serve, if everything that belongs together is led here, and all of it is known to be committed."""
+        """Take what belongs together, if all of it is led here, and load it once it is known to be committed."""
         names = _FAMILIES[name]
-        family = names[0]
-        if (family, index) in self._serving:
-            return
+        key = names[0], index
         partitions = [found for each in names if (found := self._led[each].get(index)) is not None]
         if len(partitions) < len(names):
+            return
+        taken = self._taken.get(key)
+        if taken is None:
+            taken = self._taken[key] = Taken()
+            self._expect(*key)
+        elif taken.loading:
             return
         behind = [partition for partition in partitions if not self._is_known(partition)]
         for partition in behind:
@@ -125,8 +149,8 @@ class Coordinators:
             return
         for partition in partitions:
             self._unwatch(partition)
-        self._serving.add((family, index))
-        self._load(family, index)
+        taken.loading = True
+        self._jobs.start(self._load(key, taken))
 
     def _is_known(self, partition: Partition) -> bool:
         in_sync = partition.in_sync
@@ -139,22 +163,60 @@ class Coordinators:
         if wake is not None:
             partition.unwatch(wake)
 
-    def _load(self, family: str, index: int) -> None:
+    def _expect(self, family: str, index: int) -> None:
         broker = self._broker
         if family == SINKS_TOPIC:
-            broker.sinks.load([index])
+            broker.sinks.expect()
         elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.load(index)
+            broker.idempotency.expect(index)
         else:
-            broker.groups.load(index)
+            broker.groups.expect(index)
+
+    def _load(self, key: _Key, taken: Taken) -> Steps[None]:
+        try:
+            yield from self._load_all(key, taken)
+        except PenstockError as error:
+            # Resigned, or the disk fails: then this node will not lead for long.
+            self._report(f"{key[0]}/{key[1]} cannot be loaded: {error.text}")
+
+    def _load_all(self, key: _Key, taken: Taken) -> Steps[None]:
+        broker, (family, index) = self._broker, key
+        if _is_over(taken):
+            return
+        if family == SINKS_TOPIC:
+            broker.sinks.begin_load([index])
+            load_some = broker.sinks.load_some
+        elif family == IDEMPOTENCY_TOPIC:
+            broker.idempotency.begin_load(index)
+            load_some = partial(broker.idempotency.load_some, index)
+        else:
+            broker.groups.begin_load(index)
+            load_some = partial(broker.groups.load_some, index)
+        while not load_some():
+            self._jobs.spend(TURN_BYTES)
+            yield None
+            if _is_over(taken):
+                return
+        if family == OFFSETS_TOPIC:
+            taken.has_queues = True
             broker.queues.load(index)
 
-    def _unload(self, family: str, index: int) -> None:
-        broker = self._broker
+    def _let_go(self, key: _Key) -> None:
+        taken = self._taken.pop(key, None)
+        if taken is None:
+            return
+        taken.over = True
+        broker, (family, index) = self._broker, key
         if family == SINKS_TOPIC:
             broker.sinks.unload()
         elif family == IDEMPOTENCY_TOPIC:
             broker.idempotency.unload(index)
         else:
-            broker.queues.unload(index)
+            if taken.has_queues:
+                broker.queues.unload(index)
             broker.groups.unload(index)
+
+
+def _is_over(taken: Taken) -> bool:
+    """Asked anew each time: this node may have resigned while others had their turn."""
+    return taken.over

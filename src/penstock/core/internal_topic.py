@@ -1,9 +1,15 @@
-"""The broker's own compacted topics: where the rules keep what must outlive the process (groups, queues, idempotency keys)."""
+"""The broker's own compacted topics: where the rules keep what must outlive the process (groups, queues, idempotency keys).
+
+In a cluster each partition is written by its leader alone, and by it only while it leads: from the moment that it resigns, an append is
+refused with NOT_LEADER_OR_FOLLOWER, and so is a wait. Committed is what every replica in sync has.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.storage import StoredDone, partition_of
+from penstock.core.partition import Partition
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.ports import Report
@@ -15,7 +21,10 @@ from penstock.types import Buffer, TopicName
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-_READ_BYTES: Final = 4 * MIB
+_READ_BYTES: Final = 1 * MIB
+"""Some milliseconds: a replay goes on in steps, but not within a read."""
+_REFUSED_BELOW_MIN: Final = frozenset({OFFSETS_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
+"""Where whoever writes is told at once that too few replicas are in sync, and may come again. Queues wait instead: leases go on without."""
 
 StateRecord = tuple[bytes, bytes | None]
 """A key and its state; None when there is none any more."""
@@ -46,20 +55,39 @@ class InternalTopic:
         builder = BatchBuilder()
         for key, value in records:
             builder.add(now_ms, key, value)
-        target = self._broker.partition(self.name, partition)
+        target = self._led(partition)
+        if self.name in _REFUSED_BELOW_MIN:
+            target.check_in_sync()
         return target.append(builder.build(), now_ms, keys_checked=True, hurried=hurried) + len(records)
 
     def hurry(self, partition: int) -> None:
         """Somebody waits for what was appended without hurry."""
-        self._broker.partition(self.name, partition).hurry()
+        self._led(partition).hurry()
+
+    def _led(self, partition: int) -> Partition:
+        """The partition; whoever waited for it may be told that it is led no more before it is out of the broker's hands."""
+        found = self._broker.partition(self.name, partition)
+        if found.gone:
+            raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is led by another node now.")
+        return found
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Call ``done`` once everything below ``next_offset`` is with the operating system."""
-        self._broker.partition(self.name, partition).when_written(next_offset, done)
+        if (found := self._waited_for(partition, done)) is not None:
+            found.when_written(next_offset, done)
 
     def when_committed(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Committed as every partition counts it."""
-        self._broker.partition(self.name, partition).when_committed(next_offset, done)
+        if (found := self._waited_for(partition, done)) is not None:
+            found.when_committed(next_offset, done)
+
+    def _waited_for(self, partition: int, done: StoredDone) -> Partition | None:
+        """The partition; None when it is led here no more, and ``done`` was told so: nobody would ever tell it."""
+        try:
+            return self._led(partition)
+        except PenstockError as error:
+            done(error.reason)
+            return None
 
     def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None]]:
         """Every committed record (or every one that is written), oldest first.

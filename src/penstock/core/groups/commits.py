@@ -4,7 +4,7 @@ A commit is told to be done, and can be read, once its record is committed in th
 one order, so what is read is always what a replay of the log would give.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -197,11 +197,13 @@ class Commits:
                 group.offsets.remove(keys)
                 self._delete(group, keys, _ignore)
 
-    def forget_missing_topics(self, group: Group) -> None:
-        """Drop offsets of topics that were deleted while their tombstones could not be written."""
+    def forget_missing_topics(self, group: Group, deleted: Collection[TopicName] = ()) -> None:
+        """Drop offsets of topics that were deleted while their tombstones could not be written; ``deleted`` may be there again."""
         for topic in group.offsets.topics():
-            if not self._partitions.exists(topic, 0):
-                self._delete(group, group.offsets.keys_in_log(topic), _ignore)
+            if topic in deleted or not self._partitions.exists(topic, 0):
+                keys = group.offsets.keys_in_log(topic)
+                group.offsets.remove(keys)
+                self._delete(group, keys, _ignore)
 
     def _delete(self, group: Group, keys: list[PartitionKey], done: StoredDone) -> None:
         self._directory.store(

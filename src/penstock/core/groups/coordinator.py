@@ -5,7 +5,8 @@ returns. All calls are made on the event loop. Time comes from the clock that wa
 must be called at :meth:`GroupCoordinator.next_deadline_ms`.
 
 A node speaks for the groups of those partitions of the offsets topic that it has loaded: call :meth:`GroupCoordinator.load`
-(or ``begin_load``) for each partition this node leads, after the topics are known, and ``unload`` when it no longer does.
+(or ``begin_load``) for each partition this node leads, after the topics are known, and ``unload`` when it no longer does. From ``unload`` on
+nothing is written for its groups, and what was under way changes nothing here: another node speaks for them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -91,27 +92,36 @@ class GroupCoordinator:
     def load(self, partition: int) -> None:
         """Replay a partition of the offsets topic to its end, and serve its groups."""
         self.begin_load(partition)
-        while not self._load_step(partition):
+        while not self.load_some(partition):
             pass
 
-    def begin_load(self, partition: int) -> None:
-        """Replay a partition over the next ticks; its groups are said to be loading until then."""
+    def expect(self, partition: int) -> None:
+        """This node will speak for the groups of a partition, once it is known what they are; until then they are said to be loading."""
         assert partition not in self._directory.partitions, "unload a partition before it is loaded again"
         self._directory.partitions[partition] = Loaded.LOADING
+
+    def begin_load(self, partition: int) -> None:
+        """Replay a partition over the next ticks, or by :meth:`load_some`; its groups are said to be loading until then."""
+        assert partition not in self._loads, "it is being loaded"
+        if self._directory.partitions.get(partition) is not Loaded.LOADING:
+            self.expect(partition)
         self._loads[partition] = Load(self._directory, partition, self._log.replay(partition))
 
-    def _load_step(self, partition: int) -> bool:
-        load = self._loads[partition]
+    def load_some(self, partition: int) -> bool:
+        """Go on with the replay, for some milliseconds; True when its groups are served, or will not be."""
+        load = self._loads.get(partition)
+        if load is None:
+            return True
         if not load.step(_LOAD_RECORDS_MAX):
             return False
         del self._loads[partition]
         self._directory.partitions[partition] = Loaded.ACTIVE
-        for group in load.groups():
+        for group in load.groups:
             self._directory.groups[group.group_id] = group
             for member in group.members.values():
                 self._rebalancer.watch(group, member)
                 self._directory.keep_alive(member)
-            self._commits.forget_missing_topics(group)
+            self._commits.forget_missing_topics(group, load.deleted_topics)
         return True
 
     def unload(self, partition: int, reason: Reason = Reason.NOT_COORDINATOR) -> None:
@@ -183,6 +193,8 @@ class GroupCoordinator:
 
     def forget_topic(self, topic: TopicName) -> None:
         """A topic was deleted, and with it the offsets that every group had in it."""
+        for load in self._loads.values():
+            load.deleted_topics.add(topic)
         self._commits.forget_topic(topic)
         self.shared.topic_changed(topic)
 
@@ -204,7 +216,7 @@ class GroupCoordinator:
 
     def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
         """The groups of this node, in these states or in any. PenstockError while some are being loaded."""
-        if self._loads:
+        if Loaded.LOADING in self._directory.partitions.values():
             raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded; try again in a moment")
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state)
@@ -248,7 +260,7 @@ class GroupCoordinator:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
         self._directory.deadlines.expire(now_ms)
         for partition in list(self._loads)[:1]:
-            self._load_step(partition)
+            self.load_some(partition)
         self._commits.tick(now_ms)
 
 

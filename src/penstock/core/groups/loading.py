@@ -19,7 +19,7 @@ from penstock.core.groups.stored import (
     read_key,
     read_offset,
 )
-from penstock.types import Buffer, GroupId
+from penstock.types import Buffer, GroupId, TopicName
 
 
 class Load:
@@ -27,41 +27,42 @@ class Load:
 
     def __init__(self, directory: Directory, partition: int, records: Iterator[tuple[Buffer, Buffer | None]]) -> None:
         self.partition = partition
+        self.groups: list[Group] = []
+        """The groups as they stood when the last record was written; all of them after the last step."""
+        self.deleted_topics: set[TopicName] = set()
+        """Topics that were deleted meanwhile: one of that name that is there by now is another."""
         self._directory = directory
-        self._records = records
         self._latest: dict[bytes, Buffer | None] = {}
+        self._pieces = self._run(records)
 
-    def step(self, records_max: int) -> bool:
-        """Replay at most so many records; True when there are no more."""
+    def step(self, pieces_max: int) -> bool:
+        """Read, open or make at most so many; True when there are no more."""
+        return sum(1 for _ in islice(self._pieces, pieces_max)) < pieces_max
+
+    def _run(self, records: Iterator[tuple[Buffer, Buffer | None]]) -> Iterator[None]:
         latest = self._latest
-        for key, value in islice(self._records, records_max):
+        for key, value in records:
             latest[bytes(key)] = value
-            records_max -= 1
-        return records_max > 0
-
-    def groups(self) -> list[Group]:
-        """The groups as they stood when the last record was written."""
+            yield
         groups: dict[GroupId, StoredGroup] = {}
         offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]] = {}
         unreadable: list[UnreadableRecord] = []
         # Only what is left of a key is opened: most records are offsets that a later commit has replaced.
-        for key_data, value in self._latest.items():
-            if value is None:
-                continue
-            try:
-                key = read_key(key_data)
-                if isinstance(key, GroupRecordKey):
-                    groups[key.group_id] = read_group(value)
-                else:
-                    offsets.setdefault(key.group_id, {})[key.key] = read_offset(value)
-            except UnreadableRecord as error:
-                unreadable.append(error)
+        for key_data, value in latest.items():
+            if value is not None:
+                try:
+                    _open(key_data, value, groups, offsets)
+                except UnreadableRecord as error:
+                    unreadable.append(error)
+            yield
         if unreadable:
             self._directory.report(
                 f"{len(unreadable)} records in partition {self.partition} of the offsets topic cannot be read and are passed "
                 f"over, the first because {unreadable[0]}"
             )
-        return [self._group(group_id, groups.get(group_id), offsets.get(group_id, {})) for group_id in groups | offsets]
+        for group_id in groups | offsets:
+            self.groups.append(self._group(group_id, groups.get(group_id), offsets.get(group_id, {})))
+            yield
 
     def _group(
         self, group_id: GroupId, stored: StoredGroup | None, offsets: dict[PartitionKey, CommittedOffset]
@@ -72,6 +73,19 @@ class Load:
         for key, committed in offsets.items():
             group.offsets.set(key, committed)
         return group
+
+
+def _open(
+    key_data: bytes,
+    value: Buffer,
+    groups: dict[GroupId, StoredGroup],
+    offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]],
+) -> None:
+    key = read_key(key_data)
+    if isinstance(key, GroupRecordKey):
+        groups[key.group_id] = read_group(value)
+    else:
+        offsets.setdefault(key.group_id, {})[key.key] = read_offset(value)
 
 
 def _restore(group: Group, stored: StoredGroup) -> None:

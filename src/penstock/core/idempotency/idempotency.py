@@ -18,12 +18,11 @@ from uuid import UUID
 
 from penstock.core.access import Action, Caller
 from penstock.core.idempotency.keys import Keys
+from penstock.core.idempotency.loading import KeysLoad
 from penstock.core.idempotency.search import Search
 from penstock.core.idempotency.stored import (
     Key,
     Note,
-    decode_key,
-    decode_note,
     digest_of,
     encode_key,
     encode_note,
@@ -119,6 +118,9 @@ class Idempotency:
         self._searches: deque[Search] = deque()
         self._gathered: dict[int, list[tuple[bytes, bytes | None, _Stored | None]]] = {}
         self._tombstones: deque[Key] = deque()
+        self._served: dict[int, bool] = {}
+        """The partitions of the internal topic that this node speaks for in a cluster, and whether they are loaded."""
+        self._loads: dict[int, KeysLoad] = {}
         self._sweep_due_ms = 0
 
     @property
@@ -148,6 +150,8 @@ class Idempotency:
         if not broker.access.allows_all:
             broker.access.require_topic(caller, Action.WRITE, topic)
         found = broker.topics.require(topic)
+        if broker.cluster is not None:
+            self._check_served(found.topic_id)
         _check_key(tenant, key)
         tenant_bytes, key_bytes = _encoded(tenant), _encoded(key)
         record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes))
@@ -174,6 +178,16 @@ class Idempotency:
             self._intend(attempt)
         else:
             self._look_again(attempt, note)
+
+    def _check_served(self, topic_id: UUID) -> None:
+        is_loaded = self._served.get(self._partition_for_topic(topic_id))
+        if is_loaded is None:
+            raise _not_coordinator()
+        if not is_loaded:
+            raise PenstockError(
+                Reason.COORDINATOR_LOAD_IN_PROGRESS,
+                "The produce keys of this topic are being loaded. Try again in a moment.",
+            )
 
     def _is_over(self, note: Note) -> bool:
         return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
@@ -369,31 +383,44 @@ class Idempotency:
                 tell(error.reason)
 
     def load(self, partition: int) -> None:
-        """Replay a partition of the internal topic. The topics must be known, and nobody may publish yet."""
-        notes: dict[Key, Note] = {}
-        strange = 0
-        for key_data, value in self._log.replay(partition):
-            key, note = decode_key(key_data), None if value is None else decode_note(value)
-            if key is None or (note is None and value is not None):
-                strange += 1
-            elif note is None:
-                notes.pop(key, None)
-            else:
-                notes[key] = note
-        if strange:
-            self._report(f"{self._log.name}/{partition}: {strange} records of a later version were passed over")
+        """Replay a partition of the internal topic to its end. The topics must be known, and nobody may publish yet."""
+        self.begin_load(partition)
+        while not self.load_some(partition):
+            pass
+
+    def expect(self, partition: int) -> None:
+        """This node will speak for the keys of a partition, once it is known what they are; until then they are said to be loading."""
+        self._served[partition] = False
+
+    def begin_load(self, partition: int) -> None:
+        """Replay a partition by :meth:`load_some`."""
+        self._served[partition] = False
+        self._loads[partition] = KeysLoad(self._log.replay(partition))
+
+    def load_some(self, partition: int) -> bool:
+        """Go on with the replay, for some milliseconds; True when its keys are served, or will not be."""
+        load = self._loads.get(partition)
+        if load is None:
+            return True
+        if not load.step():
+            return False
+        del self._loads[partition]
+        self._served[partition] = True
+        if load.strange:
+            self._report(f"{self._log.name}/{partition}: {load.strange} records of a later version were passed over")
         open_keys: dict[tuple[TopicName, int], dict[Key, int]] = {}
-        for key, note in sorted(notes.items(), key=lambda item: item[1].noted_ms):
+        for key, note in load.notes():
             topic = self._broker.topics.get_by_id(key.topic_id)
             if topic is None:
                 self._tombstones.append(key)
                 continue
             self._keys.put(key, note)
-            if not note.is_placed:
+            if not note.is_placed and self._broker.cluster is None:
                 self._attempts[key] = _Attempt(key, topic.name)
                 open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
         for (name, index), wanted in open_keys.items():
             self._search_from_start(name, index, wanted)
+        return True
 
     def _search_from_start(self, topic: TopicName, index: int, wanted: dict[Key, int]) -> None:
         try:
@@ -409,6 +436,8 @@ class Idempotency:
     def unload(self, partition: int) -> None:
         """Stop speaking for the keys of a partition: whoever waits is told, nothing more is written, and late answers change nothing."""
         self._gathered.pop(partition, None)
+        self._served.pop(partition, None)
+        self._loads.pop(partition, None)
         for attempt in [each for each in self._attempts.values() if self._partition_for(each.key) == partition]:
             self._end(attempt, _not_coordinator(), forget=False)
         self._searches = deque(

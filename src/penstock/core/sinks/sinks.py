@@ -9,6 +9,7 @@ Nothing here waits: each ``done`` is called exactly once, perhaps before the cal
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -19,10 +20,11 @@ from penstock.core.internal_topic import InternalTopic
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import Commits, wake
 from penstock.core.sinks.jobs import Jobs, Resume, Wait
+from penstock.core.sinks.loading import SinksLoad
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
-from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink, decode
+from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink
 from penstock.core.sinks.uses import Uses, check_remember_ms
 from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
 from penstock.core.topics import NewTopic
@@ -119,6 +121,9 @@ class Sinks:
         self._commits = Commits(broker, log, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
         self._uses = Uses(broker.clock, settings)
+        self._is_loaded: bool | None = None
+        """In a cluster: None while another node speaks for sinks."""
+        self._load: SinksLoad | None = None
         self._sweep_due_ms = 0
         self._unswept: list[str] = []
         """What this round has still to look at."""
@@ -133,6 +138,7 @@ class Sinks:
         """
         check_sink_name(name)
         check_remember_ms(remember_ms)
+        self._check_served()
         self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
         self._broker.background(self._open(name, remember_ms, done))
 
@@ -153,6 +159,11 @@ class Sinks:
             return
         finally:
             self._making.discard(name)
+        try:
+            self._check_served()
+        except PenstockError as error:
+            done(error)
+            return
         sink = self._sinks.get(name)
         if sink is not None:
             self._uses.touch(sink)
@@ -317,6 +328,7 @@ class Sinks:
 
     def names(self) -> list[str]:
         """Every sink."""
+        self._check_served()
         return sorted(self._sinks)
 
     def knows(self, name: str) -> bool:
@@ -345,6 +357,7 @@ class Sinks:
         )
 
     def _require(self, caller: Caller, action: Action, name: str) -> Sink:
+        self._check_served()
         self._broker.access.require_topic(caller, action, staging_topic(name))
         sink = self._sinks.get(name)
         if sink is None:
@@ -358,20 +371,32 @@ class Sinks:
 
         The topics must be known, and nobody may stage or append yet.
         """
-        found: dict[str, StoredSink] = {}
-        strange = 0
-        for index in partitions:
-            for key, value in self._log.replay(index):
-                if value is None:
-                    found.pop(bytes(key).decode("utf-8", "replace"), None)
-                elif (read := decode(key, value)) is None:
-                    strange += 1
-                else:
-                    found[read[0]] = read[1]
-        if strange:
-            self._report(f"{self._log.name}: {strange} records of a later version were passed over")
+        self.begin_load(partitions)
+        while not self.load_some():
+            pass
+
+    def expect(self) -> None:
+        """This node will speak for sinks, once it is known what they are; until then they are said to be loading."""
+        self._is_loaded = False
+
+    def begin_load(self, partitions: Sequence[int]) -> None:
+        """Replay these partitions by :meth:`load_some`."""
+        self._is_loaded = False
+        self._load = SinksLoad(chain.from_iterable(self._log.replay(index) for index in partitions))
+
+    def load_some(self) -> bool:
+        """Go on with the replay, for some milliseconds; True when the sinks are served, or will not be."""
+        load = self._load
+        if load is None:
+            return True
+        if not load.step():
+            return False
+        self._load = None
+        self._is_loaded = True
+        if load.strange:
+            self._report(f"{self._log.name}: {load.strange} records of a later version were passed over")
         self._uses.load()
-        for name, stored in found.items():
+        for name, stored in load.found.items():
             sink = self._sinks[name] = self._uses.loaded(name, stored)
             if stored.intent is not None:
                 self._commits.resume(sink)
@@ -380,6 +405,14 @@ class Sinks:
                 self._commits.fit(sink)
         for topic in list(self._leftovers()):
             self._drop_staging(topic)
+        return True
+
+    def _check_served(self) -> None:
+        if self._broker.cluster is None or self._is_loaded:
+            return
+        if self._is_loaded is None:
+            raise PenstockError(Reason.NOT_COORDINATOR, "Another node speaks for sinks. Ask that one.")
+        raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "The sinks are being loaded. Try again in a moment.")
 
     def _leftovers(self) -> Iterator[str]:
         """Staging topics without a sink: a crash came while one was made or deleted."""
@@ -397,6 +430,7 @@ class Sinks:
     def unload(self) -> None:
         """Stop speaking for sinks: whoever waits is told, no job goes on, nothing more is written. Another node goes on where this one was."""
         self._leave(Reason.NOT_COORDINATOR)
+        self._is_loaded = self._load = None
         self._sinks = {}
         self._unswept = []
         # What waits for an answer goes on in the old ones, which are closed.
