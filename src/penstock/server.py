@@ -69,6 +69,8 @@ class Server:
         self.settings: Final = settings
         self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
         self._ready = False
+        self._problem: Callable[[], str | None] = lambda: None
+        """Why the agreed state of a cluster cannot be reached, while it cannot."""
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -137,6 +139,8 @@ class Server:
         cluster_node: ClusterNode | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened)
+            membership = cluster_node.membership
+            self._problem = lambda: membership.problem
             stack.push_async_callback(cluster_node.stop)
             listener = sockets[PEER]
             assert listener is not None
@@ -216,7 +220,7 @@ class Server:
             from penstock.gateways.http.gateway import HttpGateway
 
             bounds, defaults = _http_bounds(self.settings), _http_defaults(self.settings)
-            http = HttpGateway(broker, commit.turn, bounds, lambda: self._ready, defaults)
+            http = HttpGateway(broker, commit.turn, bounds, lambda: self._ready, defaults, self._problem)
             http.start(listener)
             self._stack.push_async_callback(http.stop)
         if (listener := sockets["tcp"]) is not None:

@@ -129,12 +129,15 @@ class HttpGateway:
         bounds: HttpBounds,
         is_ready: Callable[[], bool],
         defaults: HttpDefaults | None = None,
+        problem: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """``problem`` says why the agreed state of a cluster cannot be reached, while it cannot."""
         self.broker: Final = broker
         self.turn: Final = turn
         self.bounds: Final = bounds
         self.defaults: Final = defaults or HttpDefaults()
         self.is_ready: Final = is_ready
+        self.problem: Final = problem
         self.loop: Final = asyncio.get_running_loop()
         self.routes: list[Route] = []
         """All of them, once the application is built."""

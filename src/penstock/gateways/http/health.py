@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
 from penstock import __version__
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
 
-class Healthy(Struct, frozen=True):
-    """The broker serves."""
+class Healthy(Struct, frozen=True, omit_defaults=True):
+    """The broker serves; ``degraded``: a cluster's metadata store cannot be reached, so nothing can be changed, and what is led here goes on."""
 
-    status: Literal["healthy"]
+    status: Literal["healthy", "degraded"]
+    problem: str | UnsetType = UNSET
 
 
 class Alive(Struct, frozen=True):
@@ -26,14 +27,16 @@ class Alive(Struct, frozen=True):
     version: str
 
 
-class Readiness(Struct, frozen=True):
-    """Whether requests are taken."""
+class Readiness(Struct, frozen=True, omit_defaults=True):
+    """Whether requests are taken. A node of a cluster takes them while it is registered and the metadata store answers."""
 
     status: Literal["ready", "not ready"]
+    problem: str | UnsetType = UNSET
 
 
-async def _health(_: Call) -> Answer:
-    return json_answer(Healthy("healthy"))
+async def _health(call: Call) -> Answer:
+    problem = call.gateway.problem()
+    return json_answer(Healthy("healthy") if problem is None else Healthy("degraded", problem))
 
 
 async def _livez(_: Call) -> Answer:
@@ -41,7 +44,14 @@ async def _livez(_: Call) -> Answer:
 
 
 async def _readyz(call: Call) -> Answer:
-    ready = call.gateway.is_ready()
+    gateway = call.gateway
+    problem = gateway.problem()
+    cluster = gateway.broker.cluster
+    if problem is None and cluster is not None and gateway.broker.node_id not in cluster.nodes.nodes:
+        problem = "This node is not registered in its cluster: it does so as soon as the metadata store answers."
+    if problem is not None:
+        return json_answer(Readiness("not ready", problem), 503)
+    ready = gateway.is_ready()
     return json_answer(Readiness("ready" if ready else "not ready"), 200 if ready else 503)
 
 
