@@ -64,6 +64,7 @@ class ClusterNode:
         self._cluster: ClusterSide = broker.cluster
         self._settings = settings
         self._secret = broker.cluster.secret = secret
+        self._cluster.replicas.moving_budget = ByteBudget(settings.reassign_bytes_per_second)
         record = NodeRecord(
             incarnation=broker.entropy.uuid(),
             directory=directory,

@@ -53,6 +53,7 @@ def settings_of(configured: Configured) -> ClusterSettings:
         rack=configured.rack or None,
         balance_seconds=configured.balance_ms / 1000,
         handover_seconds=configured.handover_ms / 1000,
+        reassign_bytes_per_second=configured.reassign_bytes_per_second,
     )
 
 

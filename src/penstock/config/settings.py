@@ -91,6 +91,13 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     handover_ms: Annotated[
         int, Meta(ge=0, description="how long a node that stops waits for others to lead what it led")
     ] = 10_000
+    reassign_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="how fast a node sends partitions that move to other nodes; those in sync are not slowed",
+        ),
+    ] = 50 * limits.MIB
     replication_factor: Annotated[
         int, Meta(ge=1, le=32, description="replicas of a topic made without a number, and of the internal ones")
     ] = 3

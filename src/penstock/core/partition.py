@@ -98,7 +98,7 @@ class Partition(Replica):
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
         self._timestamp_after_max_ms = config.timestamp_after_max_ms
         if self.in_sync is not None:
-            self.in_sync.min_in_sync = topic.min_in_sync
+            self.in_sync.min_in_sync = topic.min_in_sync_of(len(self.in_sync.replicas))
             self.recount()
 
     @property
@@ -108,7 +108,8 @@ class Partition(Replica):
 
     def check_in_sync(self) -> None:
         """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain."""
-        wanted, count = self.topic.min_in_sync, self.in_sync_count
+        wanted = self.topic.min_in_sync if self.in_sync is None else self.in_sync.min_in_sync
+        count = self.in_sync_count
         if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,

@@ -46,8 +46,12 @@ class Topic:
     @property
     def min_in_sync(self) -> int:
         """How many replicas must be in sync for acks=all: what the topic says; else what the cluster says, as far as the topic has so many."""
+        return self.min_in_sync_of(self.replication_factor)
+
+    def min_in_sync_of(self, replica_count: int) -> int:
+        """The same for a partition that has so many replicas: one may have fewer than the others."""
         wanted = self.config.min_insync_replicas
-        return wanted if MIN_IN_SYNC in self.overrides else min(wanted, self.replication_factor)
+        return wanted if MIN_IN_SYNC in self.overrides else min(wanted, self.replication_factor, replica_count)
 
 
 _RECORDS_SHARED_MAX: Final = 10_000

@@ -3,6 +3,9 @@
 A follower's question for an offset says that it has everything before, and is counted at once. What was sent of a partition is not sent
 again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
 nothing, however many there are.
+
+What a follower is only being given (a replica that is being added) comes last in an answer, a little at a time, and no faster than the node's budget for it: those
+that are in sync do not wait for it.
 """
 
 from collections.abc import Callable
@@ -14,8 +17,12 @@ from penstock.core.partition import Partition
 from penstock.core.replication.replicas import Place, Replicas
 from penstock.core.topic_image import TopicImage
 from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
 from penstock.ports import Clock
 from penstock.types import NO_OFFSET, Buffer, NodeId
+
+NEWCOMER_BYTES_MAX: Final = MIB
+"""Of one answer, for partitions that move: what is in sync waits no longer than this takes."""
 
 OnFetched = Callable[[Partition], None]
 """Told that a follower is further than it was."""
@@ -79,6 +86,8 @@ class CopySession:
         self._on_news = on_news
         self._wanted: dict[Place, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
+        self._held: dict[_Wanted, None] = {}
+        """News of partitions that move: they wait for their share."""
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -108,6 +117,7 @@ class CopySession:
         wanted = self._wanted.pop(Place(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
+            self._held.pop(wanted, None)
             if wanted.partition is not None:
                 wanted.partition.unwatch_writes(wanted.wake)
 
@@ -142,7 +152,9 @@ class CopySession:
 
     def _woken(self, place: Place) -> None:
         wanted = self._wanted.get(place)
-        if wanted is not None and wanted not in self._news and self._has_news(wanted):
+        if wanted is None or wanted in self._news or wanted in self._held:
+            return
+        if self._has_news(wanted):
             self._news[wanted] = None
             self._on_news()
 
@@ -169,10 +181,35 @@ class CopySession:
             if left <= 0:
                 break
             del self._news[wanted]
+            if self._is_newcomer(wanted):
+                self._held[wanted] = None
+                continue
             copied = self._copied(wanted, left, first=left == bytes_max)
             if copied is not None:
                 found.append(copied)
                 left -= len(copied.records)
+        if self._held and left > 0:
+            found += self._collect_held(left)
+        return found
+
+    def _is_newcomer(self, wanted: _Wanted) -> bool:
+        in_sync = None if wanted.partition is None else wanted.partition.in_sync
+        return in_sync is not None and in_sync.is_newcomer(self.node_id)
+
+    def _collect_held(self, bytes_max: int) -> list[Copied]:
+        """Of partitions that move, what the budget has; the rest waits until the follower asks again, which it does all the time."""
+        found: list[Copied] = []
+        budget = self._replicas.moving_budget
+        left = allowed = min(bytes_max, NEWCOMER_BYTES_MAX, budget.left(self._clock.monotonic_ms()))
+        for wanted in list(self._held):
+            if left <= 0:
+                break
+            del self._held[wanted]
+            copied = self._copied(wanted, left, first=left == allowed)
+            if copied is not None:
+                found.append(copied)
+                left -= len(copied.records)
+                budget.take(len(copied.records))
         return found
 
     @property

@@ -51,6 +51,7 @@ class InSync:
         "_node_id",
         "_pending",
         "_progress",
+        "adding",
         "agreed",
         "epoch_start",
         "leader_end",
@@ -79,6 +80,7 @@ class InSync:
         """What the leader itself has for good."""
         self.agreed: dict[int, int] = {}
         self.replicas: tuple[int, ...] = ()
+        self.adding: tuple[int, ...] = ()
         self._pending: Change | None = None
         self._progress: dict[int, Progress] = {}
         self.agree(record, now_ms)
@@ -89,6 +91,7 @@ class InSync:
         """This is agreed now."""
         self.agreed = dict(record.isr)
         self.replicas = record.replicas
+        self.adding = record.adding
         for node in record.replicas:
             if node != self._node_id and node not in self._progress:
                 self._progress[node] = Progress(now_ms)
@@ -99,6 +102,10 @@ class InSync:
     def count(self) -> int:
         """How many are in sync, as agreed."""
         return len(self.agreed)
+
+    def is_newcomer(self, node: int) -> bool:
+        """Whether a node is being given a replica, and has not caught up: nobody waits for it."""
+        return node in self.adding and node not in self.agreed
 
     def begin(self, change: Change) -> None:
         """A change is on its way to the store."""

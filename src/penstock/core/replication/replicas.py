@@ -14,6 +14,7 @@ from uuid import UUID
 
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
+from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.in_sync import InSync
 from penstock.core.replication.rules import ALL, Rules
@@ -61,6 +62,8 @@ class Replicas:
         self.node_epoch = UNREGISTERED
         self.high_watermarks: Final[MutableMapping[Place, int]] = {} if high_watermarks is None else high_watermarks
         """What was known to be committed, of partitions that have no role here at this moment."""
+        self.moving_budget = ByteBudget()
+        """How fast partitions that move to other nodes are sent there."""
         self._leading: dict[Place, Partition] = {}
         self._following: dict[Place, Follower] = {}
         self._observed: set[Place] = set()
@@ -163,6 +166,7 @@ class Replicas:
         if led is not None and led.leader_epoch == record.leader_epoch:
             assert led.in_sync is not None
             led.in_sync.agree(record, now_ms)
+            led.in_sync.min_in_sync = topic.min_in_sync_of(len(record.replicas))
             led.recount()
             return
         self._rest(place)
@@ -176,7 +180,7 @@ class Replicas:
             record,
             log_end=log.next_offset,
             leader_end=log.synced_offset if flush is Flush.SYNC else log.written_offset,
-            min_in_sync=topic.min_in_sync,
+            min_in_sync=topic.min_in_sync_of(len(record.replicas)),
             now_ms=now_ms,
             rules=world.rules,
         )

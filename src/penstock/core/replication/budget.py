@@ -1,0 +1,34 @@
+"""How fast partitions that are moved may be copied: so many bytes a second for all that one node sends, at most a second's worth at once.
+
+Only copies that nobody waits for are counted: those of replicas that are being added and are not in sync yet.
+"""
+
+from typing import Final
+
+from penstock.limits import MIB
+
+BYTES_PER_SECOND: Final = 50 * MIB
+
+
+class ByteBudget:
+    """Fills with time, and is taken from. It may be overdrawn by the end of a batch, and is behind by that much then. Times are monotonic."""
+
+    __slots__ = ("_left", "_now_ms", "bytes_per_second")
+
+    def __init__(self, bytes_per_second: int = BYTES_PER_SECOND) -> None:
+        assert bytes_per_second > 0, "nothing would ever be copied"
+        self.bytes_per_second: Final = bytes_per_second
+        self._left = float(bytes_per_second)
+        self._now_ms: int | None = None
+
+    def left(self, now_ms: int) -> int:
+        """How many bytes may be sent now; 0 when there are none."""
+        if self._now_ms is not None and now_ms > self._now_ms:
+            earned = (now_ms - self._now_ms) * self.bytes_per_second / 1000
+            self._left = min(self._left + earned, float(self.bytes_per_second))
+        self._now_ms = now_ms if self._now_ms is None else max(now_ms, self._now_ms)
+        return max(0, int(self._left))
+
+    def take(self, count: int) -> None:
+        """So many bytes were sent."""
+        self._left -= count
