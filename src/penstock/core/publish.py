@@ -163,7 +163,7 @@ class Publisher:
                 if headers or timestamp_ms is not None or needs_key or content_bytes > plain_bytes_max:
                     call.is_timed = call.is_timed or timestamp_ms is not None
                     size_bytes += _headers_size(headers)
-                    self._check(topic, record)
+                    self.check(topic, record)
             except PenstockError as error:
                 call.results[at] = error
                 continue
@@ -197,7 +197,7 @@ class Publisher:
         """The topic is deleted."""
         self._turns.pop(topic, None)
 
-    def _check(self, topic: Topic, record: NewRecord) -> None:
+    def check(self, topic: Topic, record: NewRecord) -> None:
         """Refuse a record for which the log would refuse the whole batch."""
         config = topic.config
         key, value, headers, _, timestamp_ms = record
