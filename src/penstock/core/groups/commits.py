@@ -78,17 +78,20 @@ class Commits:
             return
         self._store(group, accepted, partial(_answer_commit, answers, accepted, done))
 
-    def commit_checked(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
+    def commit_checked(
+        self, group_id: GroupId, item: OffsetToCommit, done: StoredDone, end_offset: int | None = None
+    ) -> None:
         """Store an offset from an API without membership: it must be one that the partition has or will have next.
 
-        PenstockError when it is not, and then nothing has changed.
+        ``end_offset`` is where the partition ends, for who has asked its leader. PenstockError when it is not, and then nothing has changed.
         """
         if not group_id:
             raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
         reason = self._check_offset(item)
         if reason is not None:
             raise PenstockError(reason)
-        end_offset = self._partitions.end_offset(item.key.topic, item.key.partition)
+        if end_offset is None:
+            end_offset = self._partitions.end_offset(item.key.topic, item.key.partition)
         if not 0 <= item.offset <= end_offset:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,

@@ -168,9 +168,14 @@ class GroupCoordinator:
         """Store offsets as a member gave them; ``done`` is told of each partition."""
         self._commits.commit(request, done)
 
-    def commit_offset_checked(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
-        """Store an offset from an API without membership, which may not lie outside the log. PenstockError when it does."""
-        self._commits.commit_checked(group_id, item, done)
+    def commit_offset_checked(
+        self, group_id: GroupId, item: OffsetToCommit, done: StoredDone, end_offset: int | None = None
+    ) -> None:
+        """Store an offset from an API without membership, which may not lie outside the log. PenstockError when it does.
+
+        ``end_offset`` is where the log ends, as its leader says; without it, as far as this node knows.
+        """
+        self._commits.commit_checked(group_id, item, done, end_offset)
 
     def fetch_offsets(
         self, group_id: GroupId, keys: Sequence[PartitionKey] | None

@@ -10,10 +10,11 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.core.topics import Topic
 from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
-from penstock.gateways.http.messages import settled
+from penstock.gateways.http.messages import Watermarks, settled
 from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.types import GroupId, NodeId
@@ -122,9 +123,7 @@ async def _commit(call: Call) -> Answer:
     topic = find_topic(call, asked.topic_name, Action.READ)
     if not 0 <= asked.partition < topic.partition_count:
         raise Refusal(400, PARTITION_NOT_FOUND)
-    partition = call.gateway.broker.partition(topic.name, asked.partition)
-    if asked.offset > partition.high_watermark:
-        await settled(call, partition)
+    end_offset = await _end_offset(call, topic, asked.partition, asked.offset)
     future: asyncio.Future[Reason | None] = call.gateway.loop.create_future()
 
     def done(reason: Reason | None) -> None:
@@ -132,11 +131,29 @@ async def _commit(call: Call) -> Answer:
             future.set_result(reason)
 
     item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
-    call.gateway.broker.groups.commit_offset_checked(group, item, done)
+    call.gateway.broker.groups.commit_offset_checked(group, item, done, end_offset)
     reason = await in_time(call.gateway, future)
     if reason is not None:
         raise reason_refusal(reason)
     return json_answer(Committed(committed=True))
+
+
+async def _end_offset(call: Call, topic: Topic, index: int, wanted: int) -> int:
+    """Where a partition ends, by its leader; what was published just now counts. An end at or behind ``wanted`` is enough."""
+    carry = call.gateway.carry
+    if carry is not None:
+        told = await carry.ask(
+            call,
+            lambda: carry.whose.partition(topic.name, index),
+            f"/topics/{topic.name}/partitions/{index}/offsets",
+            Watermarks,
+        )
+        if told is not None:
+            return told.high_watermark
+    partition = call.gateway.broker.partition(topic.name, index)
+    if wanted > partition.high_watermark:
+        await settled(call, partition)
+    return partition.high_watermark
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
