@@ -117,6 +117,7 @@ class EtcdMember:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
+        """SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
 
@@ -296,14 +297,17 @@ def free_port() -> int:
 
 
 class Relay:
-    """Carries bytes between clients and one member. While ``swallowing``, what the member answers is lost, and the client never knows."""
+    """Carries bytes between clients and one member.
+
+    While ``swallowing``, what the member answers is lost, and the client does not know. While ``refusing``, nobody gets through.
+    """
 
     def __init__(self, target: Address) -> None:
         self._target = target
         self.swallowing = False
+        self.refusing = False
         self.swallowed = 0
         """Bytes that were lost."""
-        self.carried_max = 0
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -332,6 +336,8 @@ class Relay:
         assert task is not None
         self._tasks.add(task)
         try:
+            if self.refusing:
+                return
             with contextlib.suppress(OSError):
                 there_reader, there_writer = await asyncio.open_connection(self._target.host, self._target.port)
                 self._writers |= {writer, there_writer}

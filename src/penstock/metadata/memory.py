@@ -48,7 +48,7 @@ class MemoryStore:
         return self._entries.get(key)
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
-        check_txn(compares, operations)
+        check_txn(compares, operations, self.operations_max)
         self._check_open()
         if not all(self._holds(compare) for compare in compares):
             return TxnResult(False, self._revision)

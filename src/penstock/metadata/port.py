@@ -11,8 +11,8 @@ The revisions are etcd's, so that an embedded store and etcd can stand behind th
 A transaction is all or nothing, and durable when ``txn`` returns. It may name a key once only.
 
 Errors are ``PenstockError``: STORAGE_ERROR when the store cannot do its work, METADATA_UNAVAILABLE when a store elsewhere cannot be
-reached. After one from ``txn`` it is unknown whether the transaction happened: read again. A malformed call (two changes of one key, an empty key, a value beyond the limit)
-is a mistake of ours and a ``ValueError``.
+reached. After one from ``txn`` it is unknown whether the transaction happened: read again. A malformed call (two changes of one key,
+an empty key, a value beyond the limit, more than ``operations_max``) is a mistake of ours and a ``ValueError``.
 """
 
 from collections.abc import Callable, Sequence
@@ -144,8 +144,12 @@ class SharedStore(MetadataStore, Protocol):
         ...
 
 
-def check_txn(compares: Sequence[Compare], operations: Sequence[Operation]) -> None:
+def check_txn(compares: Sequence[Compare], operations: Sequence[Operation], operations_max: int = UNBOUNDED) -> None:
     """Refuse a malformed transaction, alike in every store."""
+    if max(len(compares), len(operations)) > operations_max:
+        raise ValueError(
+            f"a transaction has at the most {operations_max} compares and operations, not {len(compares)} and {len(operations)}"
+        )
     for compare in compares:
         if compare.create_revision is None and compare.mod_revision is None:
             raise ValueError(f"the compare of {compare.key!r} compares nothing: give a create or a mod revision")

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX
+from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Put, TxnResult
 
 
@@ -123,8 +124,11 @@ async def test_a_range_is_ordered_by_bytes_and_ends_with_its_prefix(store: Metad
     assert [entry.key for entry in (await store.range("")).entries] == sorted(keys, key=str.encode)
 
 
-async def test_ten_thousand_keys_go_in_with_one_transaction_and_come_back_with_one_range(store: MetadataStore) -> None:
-    await store.txn([], [Put(f"p/{n}", b"value") for n in range(10_000)])
+async def test_ten_thousand_keys_come_back_with_one_range(store: MetadataStore) -> None:
+    puts = [Put(f"p/{n}", b"value") for n in range(10_000)]
+    at_once = min(store.operations_max, len(puts))
+    for first in range(0, len(puts), at_once):
+        await store.txn([], puts[first : first + at_once])
     entries = (await store.range("p/")).entries
     assert len(entries) == 10_000
     assert {int(entry.key[2:]) for entry in entries} == set(range(10_000))
@@ -220,3 +224,12 @@ async def test_a_closed_store_refuses_calls_and_closes_again(store: MetadataStor
         with pytest.raises(PenstockError) as caught:
             await call
         assert caught.value.reason is Reason.STORAGE_ERROR
+
+
+async def test_a_transaction_beyond_the_most_operations_is_refused_and_nothing_happens() -> None:
+    small = MemoryStore(operations_max=2)
+    with pytest.raises(ValueError, match="at the most 2"):
+        await small.txn([], [Put(f"k{n}", b"") for n in range(3)])
+    with pytest.raises(ValueError, match="at the most 2"):
+        await small.txn([Compare(f"k{n}", create_revision=0) for n in range(3)], [Put("k0", b"")])
+    assert (await small.range("")).entries == ()

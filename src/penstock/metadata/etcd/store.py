@@ -161,7 +161,7 @@ class EtcdStore:
     # Changing.
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
-        check_txn(compares, operations)
+        check_txn(compares, operations, OPERATIONS_MAX)
         self._check_open()
         request = pb.TxnRequest(
             compare=[each for compare in compares for each in self._compares(compare)],
@@ -250,6 +250,8 @@ class EtcdStore:
     def _check_open(self) -> None:
         if self._closed:
             raise PenstockError(Reason.STORAGE_ERROR, "The metadata store is closed; the broker is shutting down.")
+        if self._watch.problem is not None:
+            raise PenstockError(self._watch.problem.reason, self._watch.problem.text)
 
 
 def _end_of(prefix: bytes) -> bytes:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import grpc
 import grpc.aio
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, Member, words_of
 from penstock.metadata.port import Entry, Event, Range
 from penstock.wire.etcd import etcd_generated as pb
@@ -31,6 +31,14 @@ _SILENCE_SECONDS: Final = 3.0
 """When a watch is silent for so long, its member is asked whether it lives."""
 _LEADER_REQUIRED: Final = (("hasleader", "true"),)
 """A member that is cut off from the others is to end the watch, not to be silent."""
+
+NEVER_DELETED: Final = "cluster"
+"""The key that is there for as long as the cluster is."""
+
+
+class SetBackError(Exception):
+    """etcd has not what it had."""
+
 
 Deliver = Callable[[list[Event]], None]
 _Stream: TypeAlias = "grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse]"
@@ -58,6 +66,8 @@ class Watch:
         """The mod revision of every key, as it was last delivered."""
         self._task: asyncio.Task[None] | None = None
         self._advanced = asyncio.Event()
+        self.problem: PenstockError | None = None
+        """Why changes are followed no more; None while they are."""
         self.revision = 0
         """Everything up to here was delivered."""
 
@@ -90,6 +100,10 @@ class Watch:
             member = self._endpoints.current
             try:
                 await self._follow(member)
+            except SetBackError as error:
+                logger.critical("%s", error)
+                self.problem = PenstockError(Reason.STORAGE_ERROR, str(error))
+                return
             except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError) as error:
                 self._endpoints.failed(member, words_of(error))
             except PenstockError as error:
@@ -118,7 +132,8 @@ class Watch:
                         await self._catch_up()
                     return
                 if response.created and response.header.revision < self.revision:
-                    await self._check_not_restored()
+                    # This member is behind and catches up, or all of them are.
+                    self._check_not_set_back(await self._read_all())
                 held.extend(response.events)
                 if not response.fragment:
                     self._take(held)
@@ -147,20 +162,6 @@ class Watch:
         finally:
             if not reading.done():
                 reading.cancel()
-
-    async def _check_not_restored(self) -> None:
-        """A member that is behind catches up; when all of them are, etcd was set back, and no change up to here would ever be heard of."""
-        found = await self._read_all()
-        if found.revision >= self.revision:
-            return
-        logger.error(
-            "etcd went back from revision %d to %d: it was restored from a backup. Restart all nodes, and restore with a higher revision "
-            "(etcdutl snapshot restore --bump-revision) the next time",
-            self.revision,
-            found.revision,
-        )
-        self._deliver_difference(found)
-        self.revision = found.revision
 
     def _take(self, raw: list[pb.Event]) -> None:
         """Deliver events, those of one revision together."""
@@ -202,12 +203,9 @@ class Watch:
         """The revisions in between are gone: read what is there now, and deliver the difference."""
         found = await self._read_all()
         logger.info("etcd has compacted revision %d: reading all keys at %d", self.revision, found.revision)
-        self._deliver_difference(found)
-        self._reach(found.revision)
-
-    def _deliver_difference(self, found: Range) -> None:
-        """As one change, at the revision at which all of it was read."""
+        self._check_not_set_back(found)
         there = {entry.key for entry in found.entries}
+        # As one change, at the revision at which all of it was read.
         events = [Event(key, found.revision, None) for key in self._known if key not in there]
         events += [
             Event(entry.key, found.revision, entry)
@@ -216,3 +214,22 @@ class Watch:
         ]
         if events:
             self._give(events)
+        self._reach(found.revision)
+
+    def _check_not_set_back(self, found: Range) -> None:
+        """Raises when etcd was emptied, or restored from a backup.
+
+        Its keys are not what the nodes have agreed on since then. Told as changes they would say that topics were deleted, and their records
+        would be.
+        """
+        now = {entry.key: entry.mod_revision for entry in found.entries}
+        if (
+            found.revision >= self.revision
+            and all(now.get(key, revision) >= revision for key, revision in self._known.items())
+            and (NEVER_DELETED in now or NEVER_DELETED not in self._known)
+        ):
+            return
+        raise SetBackError(
+            f"etcd was at revision {self.revision} and is at {found.revision} without what was agreed on: it was emptied or restored from a "
+            "backup. This node follows it no more and has changed nothing. Restore etcd to its latest state, then restart all nodes"
+        )

@@ -1,0 +1,93 @@
+"""TLS to etcd: it works with certificates on both sides, and each mistake is told with what to do about it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.etcd.endpoints import Tls
+from penstock.metadata.etcd.store import EtcdStore
+from penstock.metadata.port import Put
+from tests.support.etcd import Certificates, Etcd, make_certificates, opened, running_etcd
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> Certificates:
+    return make_certificates(folder / "ours")
+
+
+@pytest.fixture(scope="module")
+def others(folder: Path) -> Certificates:
+    """By an authority that etcd does not know."""
+    return make_certificates(folder / "others")
+
+
+@pytest.fixture(scope="module")
+def guarded(folder: Path, ours: Certificates) -> Iterator[Etcd]:
+    with running_etcd(folder / "guarded", certificates=ours) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Iterator[Etcd]:
+    with running_etcd(folder / "plain") as etcd:
+        yield etcd
+
+
+async def test_with_certificates_on_both_sides_everything_works(guarded: Etcd) -> None:
+    async with opened(guarded) as store:
+        heard: list[str] = []
+        store.subscribe("", lambda events: heard.extend(event.key for event in events))
+        lease = await store.grant(60_000)
+        await store.txn([], [Put("a", b"1", lease)])
+        assert await store.keep_alive(lease) > 0
+        assert len((await store.range("")).entries) == 1
+        assert heard == ["a"]
+
+
+async def refusal(etcd: Etcd, tls: Tls | None, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("penstock.metadata.etcd.endpoints.READ_SECONDS", 0.5)
+    with pytest.raises(PenstockError) as caught:
+        await EtcdStore.open("c", etcd.addresses, tls)
+    assert caught.value.reason is Reason.METADATA_UNAVAILABLE
+    return caught.value.text
+
+
+async def test_a_wrong_authority_is_told(
+    guarded: Etcd, ours: Certificates, others: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = await refusal(guarded, replace(ours.tls(), ca=others.tls().ca), monkeypatch)
+    assert "--etcd-ca" in text
+
+
+async def test_https_without_any_file_is_told_what_is_missing(guarded: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--etcd-ca" in await refusal(guarded, Tls(), monkeypatch)
+
+
+async def test_a_missing_certificate_is_told(
+    guarded: Etcd, ours: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--etcd-cert" in await refusal(guarded, Tls(ours.tls().ca), monkeypatch)
+
+
+async def test_a_certificate_that_etcd_does_not_take_is_told(
+    guarded: Etcd, ours: Certificates, others: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--etcd-cert" in await refusal(guarded, replace(others.tls(), ca=ours.tls().ca), monkeypatch)
+
+
+async def test_http_to_an_etcd_with_tls_is_told(guarded: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "https://" in await refusal(guarded, None, monkeypatch)
+
+
+async def test_https_to_an_etcd_without_tls_is_told(
+    plain: Etcd, ours: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "http://" in await refusal(plain, ours.tls(), monkeypatch)
