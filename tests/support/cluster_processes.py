@@ -71,9 +71,9 @@ class ClusterProcesses:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        if error is not None:
-            for node in self.nodes.values():
-                print(f"---- node {node.node_id}\n{node.log_text()[-4000:]}")
+        # pytest shows it with a failure, and only then.
+        for node in self.nodes.values():
+            print(f"---- node {node.node_id}\n{node.log_text()[-6000:]}")
 
     def kill(self) -> None:
         for node in self.nodes.values():
