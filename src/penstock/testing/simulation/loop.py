@@ -72,10 +72,10 @@ class Process:
             self._held = []
 
     def resume(self, loop: "SimulatedLoop") -> None:
-        """It goes on, with everything that waited, in order."""
+        """It goes on, with everything that waited, in order, before anything that comes now."""
         held, self._held = self._held or [], None
         for gate in held:
-            loop.go_on(gate)
+            asyncio.Handle(gate.run, (), loop, gate.context)._run()  # noqa: SLF001 - as the loop would
 
     def context(self) -> Context:
         """A context whose code is this process's."""
@@ -202,10 +202,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """The same, after a while."""
         return self.call_at(self._now + delay, callback, *args, context=context)
-
-    def go_on(self, gate: _Gate) -> None:
-        """What a paused process had to do, it does now."""
-        super().call_soon(gate.run, context=gate.context)
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start something that a process does."""

@@ -172,7 +172,7 @@ class Machine:
         """It goes on."""
         if self.process is not None and self.process.is_paused:
             self._history.note("resume", self.process)
-            self.process.resume(self._loop)
+            self._loop.call_soon(self.process.resume, self._loop, context=Context())
 
     def jump_clock(self, by_ms: int) -> None:
         """The wall clock is set to another time."""

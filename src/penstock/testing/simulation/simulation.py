@@ -102,9 +102,24 @@ class Simulation:
             if was_on:
                 gc.enable()
         history = self.history
-        return Outcome(
-            self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), list(history.last)
-        )
+        last = list(history.last)
+        if history.violation is not None:
+            last += self._agreed()
+        return Outcome(self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last)
+
+    def _agreed(self) -> list[str]:
+        """What the metadata store has, and what each node makes of it."""
+        kept = ("nodes/", "controller", "p/", "drains/")
+        lines = [f"agreed: {line}" for line in self.etcd.entries() if line.startswith(kept)]
+        for machine in self.machines:
+            cluster = machine.running.broker.cluster if machine.running is not None else None
+            if cluster is not None:
+                nodes = cluster.nodes
+                lines.append(f"{machine.process}: nodes {nodes.live()}, controller {nodes.controller}")
+        for machine, place, replica in self.replicas():
+            ends = f"{replica.log.start_offset}..{replica.high_watermark}..{replica.log.next_offset}"
+            lines.append(f"{machine.process}: {type(replica).__name__} {place} epoch {replica.leader_epoch} {ends}")
+        return lines
 
     def _run(self) -> None:
         main = self.loop.create_task(self._live())
@@ -118,6 +133,7 @@ class Simulation:
         main.cancel()
 
     def _bury(self) -> None:
+        self.loop.on_error = lambda _: None
         for process in [*self.clients, *(each for machine in self.machines for each in machine.processes)]:
             process.bury()
         self.loop.close()
@@ -187,7 +203,7 @@ class Simulation:
                 process = self.client(f"p{number}")
                 producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
                 self.producers.append(producer)
-                self.loop.spawn(process, producer.run(self.random.choice((0.02, 0.1, 0.5))))
+                self.loop.spawn(process, producer.run(self.random.choice((0.05, 0.15, 0.5))))
             process = self.client("reader")
             self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
 

@@ -89,6 +89,11 @@ class SimulatedEtcd:
         """Whether something gets through now."""
         return self.is_up and not self.network.is_cut(source, target)
 
+    def entries(self) -> list[str]:
+        """All that is agreed, to be shown."""
+        found = _at_once(self.store.range("")).entries
+        return [f"{entry.key} {entry.create_revision} {entry.mod_revision} {entry.value!r}" for entry in found]
+
     # Questions.
 
     def ask(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]") -> None:
