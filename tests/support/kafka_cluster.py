@@ -18,6 +18,7 @@ from penstock.metadata.port import Delete, MetadataStore, Put
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.support.kafka_node import NODE, KafkaNode
+from tests.support.kafka_wire import WireNode
 
 OTHER, THIRD = 8, 9
 RACKS: dict[int, str] = {NODE: "a", OTHER: "b", THIRD: "c"}
@@ -91,3 +92,7 @@ class ClusterNode(KafkaNode):
         target.when_written(target.log.next_offset, written.set_result)
         assert await written is None
         return target
+
+
+class WireClusterNode(ClusterNode, WireNode):
+    """The same, and it listens."""
