@@ -21,7 +21,7 @@ from penstock.core.replication.follower import Follower
 from penstock.core.replication.replicas import Place
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.types import NodeId
+from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
@@ -203,7 +203,8 @@ class Fetcher:
                     last_fetched_epoch=follower.last_epoch,
                     log_start_offset=follower.log.start_offset,
                     partition_max_bytes=PARTITION_BYTES_MAX,
-                    high_watermark=follower.high_watermark,
+                    # So that it hears at once, though there may be nothing to tell.
+                    high_watermark=follower.high_watermark if follower.has_heard else NO_OFFSET,
                 )
             )
         gone: dict[bytes, list[int]] = {}

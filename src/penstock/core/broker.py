@@ -425,7 +425,7 @@ class ClusterSide:
         """Which groups, queues, keys and sinks this node speaks for."""
         self.appends: Final = LedAppends(broker.clock)
         """What other nodes have appended to partitions that this one leads."""
-        broker.timed.append(self.appends)
+        broker.timed.extend((self.appends, self.replicas))
         broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))

@@ -43,6 +43,16 @@ class Replica:
         """Readers of committed transactions stop here; without transactions it is the high watermark."""
         return self.high_watermark
 
+    @property
+    def first_offset(self) -> int:
+        """The oldest record that there is, wherever the partition is led."""
+        return self.log.start_offset
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether everything is here that the leader has called committed, as far as is known; the leader's own copy always is."""
+        return True
+
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
         """Batches from the one that holds ``offset`` up to the high watermark. What is staged for a sink is shown to nobody.
 
@@ -77,6 +87,11 @@ class Replica:
     def watch(self, wake: Wake) -> None:
         """Call ``wake`` whenever there is more to read, until :meth:`unwatch`."""
         self._readers[wake] = None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody waits for more."""
+        return bool(self._readers)
 
     def unwatch(self, wake: Wake) -> None:
         """The reader is gone; fine when it was not there."""

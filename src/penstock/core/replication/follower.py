@@ -29,7 +29,9 @@ class Follower(Replica):
         "_dirty",
         "_flush",
         "_leader_high_watermark",
+        "_leader_start",
         "_report",
+        "has_heard",
         "is_observer",
         "leader",
         "on_settled",
@@ -60,6 +62,9 @@ class Follower(Replica):
         self._dirty = flusher.dirty
         self._report = report
         self._leader_high_watermark = high_watermark
+        self._leader_start = 0
+        self.has_heard = False
+        """Whether its leader has told it anything yet."""
         self._flush = flush if rules.synced_before_counted else Flush.OS
         super().__init__(topic, index, log, leader_epoch, min(max(high_watermark, log.start_offset), log.next_offset))
         log.on_written = self._written
@@ -83,6 +88,16 @@ class Follower(Replica):
             return NO_EPOCH
         return self.log.epochs.latest
 
+    @property
+    def first_offset(self) -> int:
+        """Its leader's."""
+        return max(self._leader_start, self.log.start_offset)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether it has all that its leader last called committed."""
+        return self.has_heard and self.high_watermark >= self._leader_high_watermark
+
     # Answers.
 
     def take(self, records: Buffer, high_watermark: int, leader_start: int) -> int:
@@ -97,7 +112,11 @@ class Follower(Replica):
                 # Deleted there, for good or by age: it must not come back when this one leads.
                 self.log.delete_before(min(leader_start, self.log.written_offset), sync=False)
             self._leader_high_watermark = high_watermark
+            self._leader_start = leader_start
+            is_first, self.has_heard = not self.has_heard, True
             self._commit()
+            if is_first and self.is_caught_up:
+                self._wake_readers()
 
     def _append(self, view: memoryview) -> int:
         position = 0

@@ -28,6 +28,8 @@ from penstock.log.retention import RemovalTask
 from penstock.ports import Clock, Flusher, Report
 from penstock.types import Flush, NodeId
 
+OBSERVED_MS: Final = 60_000
+"""An observer that nobody reads is let go after so long."""
 UNREGISTERED: Final = -1
 """The node epoch of a node that has no place in the cluster at this moment."""
 
@@ -66,7 +68,8 @@ class Replicas:
         """How fast partitions that move to other nodes are sent there."""
         self._leading: dict[Place, Partition] = {}
         self._following: dict[Place, Follower] = {}
-        self._observed: set[Place] = set()
+        self._observed: dict[Place, int] = {}
+        """What this node copies without being a replica, and when it was last asked for, in monotonic time."""
         self._failed: dict[Place, str] = {}
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
@@ -260,7 +263,7 @@ class Replicas:
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
             self.high_watermarks.pop(place, None)
             self._failed.pop(place, None)
-            self._observed.discard(place)
+            self._observed.pop(place, None)
 
     def reconfigured(self, topic: Topic) -> None:
         """The topic's settings changed."""
@@ -282,14 +285,32 @@ class Replicas:
     def observe(self, topic: Topic, index: int) -> Replica:
         """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come."""
         place = Place(topic.topic_id, index)
-        if place not in self._leading and place not in self._following:
-            self._observed.add(place)
-            self.apply(topic, index)
+        if place in self._observed or not self._is_replica(topic, index):
+            is_new = place not in self._observed
+            self._observed[place] = self._world.clock.monotonic_ms()
+            if is_new:
+                self.apply(topic, index)
         return self.readable(topic, index)
+
+    def _is_replica(self, topic: Topic, index: int) -> bool:
+        return self._world.node_id in self._world.topics.partition(topic, index).replicas
+
+    def next_deadline_ms(self) -> int | None:
+        """When observers are looked through for those that nobody reads."""
+        return min(self._observed.values()) + OBSERVED_MS if self._observed else None
+
+    def tick(self, now_ms: int) -> None:
+        """Let those go that nobody reads or asked for."""
+        for place, asked_ms in list(self._observed.items()):
+            follower = self._following.get(place)
+            if follower is not None and follower.is_watched:
+                self._observed[place] = now_ms
+            elif now_ms - asked_ms >= OBSERVED_MS:
+                self.unobserve(place)
 
     def unobserve(self, place: Place) -> None:
         """Nobody reads it here any more; fine when it is a replica, or was not observed."""
-        self._observed.discard(place)
+        self._observed.pop(place, None)
         topic = self._world.topics.get_by_id(place.topic_id)
         if topic is not None and place.partition < topic.partition_count:
             self.apply(topic, place.partition)
