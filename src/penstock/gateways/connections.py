@@ -110,7 +110,8 @@ class ConnectionGateway(Generic[Connection]):
         self._kind: Final = kind
         self._logger: Final = logging.getLogger(f"penstock.{kind.value}")
         self._connections_max: Final = connections_max
-        self._connections: set[Connection] = set()
+        # In the order in which they came: the same clients are then looked after in the same order.
+        self._connections: dict[Connection, None] = {}
         self._stopping = False
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -158,13 +159,13 @@ class ConnectionGateway(Generic[Connection]):
                 "refusing %s: %d connections are open (limits.connections_max)", connection.caller.client, count
             )
             return f"Too many connections: {count} are open; close some, then connect again"
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._drained.clear()
         return None
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if not self._connections:
             self._drained.set()
 

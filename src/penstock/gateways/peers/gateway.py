@@ -30,7 +30,7 @@ class PeerGateway:
         self.heard_ms: Final = heard_ms
         """When each node last asked for anything, in monotonic time."""
         self._server: asyncio.Server | None = None
-        self._connections: set[PeerConnection] = set()
+        self._connections: dict[PeerConnection, None] = {}
 
     async def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""
@@ -48,11 +48,11 @@ class PeerGateway:
             writer.transport.abort()
             return
         connection = PeerConnection(self, reader, writer)
-        self._connections.add(connection)
+        self._connections[connection] = None
         try:
             await connection.run()
         except asyncio.CancelledError:
             # Only a stop cancels it, and on 3.11 the server reports that as an error.
             return
         finally:
-            self._connections.discard(connection)
+            self._connections.pop(connection, None)
