@@ -1,42 +1,52 @@
 """The door to produce keys: of all records sent with one key within its window, one is appended.
 
+In a cluster one node speaks for the keys of a topic, by the partition of ``__idempotency`` that they are in, and the record goes to whoever
+leads its partition, which appends it only if it is not there (``appending.py``). All else is as below, but nothing need be looked for: an intent
+that was left alone, by a crash or by the node that spoke before, waits for its key to come again.
+
 How a crash leaves no doubt: the key is committed to ``__idempotency`` with where its record is about to go (the intent) before
 the record is appended, and once the record is committed its place is noted there too. A key that a crash left with an
 intent alone is looked for in its partition, from the offset that the intent names up to where the partition ended at the
 restart: found, it is noted; not found, the record was never appended and the key is free.
 
-Always: a key in use has an :class:`_Attempt`, and everyone else who brings the key meanwhile waits with it. A key is forgotten
+Always: a key in use has an :class:`Attempt`, and everyone else who brings the key meanwhile waits with it. A key is forgotten
 before its window is over only if its record is known not to be in the log. Nothing here waits: ``done`` is called exactly
 once, perhaps before the call returns. What is written in one turn of the loop is one batch.
 """
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.access import Action, Caller
+from penstock.core.idempotency.appending import Appended, OnceAppends
+from penstock.core.idempotency.attempts import (
+    NOTHING_APPENDED,
+    Admit,
+    Asker,
+    Attempt,
+    OnceDone,
+    check_key,
+    encoded,
+    not_coordinator,
+    still_loading,
+)
+from penstock.core.idempotency.key_log import KeyLog
 from penstock.core.idempotency.keys import Keys
 from penstock.core.idempotency.loading import KeysLoad
 from penstock.core.idempotency.search import Search
-from penstock.core.idempotency.stored import (
-    Key,
-    Note,
-    digest_of,
-    encode_key,
-    encode_note,
-    keys_partition,
-    with_key,
-)
+from penstock.core.idempotency.stored import Key, Note, digest_of, with_key
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.limits import IDEMPOTENCY_KEY_CHARS_MAX, IDEMPOTENCY_KEYS_MAX
+from penstock.limits import IDEMPOTENCY_KEYS_MAX
 from penstock.ports import Flusher, Report
 from penstock.records.records import Record
-from penstock.types import Acks, TopicName
+from penstock.types import NO_TIMESTAMP, Acks, TopicName
+
+__all__ = ["SWEEP_MS", "Admit", "Idempotency", "OnceDone"]
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -45,53 +55,6 @@ SWEEP_MS: Final = 1_000
 """Between two looks for keys that are over. A key that is over and still here counts as unknown, so this is for memory only."""
 _TOMBSTONES_MAX: Final = 1_000
 """Written in one tick."""
-
-_NOTHING_APPENDED: Final = frozenset(
-    {
-        Reason.UNKNOWN_TOPIC_OR_PARTITION,
-        Reason.INVALID_TOPIC,
-        Reason.INVALID_RECORD,
-        Reason.INVALID_TIMESTAMP,
-        Reason.NOT_ENOUGH_REPLICAS,
-        Reason.RECORDS_TOO_LARGE,
-        Reason.RECORD_LIST_TOO_LARGE,
-        Reason.TOPIC_AUTHORIZATION_FAILED,
-        Reason.POLICY_VIOLATION,
-        Reason.BACKLOG_FULL,
-    }
-)
-"""Refusals after which a record is surely not in the log. After any other one the log is asked when the key comes again."""
-
-OnceDone = Callable[[Placed | PenstockError, bool], None]
-"""Told the place and whether it was there before, or why there is none."""
-Admit = Callable[[str, int], None]
-"""Asked before a record is appended, with its topic and partition; a PenstockError refuses it."""
-
-
-class _Asker(NamedTuple):
-    """Somebody who wants a record published under a key."""
-
-    caller: Caller
-    record: NewRecord
-    acks: Acks
-    admit: Admit | None
-    done: OnceDone
-
-
-class _Attempt:
-    """A key whose record is on its way: looked for, intended, appended, or placed and not yet noted."""
-
-    __slots__ = ("askers", "key", "over", "placed", "topic")
-
-    def __init__(self, key: Key, topic: TopicName) -> None:
-        self.key = key
-        self.topic = topic
-        self.askers: list[_Asker] = []
-        self.placed: Placed | None = None
-        self.over = False
-
-
-_Stored = Callable[[Reason | None], None]
 
 
 class Idempotency:
@@ -109,14 +72,13 @@ class Idempotency:
     ) -> None:
         self.window_ms: Final = window_ms
         self._broker = broker
-        self._log = log
-        self._flusher = flusher
+        self._log = KeyLog(log, flusher, report)
+        self._appends = OnceAppends(broker, flusher)
         self._report = report
         self._keys_max = keys_max
         self._keys = Keys()
-        self._attempts: dict[Key, _Attempt] = {}
+        self._attempts: dict[Key, Attempt] = {}
         self._searches: deque[Search] = deque()
-        self._gathered: dict[int, list[tuple[bytes, bytes | None, _Stored | None]]] = {}
         self._tombstones: deque[Key] = deque()
         self._served: dict[int, bool] = {}
         """The partitions of the internal topic that this node speaks for in a cluster, and whether they are loaded."""
@@ -152,11 +114,13 @@ class Idempotency:
         found = broker.topics.require(topic)
         if broker.cluster is not None:
             self._check_served(found.topic_id)
-        _check_key(tenant, key)
-        tenant_bytes, key_bytes = _encoded(tenant), _encoded(key)
-        record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes))
-        asker = _Asker(caller, record, acks, admit, done)
-        produce_key = Key(found.topic_id, digest_of(tenant_bytes, key_bytes))
+        check_key(tenant, key)
+        tenant_bytes, key_bytes = encoded(tenant), encoded(key)
+        digest = digest_of(tenant_bytes, key_bytes)
+        mark = None if broker.cluster is None else digest
+        record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes, mark=mark))
+        asker = Asker(caller, record, acks, admit, done)
+        produce_key = Key(found.topic_id, digest)
         attempt = self._attempts.get(produce_key)
         if attempt is not None:
             if attempt.placed is None:
@@ -172,65 +136,79 @@ class Idempotency:
         if note is not None and note.is_placed:
             self._answer_duplicate(found.name, Placed(note.partition, note.offset, note.timestamp_ms), asker)
             return
-        attempt = self._attempts[produce_key] = _Attempt(produce_key, found.name)
+        attempt = self._attempts[produce_key] = Attempt(produce_key, found.name)
         attempt.askers.append(asker)
         if note is None:
             self._intend(attempt)
+        elif broker.cluster is not None:
+            # An append that failed, or one of whoever spoke for the keys before: whether it is there, its leader knows.
+            self._append_once(attempt, was_known=True)
         else:
             self._look_again(attempt, note)
 
     def _check_served(self, topic_id: UUID) -> None:
-        is_loaded = self._served.get(self._partition_for_topic(topic_id))
-        if is_loaded is None:
-            raise _not_coordinator()
-        if not is_loaded:
-            raise PenstockError(
-                Reason.COORDINATOR_LOAD_IN_PROGRESS,
-                "The produce keys of this topic are being loaded. Try again in a moment.",
-            )
+        if not (is_loaded := self._served.get(self._log.partition_for(topic_id))):
+            raise not_coordinator() if is_loaded is None else still_loading()
 
     def _is_over(self, note: Note) -> bool:
         return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
 
-    def _answer_duplicate(self, topic: TopicName, placed: Placed, asker: _Asker) -> None:
+    def _answer_duplicate(self, topic: TopicName, placed: Placed, asker: Asker) -> None:
         """The first one's place; this asker may want to know more safely than the first that the record is there."""
         self._broker.meters.produce_duplicates.add((topic,))
+        # In a cluster every place that is known is that of a committed record.
+        if asker.acks is not Acks.ALL or self._broker.cluster is not None:
+            asker.done(placed, True)
+            return
 
         def answer(reason: Reason | None) -> None:
             asker.done(placed if reason is None else PenstockError(reason), True)
 
-        if asker.acks is Acks.ALL:
-            try:
-                partition = self._broker.partition(topic, placed.partition)
-            except PenstockError as error:
-                asker.done(error, True)
-                return
-            partition.when_committed(placed.offset + 1, answer)
-        else:
-            answer(None)
+        try:
+            self._broker.partition(topic, placed.partition).when_committed(placed.offset + 1, answer)
+        except PenstockError as error:
+            asker.done(error, True)
 
     # The steps of one record.
 
-    def _intend(self, attempt: _Attempt) -> None:
+    def _intend(self, attempt: Attempt) -> None:
         """Note where the record is about to go."""
         broker, asker = self._broker, attempt.askers[0]
+        is_alone = broker.cluster is None
         try:
             topic = self._same_topic(attempt)
             index = broker.publisher.choose_partition(topic, asker.record)
+            if not is_alone:
+                self._appends.check(topic, asker.record)
             if asker.admit is not None:
                 asker.admit(topic.name, index)
             self._check_room()
-            partition = broker.partition(topic.name, index)
+            # Not the end of the log: appends that are not written yet may be taken back, and the record would lie before it.
+            reached = broker.partition(topic.name, index).high_watermark if is_alone else -1
         except PenstockError as error:
             self._end(attempt, error, forget=True)
             return
-        attempt.askers[0] = asker._replace(record=asker.record._replace(partition=index))
-        # Not the end of the log: appends that are not written yet may be taken back, and the record would lie before it.
-        note = Note(False, index, partition.high_watermark, broker.clock.now_ms())
-        self._keys.put(attempt.key, note)
-        self._store(attempt.key, encode_note(note), partial(self._intended, attempt))
+        if is_alone:
+            self._intend_at(attempt, index, reached)
+        else:
+            self._appends.reached(topic, index, partial(self._intend_at, attempt, index))
 
-    def _same_topic(self, attempt: _Attempt) -> Topic:
+    def _intend_at(self, attempt: Attempt, index: int, reached: int | PenstockError) -> None:
+        if attempt.over:
+            return
+        if isinstance(reached, PenstockError):
+            self._end(attempt, reached, forget=True)
+            return
+        asker, now_ms = attempt.askers[0], self._broker.clock.now_ms()
+        attempt.askers[0] = asker._replace(record=asker.record._replace(partition=index))
+        note = Note(False, index, reached, now_ms)
+        if self._broker.cluster is not None:
+            given_ms = asker.record.timestamp_ms
+            note = note._replace(timestamp_ms=now_ms if given_ms is None else given_ms)
+        self._keys.put(attempt.key, note)
+        self._log.store(attempt.key, note, partial(self._intended, attempt))
+
+    def _same_topic(self, attempt: Attempt) -> Topic:
         """The topic that the key was brought for: not another one that has its name by now."""
         topic = self._broker.topics.require(attempt.topic)
         if topic.topic_id != attempt.key.topic_id:
@@ -247,12 +225,16 @@ class Idempotency:
                 "send fewer records with a key, or lower queues.idempotency_ms",
             )
 
-    def _intended(self, attempt: _Attempt, reason: Reason | None) -> None:
+    def _intended(self, attempt: Attempt, reason: Reason | None) -> None:
         if attempt.over:
             return
         if reason is not None:
             # The record was not appended, whether the intent survives or not.
-            self._end(attempt, PenstockError(reason), forget=True)
+            has_moved = reason is Reason.NOT_LEADER_OR_FOLLOWER
+            self._end(attempt, not_coordinator() if has_moved else PenstockError(reason), forget=True)
+            return
+        if self._broker.cluster is not None:
+            self._append_once(attempt, was_known=False)
             return
         asker = attempt.askers[0]
         try:
@@ -263,12 +245,47 @@ class Idempotency:
         except PenstockError as error:
             self._end(attempt, error, forget=True)
 
-    def _published(self, attempt: _Attempt, results: Results) -> None:
+    def _append_once(self, attempt: Attempt, *, was_known: bool) -> None:
+        """Have the record in the partition that the intent names, unless it is there."""
+        note, record = self._keys.get(attempt.key), attempt.askers[0].record
+        assert note is not None, "a key in use is not forgotten"
+        try:
+            topic = self._same_topic(attempt)
+        except PenstockError as error:
+            self._end(attempt, error, forget=True)
+            return
+        if note.timestamp_ms == NO_TIMESTAMP:
+            # Noted by a broker that was alone then.
+            note = note._replace(timestamp_ms=self._broker.clock.now_ms())
+        record = record._replace(partition=note.partition, timestamp_ms=note.timestamp_ms)
+        self._appends.append(attempt, topic, record, note.offset, partial(self._appended, attempt, note, was_known))
+
+    def _appended(self, attempt: Attempt, note: Note, was_known: bool, answer: Appended | PenstockError) -> None:
+        if attempt.over:
+            return
+        if isinstance(answer, PenstockError):
+            # It may be there all the same: whoever brings the key again finds out.
+            self._end(attempt, answer, forget=False)
+            return
+        placed = Placed(note.partition, answer.offset, note.timestamp_ms)
+        self._note_place(attempt.key, placed)
+        attempt.over = True
+        del self._attempts[attempt.key]
+        first, *others = attempt.askers
+        if was_known:
+            self._answer_duplicate(attempt.topic, placed, first)
+        else:
+            self._broker.meters.took_in(attempt.topic, first.caller.gateway, 1, answer.size_bytes)
+            first.done(placed, False)
+        for other in others:
+            self._answer_duplicate(attempt.topic, placed, other)
+
+    def _published(self, attempt: Attempt, results: Results) -> None:
         if attempt.over:
             return
         (placed,) = results
         if isinstance(placed, PenstockError):
-            self._end(attempt, placed, forget=placed.reason in _NOTHING_APPENDED)
+            self._end(attempt, placed, forget=placed.reason in NOTHING_APPENDED)
             return
         attempt.placed = placed
         first, *others = attempt.askers
@@ -284,7 +301,7 @@ class Idempotency:
         # Noted only when the record is there for good: its acknowledgement may have asked for less.
         partition.when_committed(placed.offset + 1, partial(self._settled, attempt))
 
-    def _settled(self, attempt: _Attempt, reason: Reason | None) -> None:
+    def _settled(self, attempt: Attempt, reason: Reason | None) -> None:
         """The record is committed, or it is not known whether it ever will be: then the intent stays."""
         if attempt.over:
             return
@@ -301,21 +318,21 @@ class Idempotency:
             return
         note = Note(True, placed.partition, placed.offset, noted.noted_ms, placed.timestamp_ms)
         self._keys.put(key, note)
-        self._store(key, encode_note(note), None)
+        self._log.store(key, note)
 
-    def _end(self, attempt: _Attempt, error: PenstockError, *, forget: bool) -> None:
+    def _end(self, attempt: Attempt, error: PenstockError, *, forget: bool) -> None:
         """No place for this record. Everyone who waits is told, and may come again."""
         attempt.over = True
         del self._attempts[attempt.key]
         if forget and self._keys.get(attempt.key) is not None:
             self._keys.drop(attempt.key)
-            self._store(attempt.key, None, None)
+            self._log.store(attempt.key, None)
         for asker in attempt.askers:
             asker.done(error, False)
 
     # Looking for a record whose place is not noted.
 
-    def _look_again(self, attempt: _Attempt, note: Note) -> None:
+    def _look_again(self, attempt: Attempt, note: Note) -> None:
         """The disk failed under the record. Whatever is in the log is looked through, once it is sure to stay there."""
         try:
             partition = self._broker.partition(attempt.topic, note.partition)
@@ -346,7 +363,7 @@ class Idempotency:
             else:
                 attempt.over = True
                 del self._attempts[key]
-                self._store(key, None, None)
+                self._log.store(key, None)
             return
         placed = Placed(note.partition, record.offset, record.timestamp)
         self._note_place(key, placed)
@@ -355,32 +372,7 @@ class Idempotency:
         for asker in attempt.askers:
             self._answer_duplicate(attempt.topic, placed, asker)
 
-    # The log of keys.
-
-    def _partition_for(self, key: Key) -> int:
-        return self._partition_for_topic(key.topic_id)
-
-    def _partition_for_topic(self, topic_id: UUID) -> int:
-        return keys_partition(topic_id, self._log.partition_count)
-
-    def _store(self, key: Key, value: bytes | None, stored: _Stored | None) -> None:
-        """Write at the end of this turn, with all else that the turn brings."""
-        if not self._gathered:
-            self._flusher.gather(self._write)
-        self._gathered.setdefault(self._partition_for(key), []).append((encode_key(key), value, stored))
-
-    def _write(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        for partition, entries in gathered.items():
-            waiting = [stored for _, _, stored in entries if stored is not None]
-            tell = partial(_tell_all, waiting)
-            try:
-                next_offset = self._log.append(partition, [(key, value) for key, value, _ in entries])
-                if waiting:
-                    self._log.when_committed(partition, next_offset, tell)
-            except PenstockError as error:
-                self._report(f"idempotency keys were not stored: {error.text}")
-                tell(error.reason)
+    # What this node speaks for.
 
     def load(self, partition: int) -> None:
         """Replay a partition of the internal topic to its end. The topics must be known, and nobody may publish yet."""
@@ -416,7 +408,7 @@ class Idempotency:
                 continue
             self._keys.put(key, note)
             if not note.is_placed and self._broker.cluster is None:
-                self._attempts[key] = _Attempt(key, topic.name)
+                self._attempts[key] = Attempt(key, topic.name)
                 open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
         for (name, index), wanted in open_keys.items():
             self._search_from_start(name, index, wanted)
@@ -435,17 +427,19 @@ class Idempotency:
 
     def unload(self, partition: int) -> None:
         """Stop speaking for the keys of a partition: whoever waits is told, nothing more is written, and late answers change nothing."""
-        self._gathered.pop(partition, None)
+        self._log.drop(partition)
         self._served.pop(partition, None)
         self._loads.pop(partition, None)
-        for attempt in [each for each in self._attempts.values() if self._partition_for(each.key) == partition]:
-            self._end(attempt, _not_coordinator(), forget=False)
+        for attempt in [
+            each for each in self._attempts.values() if self._log.partition_for(each.key.topic_id) == partition
+        ]:
+            self._end(attempt, not_coordinator(), forget=False)
         self._searches = deque(
-            search for search in self._searches if self._partition_for_topic(search.topic_id) != partition
+            search for search in self._searches if self._log.partition_for(search.topic_id) != partition
         )
-        self._tombstones = deque(key for key in self._tombstones if self._partition_for(key) != partition)
+        self._tombstones = deque(key for key in self._tombstones if self._log.partition_for(key.topic_id) != partition)
         for topic_id in self._keys.topics():
-            if self._partition_for_topic(topic_id) == partition:
+            if self._log.partition_for(topic_id) == partition:
                 self._keys.drop_topic(topic_id)
 
     def forget_topic(self, topic: Topic) -> None:
@@ -483,7 +477,7 @@ class Idempotency:
             key = self._tombstones.popleft()
             # It may be in use again since it was over.
             if self._keys.get(key) is None and key not in self._attempts:
-                self._store(key, None, None)
+                self._log.store(key, None)
 
     def _step_search(self) -> None:
         search = self._searches.popleft()
@@ -494,29 +488,3 @@ class Idempotency:
             self._report(f"idempotency keys cannot be looked for: {error.text}")
             for key in search.give_up():
                 self._end(self._attempts[key], error, forget=False)
-
-
-def _tell_all(waiting: list[_Stored], reason: Reason | None) -> None:
-    for stored in waiting:
-        stored(reason)
-
-
-def _not_coordinator() -> PenstockError:
-    return PenstockError(
-        Reason.NOT_COORDINATOR,
-        "Another node looks after the produce keys of this topic. Send the record again with the same key.",
-    )
-
-
-def _encoded(text: str) -> bytes:
-    # A lone surrogate can come in by JSON; it is a key like any other.
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _check_key(tenant: str, key: str) -> None:
-    if not key or len(key) > IDEMPOTENCY_KEY_CHARS_MAX or len(tenant) > IDEMPOTENCY_KEY_CHARS_MAX:
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            f"an idempotency key has 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters, and a tenant no more than that; "
-            "choose a shorter one",
-        )

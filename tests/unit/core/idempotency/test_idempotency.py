@@ -397,8 +397,8 @@ def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypat
 
 
 def test_a_record_of_a_later_version_in_the_log_of_keys_is_passed_over(world):
-    log: Idempotency = world.keys
-    log._log.append(0, [(b"\x63strange", b"v"), (b"\x01" + bytes(36), b"\x63strange")])
+    keys: Idempotency = world.keys
+    keys._log._topic.append(0, [(b"\x63strange", b"v"), (b"\x01" + bytes(36), b"\x63strange")])
     world.sent()
     world.restart()
     assert world.keys.key_count == 1

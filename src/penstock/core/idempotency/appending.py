@@ -1,0 +1,162 @@
+"""Appending records with produce keys in a cluster, where each partition has a leader of its own.
+
+The leader looks for a record's mark in its own log before it appends it (``core/remote.py``), from an offset on that the intent names.
+So the same record can be asked for again and again, by this node and by whoever speaks for the keys after it, and is there once. Whether it was
+appended now or found is not told.
+
+The offset must not lie behind the record, and should not lie far before it. It is where the partition is known to have ended: by its own copy
+here, if that is in sync; by the place of the last record that came back from its leader; else its leader is asked.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from penstock.core.idempotency.attempts import Attempt
+from penstock.core.idempotency.stored import MARK_HEADER
+from penstock.core.publish import NewRecord
+from penstock.core.standing import Standing
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import PUBLISHED_BATCH_BYTES_MAX
+from penstock.ports import Flusher
+from penstock.records.batch import Compression
+from penstock.records.builder import BatchBuilder
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+    from penstock.core.remote import Peers
+
+_ENDS_MAX: Final = 10_000
+"""Partitions whose ends are remembered; a leader is asked for the others."""
+
+Reached = Callable[[int | PenstockError], None]
+
+
+class Appended(NamedTuple):
+    """A record is in its partition, committed."""
+
+    offset: int
+    size_bytes: int
+    """Its part of the batch."""
+
+
+AppendDone = Callable[[Appended | PenstockError], None]
+_Place = tuple[UUID, int]
+
+
+class _Owed(NamedTuple):
+    """A record that is to be appended, for a key that is in use."""
+
+    attempt: Attempt
+    record: NewRecord
+    search_from: int
+    done: AppendDone
+
+
+class OnceAppends:
+    """All appends of this node's keys. What one turn brings for a partition is one batch, if it fits."""
+
+    def __init__(self, broker: "Broker", flusher: Flusher) -> None:
+        self._broker = broker
+        self._flusher = flusher
+        self._ends: dict[_Place, int] = {}
+        self._owed: dict[_Place, list[_Owed]] = {}
+
+    def check(self, topic: Topic, record: NewRecord) -> None:
+        """Refuse what no leader would append."""
+        if topic.internal:
+            raise PenstockError(
+                Reason.INVALID_TOPIC, f"{topic.name} is the broker's own topic; publish to a topic of your own"
+            )
+        self._broker.publisher.check(topic, record)
+
+    def reached(self, topic: Topic, index: int, done: Reached) -> None:
+        """An offset that all that is appended from now on lies at or behind."""
+        end = self._ends.get((topic.topic_id, index), -1)
+        try:
+            end = max(end, self._copied(topic, index))
+        except PenstockError as error:
+            done(error)
+            return
+        if end >= 0:
+            done(end)
+            return
+        try:
+            self._peers().standing(topic, index, partial(_tell_end, done))
+        except PenstockError as error:
+            done(error)
+
+    def _copied(self, topic: Topic, index: int) -> int:
+        """Where a copy here is known to end; -1 when there is none, or it may be far behind."""
+        broker = self._broker
+        record = broker.topics.partition(topic, index)
+        if all(node != broker.node_id for node, _ in record.isr):
+            return -1
+        try:
+            return broker.replica(topic.name, index).high_watermark
+        except PenstockError:
+            return -1
+
+    def append(self, attempt: Attempt, topic: Topic, record: NewRecord, search_from: int, done: AppendDone) -> None:
+        """Have a record (with its partition and its time) in its partition. Any error: it may be there or not, ask again."""
+        assert record.partition is not None and record.timestamp_ms is not None
+        if not self._owed:
+            self._flusher.gather(self._append_owed)
+        owed = _Owed(attempt, record, search_from, done)
+        self._owed.setdefault((topic.topic_id, record.partition), []).append(owed)
+
+    def _append_owed(self) -> None:
+        gathered, self._owed = self._owed, {}
+        for place, all_owed in gathered.items():
+            # Somebody else may speak for the keys by now.
+            owed = [each for each in all_owed if not each.attempt.over]
+            topic = self._broker.topics.get_by_id(place[0])
+            if topic is not None and owed:
+                self._append_all(topic, place, owed)
+
+    def _append_all(self, topic: Topic, place: _Place, owed: list[_Owed]) -> None:
+        bytes_max = min(topic.config.max_message_bytes, PUBLISHED_BATCH_BYTES_MAX)
+        builder, batched = BatchBuilder(), list[_Owed]()
+        for each in owed:
+            key, value, headers, _, timestamp_ms = each.record
+            alone = BatchBuilder()
+            alone.add(timestamp_ms or 0, key, value, headers)
+            if batched and builder.size_bytes + alone.size_bytes > bytes_max:
+                self._append_batch(topic, place, builder, batched)
+                builder, batched = BatchBuilder(), []
+            builder.add(timestamp_ms or 0, key, value, headers)
+            batched.append(each)
+        self._append_batch(topic, place, builder, batched)
+
+    def _append_batch(self, topic: Topic, place: _Place, builder: BatchBuilder, owed: list[_Owed]) -> None:
+        batch = builder.build(compression=topic.config.compression or Compression.NONE)
+        search_from = min(each.search_from for each in owed)
+        done = partial(self._appended, place, owed, len(batch) // len(owed))
+        try:
+            self._peers().append_once(topic, place[1], batch, MARK_HEADER, search_from, done)
+        except PenstockError as error:
+            done(error)
+
+    def _appended(self, place: _Place, owed: list[_Owed], size_bytes: int, answer: list[int] | PenstockError) -> None:
+        if isinstance(answer, PenstockError):
+            for each in owed:
+                each.done(answer)
+            return
+        self._ends.pop(place, None)
+        while len(self._ends) >= _ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
+        self._ends[place] = max(answer) + 1
+        for each, offset in zip(owed, answer, strict=True):
+            each.done(Appended(offset, size_bytes))
+
+    def _peers(self) -> "Peers":
+        peers = self._broker.peers
+        if peers is None:
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node is not one of the cluster yet. Try again.")
+        return peers
+
+
+def _tell_end(done: Reached, standing: Standing | PenstockError) -> None:
+    done(standing if isinstance(standing, PenstockError) else standing.high_watermark)
