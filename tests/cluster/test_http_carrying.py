@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_cluster import HttpCluster
+from tests.support.http_cluster import HttpCluster, HttpClusterNode
 
 
 @pytest.fixture
@@ -27,3 +27,96 @@ async def test_messages_of_a_partition_are_read_on_every_node(cluster: HttpClust
         assert answer.headers.get_list("x-request-id") == ["mine"]
         offsets = await node.client.get("/topics/orders/partitions/0/offsets")
         assert offsets.json() == {"high_watermark": 1, "low_watermark": 0}
+
+
+async def test_offsets_are_committed_and_read_on_every_node(cluster: HttpCluster) -> None:
+    await cluster.topic("orders", partitions=3)
+    for index in range(3):
+        body = {"value": "v", "partition": index, "acks": "all"}
+        assert (await cluster.nodes[1].client.post("/topics/orders/messages", json=body)).status_code == 200
+    for node_id, node in cluster.nodes.items():
+        group = cluster.group_of(cluster.other(node))
+        for index in range(3):
+            body = {"topic_name": "orders", "partition": index, "offset": 1}
+            committed = await node.client.post(f"/consumers/{group}/offsets", json=body)
+            assert (committed.status_code, committed.json()) == (200, {"committed": True}), (node_id, index)
+            too_far = await node.client.post(f"/consumers/{group}/offsets", json={**body, "offset": 2})
+            assert too_far.status_code == 400
+            assert "ends at 1" in too_far.json()["error"]
+        for asked in cluster.nodes.values():
+            found = await asked.client.get(f"/consumers/{group}/offsets", params={"topic": "orders"})
+            assert [each["offset"] for each in found.json()["offsets"]] == [1, 1, 1]
+
+
+async def test_members_are_where_their_group_is_whichever_node_they_ask(cluster: HttpCluster) -> None:
+    await cluster.topic("orders", partitions=4)
+    owner = cluster.nodes[2]
+    group = cluster.group_of(owner)
+    shares = []
+    for name, node in zip("abc", cluster.nodes.values(), strict=True):
+        body = {"topic_name": "orders", "consumer_id": name, "session_timeout_ms": 10_000}
+        joined = await node.client.post(f"/consumers/{group}/members", json=body)
+        assert joined.status_code == 200, joined.text
+    for name, node in zip("cab", cluster.nodes.values(), strict=True):
+        beat = await node.client.put(f"/consumers/{group}/members/{name}", params={"topic": "orders"})
+        shares += beat.json()["partitions"]
+    assert sorted(shares) == [0, 1, 2, 3]
+    for name, node in zip("bca", cluster.nodes.values(), strict=True):
+        assert (await node.client.delete(f"/consumers/{group}/members/{name}")).json() == {"left": True}
+    assert (await cluster.nodes[1].client.put(f"/consumers/{group}/members/a")).status_code == 404
+
+
+async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_the_queue(cluster: HttpCluster) -> None:
+    await cluster.topic("jobs", partitions=2)
+    group = cluster.group_of(cluster.nodes[1])
+    stranger = cluster.other(cluster.nodes[1])
+    for n in range(6):
+        made = await stranger.client.post("/v1/produce", json={"topic": "jobs", "value": f"job {n}", "key": str(n)})
+        assert made.status_code == 200, made.text
+    work = {"topic": "jobs", "group": group, "owner": "w"}
+    async with stranger.client.stream("GET", "/v1/consume", params=work) as stream:
+        assert stream.headers["content-type"] == "application/x-ndjson"
+        lines = stream.aiter_lines()
+        taken = [json.loads(await anext(lines)) for _ in range(6)]
+        for line in taken[:5]:
+            place = {"partition": line["partition"], "offset": line["offset"]}
+            assert (await stranger.client.post("/v1/ack", json={**work, **place})).status_code == 204
+        assert sorted(line["value"] for line in taken) == [f"job {n}" for n in range(6)]
+        other_owner = {**work, "owner": "x", "partition": taken[5]["partition"], "offset": taken[5]["offset"]}
+        refused = await stranger.client.post("/v1/ack", json=other_owner)
+        assert (refused.status_code, refused.json()["error"]) == (409, "FAILED_PRECONDITION")
+    # The stream is over, so its lease is free at once, whoever held it open.
+    again = await stranger.client.post("/v1/lease", json={**work, "owner": "y", "wait_ms": 10_000})
+    assert [record["value"] for record in again.json()["records"]] == [taken[5]["value"]]
+
+
+async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: HttpCluster) -> None:
+    await cluster.topic("orders", partitions=3)
+
+    async def publish(value: str) -> None:
+        for index in range(3):
+            body = {"value": f"{value} {index}", "partition": index, "acks": "all"}
+            assert (await cluster.nodes[1].client.post("/topics/orders/messages", json=body)).status_code == 200
+
+    async def follow(node: HttpClusterNode, count: int) -> list[str]:
+        async with node.client.stream("GET", "/topics/orders/tail") as stream:
+            lines = stream.aiter_lines()
+            await anext(lines)
+            following.append(node)
+            return [json.loads(line[6:])["value"] async for line in taken(lines, count)]
+
+    async def taken(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
+        async for line in lines:
+            if line.startswith("data: "):
+                yield line
+                count -= 1
+                if not count:
+                    return
+
+    await publish("before")
+    following: list[HttpClusterNode] = []
+    tails = [asyncio.ensure_future(follow(node, 3)) for node in cluster.nodes.values()]
+    await cluster.until(lambda: len(following) == 3)
+    await publish("after")
+    for tail in tails:
+        assert sorted(await tail) == ["after 0", "after 1", "after 2"]

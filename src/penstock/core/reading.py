@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from penstock.core.partition import Partition
+from penstock.core.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB
 from penstock.records.batch import CONTROL_BIT, read_header
@@ -20,7 +20,7 @@ _PORTION_RECORDS: Final = 256
 """How many records one partition gives before the next has its turn."""
 
 
-def read_from(partition: Partition, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int) -> list[Record]:
     """Records from ``offset`` on: at most ``max_records``, and about ``max_bytes`` but at least one. Empty at the end.
 
     OFFSET_OUT_OF_RANGE before the first record and behind the end. A batch that cannot be opened is refused when it is the
@@ -55,7 +55,7 @@ def record_bytes(record: Record) -> int:
     )
 
 
-def _open(partition: Partition, data: bytes | memoryview, offset: int) -> Iterator[Record]:
+def _open(partition: Replica, data: bytes | memoryview, offset: int) -> Iterator[Record]:
     """The records of a read from ``offset`` on. The first batch may begin before it; control records are nobody's business."""
     bytes_max = partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
     view = memoryview(data)
@@ -75,7 +75,7 @@ class _Place:
 
     __slots__ = ("_read_to", "_records", "_tail", "next_offset", "partition", "queued")
 
-    def __init__(self, tail: "Tail", partition: Partition, offset: int) -> None:
+    def __init__(self, tail: "Tail", partition: Replica, offset: int) -> None:
         self._tail = tail
         self._records: Iterator[Record] = iter(())
         self._read_to = offset
@@ -121,23 +121,23 @@ class Tail:
     Partitions that were deleted are in ``gone``.
     """
 
-    def __init__(self, positions: Iterable[tuple[Partition, int]], wake: Callable[[], None]) -> None:
-        self._places: dict[Partition, _Place] = {}
+    def __init__(self, positions: Iterable[tuple[Replica, int]], wake: Callable[[], None]) -> None:
+        self._places: dict[Replica, _Place] = {}
         self._ready: deque[_Place] = deque()
         self._wake = wake
         self._armed = False
-        self.gone: Final[list[Partition]] = []
+        self.gone: Final[list[Replica]] = []
         for partition, offset in positions:
             self.add(partition, offset)
 
-    def add(self, partition: Partition, offset: int) -> None:
+    def add(self, partition: Replica, offset: int) -> None:
         """Follow one more partition, or go on elsewhere in one."""
         self.remove(partition)
         place = self._places[partition] = _Place(self, partition, offset)
         partition.watch(place.wake)
         self.woken(place)
 
-    def remove(self, partition: Partition) -> None:
+    def remove(self, partition: Replica) -> None:
         """Follow it no more; fine when it was not followed."""
         place = self._places.pop(partition, None)
         if place is not None:
@@ -150,16 +150,16 @@ class Tail:
         for partition in list(self._places):
             self.remove(partition)
 
-    def next_offset(self, partition: Partition) -> int:
+    def next_offset(self, partition: Replica) -> int:
         """Where the next record of a followed partition will be taken from."""
         return self._places[partition].next_offset
 
-    def take(self, max_records: int, max_bytes: int) -> list[tuple[Partition, Record]]:
+    def take(self, max_records: int, max_bytes: int) -> list[tuple[Replica, Record]]:
         """What is there, fairly over the partitions: at most ``max_records``, and about ``max_bytes`` but at least one.
 
         PenstockError when the next record cannot be opened; what comes before it has been given.
         """
-        taken: list[tuple[Partition, Record]] = []
+        taken: list[tuple[Replica, Record]] = []
         left = max_bytes
         while self._ready and len(taken) < max_records and left > 0:
             place = self._ready.popleft()

@@ -9,6 +9,7 @@ now and then, so that neither end takes the other for gone.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta
@@ -17,13 +18,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from penstock.core.access import Action
-from penstock.core.partition import Partition
 from penstock.core.publish import record_id
 from penstock.core.reading import Tail
+from penstock.core.replica import Replica
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
+from penstock.gateways.http.messages import Watermarks
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
 from penstock.gateways.http.topics import find_topic
 from penstock.limits import KIB
@@ -35,6 +37,8 @@ RESUMED_PARTITIONS_MAX: Final = 64
 _EVENTS_AT_ONCE_MAX: Final = 500
 _BYTES_AT_ONCE_MAX: Final = 256 * KIB
 _KEEP_ALIVE_SECONDS: Final = 15.0
+_ASKED_AT_ONCE_MAX: Final = 16
+"""Partitions whose leaders are asked at a time where they end."""
 _NONE_SEEN: Final = "*"
 """Stands for the message in the id of a client that has not seen any."""
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
@@ -43,7 +47,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 async def _tail(call: Call) -> Answer | Response:
     topic = find_topic(call, call.params["topic"], Action.READ)
-    positions = _positions(call, topic)
+    positions = await _positions(call, topic)
     if call.is_head:
         return Answer(200, b"", EVENTS)
     events = _Events(call, topic, positions)
@@ -51,7 +55,7 @@ async def _tail(call: Call) -> Answer | Response:
     return events
 
 
-def _positions(call: Call, topic: Topic) -> list[tuple[Partition, int]]:
+async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
     """Where to begin in each partition that is followed."""
     fields = call.query_fields()
     indexes = range(topic.partition_count)
@@ -69,14 +73,34 @@ def _positions(call: Call, topic: Topic) -> list[tuple[Partition, int]]:
             raise Refusal(400, "An offset is one of a partition: give the partition too.")
         offset = call.int_field(fields, "offset", 0, 0, _OFFSET_MAX)
     resumed = _resumed(call, topic)
-    positions: list[tuple[Partition, int]] = []
+    unknown = [index for index in indexes if offset is None and index not in resumed]
+    ends = await _ends(call, topic, unknown) if begin == "latest" else {}
+    positions: list[tuple[Replica, int]] = []
     for index in indexes:
-        partition = call.gateway.broker.partition(topic.name, index)
+        partition = call.gateway.broker.observe(topic.name, index)
         at = resumed.get(index, offset)
         if at is None:
-            at = partition.log.start_offset if begin == "earliest" else partition.high_watermark
+            at = partition.log.start_offset if begin == "earliest" else ends.get(index, partition.high_watermark)
         positions.append((partition, at))
     return positions
+
+
+async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, int]:
+    """Where partitions end that other nodes lead: a copy here may not have the last of it yet."""
+    carry = call.gateway.carry
+    if carry is None:
+        return {}
+
+    async def one(index: int) -> Watermarks | None:
+        target = f"/topics/{topic.name}/partitions/{index}/offsets"
+        return await carry.ask(call, lambda: carry.whose.partition(topic.name, index), target, Watermarks)
+
+    found: dict[int, int] = {}
+    for first in range(0, len(indexes), _ASKED_AT_ONCE_MAX):
+        some = indexes[first : first + _ASKED_AT_ONCE_MAX]
+        told = await asyncio.gather(*(one(index) for index in some))
+        found |= {index: each.high_watermark for index, each in zip(some, told, strict=True) if each is not None}
+    return found
 
 
 def _resumed(call: Call, topic: Topic) -> dict[int, int]:
@@ -99,7 +123,7 @@ def _resumed(call: Call, topic: Topic) -> dict[int, int]:
 
 
 class _Events(Response):
-    def __init__(self, call: Call, topic: Topic, positions: list[tuple[Partition, int]]) -> None:
+    def __init__(self, call: Call, topic: Topic, positions: list[tuple[Replica, int]]) -> None:
         super().__init__()
         self._call = call
         self._topic = topic
@@ -150,10 +174,32 @@ class _Events(Response):
             pass
         self.end()
 
+    def _taken_up(self) -> bool:
+        """Whether what is not this node's copy any more, because another node leads now, is followed where it is."""
+        gone, topics = self._tail.gone, self._call.gateway.broker.topics
+        if self._call.gateway.carry is None or topics.get_by_id(self._topic.topic_id) is None:
+            return False
+        while gone:
+            index = gone.pop().index
+            self._tail.add(self._call.gateway.broker.observe(self._topic.name, index), self._standing[index])
+        return True
+
+    def _renew(self) -> None:
+        """Say that what is copied here for this reader alone is read still."""
+        for index in self._standing:
+            self._call.gateway.broker.observe(self._topic.name, index)
+
     async def _follow(self, send: Send) -> None:
+        gateway = self._call.gateway
+        renewed = gateway.loop.time()
         while not self._ended:
             try:
+                if gateway.carry is not None and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
+                    renewed = gateway.loop.time()
+                    self._renew()
                 taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+                while not taken and self._tail.gone and self._taken_up():
+                    taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
             except PenstockError as error:
                 # It comes again with every take: there is nothing more to follow.
                 problem = encoder.encode({"error": error.text})
@@ -180,7 +226,7 @@ class _Events(Response):
                 await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
             self._more.clear()
 
-    def _event(self, partition: Partition, message: Message) -> bytes:
+    def _event(self, partition: Replica, message: Message) -> bytes:
         index = partition.index
         standing = self._standing
         standing[index] = message.offset + 1
