@@ -37,7 +37,7 @@ class InSyncChanges:
         self._store = store
         self._lag_ms_max = lag_ms_max
         self._room = asyncio.Semaphore(_AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._looking: asyncio.Task[None] | None = None
         self.heard_ms: Final[dict[int, int]] = {}
         """When each node last asked for anything, in monotonic time."""
@@ -77,8 +77,8 @@ class InSyncChanges:
             in_sync.begin(change)
             # What joins counts from now on, and what leaves does until it is agreed: nothing more is committed by this alone.
             task = asyncio.get_running_loop().create_task(self._change(partition, in_sync, change))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
 
     async def _look(self) -> None:
         while True:
