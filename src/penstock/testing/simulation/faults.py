@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from penstock.testing.simulation.machine import Machine
     from penstock.testing.simulation.simulation import Simulation
 
-_HOUR_MS: Final = 3_600_000
+_JUMP_MS: Final = 1_800_000
+"""Less than a record may be older or younger than the clock of the node that takes it."""
 
 
 class Faults:
@@ -62,6 +63,7 @@ class Faults:
         world.etcd.heal()
         for machine in world.machines:
             machine.set_disk_speed(world.shape.sync_seconds_max)
+            machine.set_clock(0)
             machine.resume()
             machine.start()
 
@@ -172,7 +174,7 @@ class Faults:
         self._world.network.break_connections(self._random.choice((0.2, 0.5, 1.0)))
 
     def _jump_clock(self) -> None:
-        self._some().jump_clock(self._random.choice((-_HOUR_MS, -5_000, 5_000, _HOUR_MS)))
+        self._some().set_clock(self._random.choice((-_JUMP_MS, -5_000, 5_000, _JUMP_MS)))
 
     def _stop(self) -> None:
         machine = self._some()

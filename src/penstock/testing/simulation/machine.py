@@ -174,10 +174,10 @@ class Machine:
             self._history.note("resume", self.process)
             self._loop.call_soon(self.process.resume, self._loop, context=Context())
 
-    def jump_clock(self, by_ms: int) -> None:
-        """The wall clock is set to another time."""
-        self._history.note("clock", self.number, by_ms)
-        self.clock.ahead_ms += by_ms
+    def set_clock(self, ahead_ms: int) -> None:
+        """The wall clock jumps, to be wrong by so much."""
+        self._history.note("clock", self.number, ahead_ms)
+        self.clock.ahead_ms = ahead_ms
 
     def set_disk_speed(self, seconds_max: float) -> None:
         """How long a sync takes at the most."""

@@ -134,9 +134,12 @@ class Simulation:
 
     def _bury(self) -> None:
         self.loop.on_error = lambda _: None
+        # What is closed here in the middle of its work has something to say that nobody wants to hear.
+        logging.disable(logging.CRITICAL)
         for process in [*self.clients, *(each for machine in self.machines for each in machine.processes)]:
             process.bury()
         self.loop.close()
+        logging.disable(logging.NOTSET)
 
     async def _live(self) -> None:
         for machine in self.machines:
@@ -294,11 +297,14 @@ class _ErrorsToHistory(logging.Handler):
 def _errors_to(history: History) -> Iterator[None]:
     """What the broker's code itself takes for a mistake is one."""
     handler, logger = _ErrorsToHistory(history), logging.getLogger("penstock")
+    level = logger.level
     logger.addHandler(handler)
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def simulate(seed: int, plan: Plan | None = None) -> Outcome:
