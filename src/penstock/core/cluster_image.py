@@ -135,6 +135,10 @@ class ClusterImage:
             )
         return address
 
+    async def check_store(self) -> None:
+        """Return once the store has answered; METADATA_UNAVAILABLE when it cannot be reached."""
+        await self._store.get(CONTROLLER_KEY)
+
     # Following.
 
     def _take(self, events: list[Event]) -> None:

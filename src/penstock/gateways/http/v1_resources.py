@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.routing import Route
 
 from penstock.gateways.http import (
+    v1_cluster,
     v1_consume,
     v1_dlq,
     v1_groups,
@@ -29,5 +30,6 @@ RESOURCES: Final[Sequence[Callable[["HttpGateway"], Sequence[Route]]]] = (
     v1_dlq.routes,
     v1_groups.routes,
     v1_sinks.routes,
+    v1_cluster.routes,
     v1_status.routes,
 )

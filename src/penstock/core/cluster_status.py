@@ -1,0 +1,174 @@
+"""How the cluster stands, as one node knows it: its nodes, what each of them has, what is not as it should be, and why.
+
+Nothing is asked of other nodes: all of it follows from the agreed state, but for how far a move is, which the partition's leader alone knows.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.cluster_image import ClusterImage, Node
+from penstock.core.replication.election import LiveNodes, is_led
+from penstock.core.replication.reassignment import Drain, Move
+from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.topics import Topic
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+LISTED_MAX: Final = 1_000
+"""Partitions named in each list; the counts are of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node. ``node`` is None for one that is not up and has partitions."""
+
+    node_id: int
+    node: Node | None
+    is_draining: bool
+    leading: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A partition that is not as it should be, and why."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """A partition on its way to other nodes. How far they are is known to its leader alone, and None elsewhere."""
+
+    move: Move
+    leader: int
+    in_sync: tuple[int, ...]
+    start_offset: int | None = None
+    end_offset: int | None = None
+    copied: Mapping[int, int] | None = None
+    """By node that is being added: up to where it has the partition."""
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    """All of it. Lists are cut at :data:`LISTED_MAX`, counts are not."""
+
+    nodes: list[NodeStatus]
+    partitions: int = 0
+    under_replicated_count: int = 0
+    under_min_in_sync_count: int = 0
+    offline_count: int = 0
+    moving_count: int = 0
+    under_replicated: list[Trouble] = field(default_factory=list)
+    offline: list[Trouble] = field(default_factory=list)
+    moves: list[MoveStatus] = field(default_factory=list)
+    drains: Sequence[Drain] = ()
+
+
+def cluster_status(broker: "Broker") -> ClusterStatus:
+    """How the cluster stands; of a broker that is alone, itself."""
+    cluster = broker.cluster
+    image = None if cluster is None else cluster.nodes
+    live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
+    leading: Counter[int] = Counter()
+    holding: Counter[int] = Counter()
+    status = ClusterStatus(nodes=[])
+    for topic in broker.topics:
+        for index, record in enumerate(broker.topics.partitions(topic)):
+            status.partitions += 1
+            holding.update(record.replicas)
+            if is_led(record, live):
+                leading[record.leader] += 1
+                _look(status, topic, index, record, live)
+            else:
+                _offline(status, topic, index, record, live, image)
+    if cluster is not None:
+        for move in cluster.reassignments.list():
+            status.moving_count += 1
+            if len(status.moves) < LISTED_MAX:
+                status.moves.append(_move(broker, move))
+        status.drains = cluster.reassignments.drains()
+    known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
+    draining: set[int] = set() if image is None else {*image.draining}
+    status.nodes = [
+        NodeStatus(node_id, known.get(node_id), node_id in draining, leading[node_id], holding[node_id])
+        for node_id in sorted({*live, *holding, *draining})
+    ]
+    return status
+
+
+def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes) -> None:
+    wanted = [node for node in record.replicas if node not in record.adding]
+    missing = [node for node in wanted if node not in record.in_sync]
+    too_few = len(record.isr) < topic.min_in_sync_of(len(record.replicas))
+    status.under_min_in_sync_count += too_few
+    if not missing:
+        return
+    status.under_replicated_count += 1
+    if len(status.under_replicated) < LISTED_MAX:
+        down = [node for node in missing if node not in live]
+        behind = [node for node in missing if node in live]
+        parts = ([f"{_nodes(down)} not up"] if down else []) + ([f"{_nodes(behind)} not caught up"] if behind else [])
+        why = " and ".join(parts) + ("; too few are in sync for acks=all" if too_few else "")
+        status.under_replicated.append(_trouble(topic, index, record, why))
+
+
+def _offline(
+    status: ClusterStatus,
+    topic: Topic,
+    index: int,
+    record: PartitionRecord,
+    live: LiveNodes,
+    image: ClusterImage | None,
+) -> None:
+    status.offline_count += 1
+    if len(status.offline) < LISTED_MAX:
+        status.offline.append(_trouble(topic, index, record, _why_offline(record, live, image)))
+
+
+def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage | None) -> str:
+    if not record.replicas:
+        return "its record has not arrived at this node yet"
+    able = [node for node in dict.fromkeys((*record.in_sync, *record.elr)) if node in live]
+    if able:
+        if image is not None and image.controller is None:
+            return "there is no controller to elect its next leader: look whether etcd is up"
+        return "its next leader is being elected"
+    keepers = sorted({*record.in_sync, *record.elr})
+    up = [node for node in record.replicas if node in live]
+    text = f"{_nodes(keepers)} not up, and only there is everything that was acknowledged: start one of them"
+    if up:
+        text += f" (node {up[0]} is up and lacks some of it; an unclean election would lose that)"
+    return text
+
+
+def _nodes(nodes: Sequence[int]) -> str:
+    """``node 1 is`` or ``nodes 1, 2 are``."""
+    if len(nodes) == 1:
+        return f"node {nodes[0]} is"
+    return f"nodes {', '.join(map(str, nodes))} are"
+
+
+def _trouble(topic: Topic, index: int, record: PartitionRecord, why: str) -> Trouble:
+    return Trouble(topic.name, index, record.leader, record.replicas, record.in_sync, record.elr, why)
+
+
+def _move(broker: "Broker", move: Move) -> MoveStatus:
+    topic = broker.topics.require(move.topic)
+    record = broker.topics.partition(topic, move.partition)
+    partition = broker.opened(move.topic, move.partition)
+    if partition is None or partition.in_sync is None or record.leader == NO_LEADER:
+        return MoveStatus(move, record.leader, record.in_sync)
+    copied = {node: partition.in_sync.end_of(node) or 0 for node in move.adding}
+    return MoveStatus(
+        move, record.leader, record.in_sync, partition.log.start_offset, partition.log.next_offset, copied
+    )
