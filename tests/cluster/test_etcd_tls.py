@@ -56,7 +56,7 @@ async def refusal(etcd: Etcd, tls: Tls | None, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("penstock.metadata.etcd.endpoints.READ_SECONDS", 0.5)
     with pytest.raises(PenstockError) as caught:
         await EtcdStore.open("c", etcd.addresses, tls)
-    assert caught.value.reason is Reason.METADATA_UNAVAILABLE
+    assert caught.value.reason is Reason.INVALID_CONFIG
     return caught.value.text
 
 

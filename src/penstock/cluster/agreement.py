@@ -30,12 +30,17 @@ class ClusterRecord(msgspec.Struct, frozen=True):
     created_ms: int = 0
 
 
-async def agree(store: SharedStore, clock: Clock, entropy: Entropy, cluster_id: str) -> ClusterRecord:
-    """The cluster's record, made with ``cluster_id`` when there is none. It waits for the store, and says so."""
+async def agree(
+    store: SharedStore, clock: Clock, entropy: Entropy, cluster_id: str, *, may_make: bool = True
+) -> ClusterRecord:
+    """The cluster's record, made with ``cluster_id`` when there is none. It waits for the store, and says so.
+
+    Without ``may_make`` this node belongs to a cluster already: STORAGE_ERROR when the store knows nothing of any.
+    """
     new = ClusterRecord(cluster_id, entropy.uuid().bytes + entropy.uuid().bytes, created_ms=clock.now_ms())
     while True:
         try:
-            found = await _agreed(store, new)
+            found = await _agreed(store, new if may_make else None)
         except PenstockError as error:
             if error.reason is not Reason.METADATA_UNAVAILABLE:
                 raise
@@ -50,11 +55,18 @@ async def agree(store: SharedStore, clock: Clock, entropy: Entropy, cluster_id: 
         return found
 
 
-async def _agreed(store: SharedStore, new: ClusterRecord) -> ClusterRecord:
-    await store.txn([Compare(KEY, create_revision=0)], [Put(KEY, msgspec.json.encode(new))])
+async def _agreed(store: SharedStore, new: ClusterRecord | None) -> ClusterRecord:
     entry = await store.get(KEY)
+    if entry is None and new is not None:
+        # Whether it is this one's record or another's is told by reading it, also when the answer is lost and all begins again.
+        await store.txn([Compare(KEY, create_revision=0)], [Put(KEY, msgspec.json.encode(new))])
+        entry = await store.get(KEY)
     if entry is None:
-        raise PenstockError(Reason.METADATA_UNAVAILABLE, "the cluster's record is gone as soon as it was made")
+        raise PenstockError(
+            Reason.STORAGE_ERROR,
+            "The data directory belongs to a cluster that etcd does not know. Check --etcd and --cluster; if etcd has lost its data, "
+            "restore it from a backup. To begin a new cluster, use another --data-dir.",
+        )
     try:
         return msgspec.json.decode(entry.value, type=ClusterRecord)
     except msgspec.MsgspecError:

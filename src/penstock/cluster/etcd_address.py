@@ -1,5 +1,6 @@
 """``--etcd``: HOST:PORT,HOST:PORT with or without ``http://`` or ``https://`` before each, and the files for TLS."""
 
+import ssl
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +29,36 @@ def parse_endpoints(text: str) -> tuple[list[Address], bool]:
     return addresses, schemes == {"https"}
 
 
-def read_tls(ca: str, certificate: str, key: str) -> Tls:
-    """The files' contents. OSError when one cannot be read; ValueError when one of a pair is missing."""
+def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | None:
+    """The files' contents; None without TLS. OSError when one cannot be read, ValueError when they are not what is needed."""
+    if not uses_tls:
+        if ca or certificate or key:
+            raise ValueError(
+                "files for TLS are given, and the addresses are without: write https://HOST:PORT in --etcd"
+            )
+        return None
     if bool(certificate) != bool(key):
         raise ValueError("--etcd-cert and --etcd-key belong together: give both")
-    return Tls(
+    tls = Tls(
         ca=Path(ca).read_bytes() if ca else None,
         key=Path(key).read_bytes() if key else None,
         certificate=Path(certificate).read_bytes() if certificate else None,
     )
+    # gRPC would say only that it cannot connect.
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except ssl.SSLError:
+        raise ValueError(f"{ca} has no certificates in PEM; check --etcd-ca") from None
+    if certificate:
+        try:
+            context.load_cert_chain(certificate, key, password=_no_password)
+        except ssl.SSLError as error:
+            raise ValueError(
+                f"{certificate} and {key} cannot be used together ({error.reason}); check --etcd-cert and --etcd-key"
+            ) from None
+    return tls
+
+
+def _no_password() -> str:
+    """Asked for by a key that has one: a broker that starts by itself cannot know it."""
+    return ""

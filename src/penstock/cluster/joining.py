@@ -1,27 +1,37 @@
 """The way of a broker that was alone into a cluster: its data directory becomes the first node's, and its metadata the cluster's.
 
-It happens once, when the cluster is new: before any other node can have put anything there. What is in ``metadata.sqlite`` is written to the
+It happens once, when the cluster is new: before anybody has made anything there. What is in ``metadata.sqlite`` is written to the
 shared store, topics last, so that nobody sees one without its partitions; then the file is renamed, and is a backup from there on. A crash in
-between is no harm: the next start finds the file and begins again, and what is there already is written again as it was.
+between is no harm: the next start finds the file and goes on, and what is there already stays as it is.
+
+``import``: the id of the directory that the cluster began with. It is made once, by compare-and-set: of two that come at once, one is refused, and
+nothing of its directory was touched.
 """
 
 import logging
 from typing import Final
+from uuid import UUID
 
+from penstock.cluster.agreement import KEY as CLUSTER_KEY
+from penstock.cluster.directories import DIRECTORIES_PREFIX, put_directory
+from penstock.core.cluster_image import CONTROLLER_KEY, NODES_PREFIX
 from penstock.core.topic_records import PARTITIONS_PREFIX, TOPICS_PREFIX
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Entry, Put, SharedStore
 from penstock.metadata.sqlite import SqliteStore
 from penstock.ports import Disk
+from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
 
 MIGRATED: Final = ".migrated"
 _OWNER_KEY: Final = "import"
+_OF_A_NEW_CLUSTER: Final = (NODES_PREFIX, DIRECTORIES_PREFIX, CONTROLLER_KEY, CLUSTER_KEY)
+"""What nodes that came a moment earlier may have written."""
 
 
-async def import_alone(store: SharedStore, disk: Disk, path: str, directory: str) -> int:
-    """Bring what lies in ``path`` into the store, if it is there; returns how many entries. INVALID_REQUEST when the cluster has topics of others."""
+async def import_alone(store: SharedStore, disk: Disk, path: str, node_id: NodeId, directory: UUID) -> int:
+    """Bring what lies in ``path`` into the store, if it is there; returns how many entries. INVALID_CONFIG when the cluster has begun otherwise."""
     if not disk.exists(path):
         return 0
     alone = await SqliteStore.open(path)
@@ -29,7 +39,7 @@ async def import_alone(store: SharedStore, disk: Disk, path: str, directory: str
         entries = (await alone.range("")).entries
     finally:
         await alone.close()
-    await _claim(store, path, directory)
+    await _claim(store, path, node_id, directory)
     last = [entry for entry in entries if entry.key.startswith(TOPICS_PREFIX)]
     first = [entry for entry in entries if not entry.key.startswith(TOPICS_PREFIX)]
     await _write(store, sorted(first, key=lambda entry: not entry.key.startswith(PARTITIONS_PREFIX)))
@@ -39,28 +49,44 @@ async def import_alone(store: SharedStore, disk: Disk, path: str, directory: str
     return len(entries)
 
 
-async def _claim(store: SharedStore, path: str, directory: str) -> None:
+async def _claim(store: SharedStore, path: str, node_id: NodeId, directory: UUID) -> None:
     """Be the one directory whose metadata this cluster begins with."""
-    await store.txn([Compare(_OWNER_KEY, create_revision=0)], [Put(_OWNER_KEY, directory.encode())])
     owner = await store.get(_OWNER_KEY)
-    topics = await store.range(TOPICS_PREFIX)
-    if (
-        owner is None
-        or owner.value != directory.encode()
-        or (topics.entries and owner.mod_revision > _first(topics.entries))
-    ):
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            f"{path} is the metadata of a broker that was alone, and the cluster has topics of its own: only the first node of a new "
-            "cluster can bring its own. Use an empty --data-dir, or a new --cluster",
-        )
+    if owner is None:
+        found = await store.range("")
+        if any(not entry.key.startswith(_OF_A_NEW_CLUSTER) for entry in found.entries):
+            raise _not_the_first(path)
+        claim = [Put(_OWNER_KEY, directory.hex.encode()), put_directory(node_id, directory)]
+        made = await store.txn([Compare(_OWNER_KEY, create_revision=0)], claim)
+        owner = await store.get(_OWNER_KEY)
+        if made.succeeded and not await _is_first(store, made.revision):
+            raise _not_the_first(path)
+    if owner is None or owner.value != directory.hex.encode():
+        raise _not_the_first(path)
 
 
-def _first(entries: tuple[Entry, ...]) -> int:
-    return min(entry.create_revision for entry in entries)
+async def _is_first(store: SharedStore, revision: int) -> bool:
+    """Whether nobody made anything between the look and the claim. If somebody did, the claim stays: the cluster has begun without this one."""
+    found = await store.range("")
+    return all(entry.create_revision >= revision or entry.key.startswith(_OF_A_NEW_CLUSTER) for entry in found.entries)
+
+
+def _not_the_first(path: str) -> PenstockError:
+    return PenstockError(
+        Reason.INVALID_CONFIG,
+        f"{path} is the metadata of a broker that was alone, and the cluster has begun without it: only the first node of a new cluster can bring "
+        "its own topics. Nothing was changed. Use an empty --data-dir for this node, or a new --cluster; without --cluster the broker starts "
+        "alone as before",
+    )
 
 
 async def _write(store: SharedStore, entries: list[Entry]) -> None:
-    for first in range(0, len(entries), store.operations_max):
-        some = entries[first : first + store.operations_max]
-        await store.txn([], [Put(entry.key, entry.value) for entry in some])
+    """Write what is not there yet: what an earlier try has written may have been changed since, by a node that is up already."""
+    at_once = min(store.operations_max, max(1, len(entries)))
+    for first in range(0, len(entries), at_once):
+        batch = entries[first : first + at_once]
+        while batch:
+            compares = [Compare(entry.key, create_revision=0) for entry in batch]
+            if (await store.txn(compares, [Put(entry.key, entry.value) for entry in batch])).succeeded:
+                break
+            batch = [entry for entry in batch if await store.get(entry.key) is None]

@@ -3,6 +3,10 @@
 A life begins when the entry is made; its create revision is the node's epoch. It ends when the lease does: then the node registers
 again, and leads what it is named for in the new life. While the store cannot be reached nothing ends on this side: whoever was
 named before goes on, and whether somebody else was named meanwhile is told by epochs, not by clocks.
+
+An entry under this node's id is one of four things: its own, made by a try whose answer was lost (it has the lease of that try); its own of an
+earlier try or life (the process is the same, or the data directory, which one process at a time can have); a dead node's, until its lease ends; or that
+of another node with the same id, by mistake.
 """
 
 import asyncio
@@ -14,9 +18,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from penstock.cluster.directories import put_directory, settle_directory
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.port import Compare, Put, SharedStore
+from penstock.metadata.port import Compare, Entry, Put, SharedStore
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -25,6 +30,20 @@ _RETRY_SECONDS_MIN: Final = 0.1
 _RETRY_SECONDS_MAX: Final = 2.0
 _KEEP_ALIVE_SHARE: Final = 1 / 3
 """Of the time to live: two renewals may fail before the third is too late."""
+_DEAD_LEASES: Final = 3
+"""An entry that outlives so many times to live has somebody who keeps it alive. One is due; etcd's change of leader begins them anew."""
+
+
+class NodeIdTakenError(PenstockError):
+    """Another node has this one's id. It may be dead, and its lease not over yet."""
+
+    def __init__(self, node_id: NodeId, entry: Entry, found: NodeRecord) -> None:
+        super().__init__(
+            Reason.INVALID_CONFIG,
+            f"node {node_id} is running already, at {found.listeners.get('peer', 'another address')} with another data directory; give this one "
+            "another --node-id, or stop that one",
+        )
+        self.epoch: Final = entry.create_revision
 
 
 class Membership:
@@ -53,8 +72,8 @@ class Membership:
         """Why the store could not be reached; None when it was, last time."""
 
     async def start(self) -> None:
-        """Register, however long it takes, and stay so."""
-        await self._register()
+        """Register, however long it takes, and stay so. INVALID_CONFIG when another node has the id and lives."""
+        await self._register(gives_up=True)
         self._task = asyncio.create_task(self._keep_alive())
 
     async def announce_stop(self) -> None:
@@ -71,42 +90,53 @@ class Membership:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        with contextlib.suppress(PenstockError):
-            await self._store.revoke(self.lease)
+        if self.lease:
+            with contextlib.suppress(PenstockError):
+                await self._store.revoke(self.lease)
 
-    async def _register(self) -> None:
+    # Registering.
+
+    async def _register(self, *, gives_up: bool) -> None:
+        loop = asyncio.get_running_loop()
         seconds = _RETRY_SECONDS_MIN
+        rival: tuple[int, float] | None = None
         while True:
             try:
                 if await self._try_register():
                     return
                 seconds = _RETRY_SECONDS_MIN
+            except NodeIdTakenError as error:
+                self._trouble(error)
+                if rival is None or rival[0] != error.epoch:
+                    rival = error.epoch, loop.time()
+                elif gives_up and loop.time() - rival[1] > self._ttl_ms * _DEAD_LEASES / 1000:
+                    raise
+                seconds = min(self._ttl_ms * _KEEP_ALIVE_SHARE / 1000, _RETRY_SECONDS_MAX)
             except PenstockError as error:
                 self._trouble(error)
                 seconds = min(seconds * 2, _RETRY_SECONDS_MAX)
             await asyncio.sleep(seconds)
 
     async def _try_register(self) -> bool:
-        """Whether this node has its entry now. The answer to an earlier try may have been lost: then the entry is ours already."""
+        """Whether this node has its entry now."""
         key = node_key(self._node_id)
         entry = await self._store.get(key)
         if entry is not None:
-            found = msgspec.json.decode(entry.value, type=NodeRecord)
-            if found.incarnation == self._record.incarnation:
-                if entry.lease == self.lease and await self._store.keep_alive(self.lease):
-                    self._begin(entry.create_revision)
-                    return True
-            elif found.directory != self._record.directory:
-                raise PenstockError(
-                    Reason.INVALID_REQUEST,
-                    f"node {self._node_id} is running at {found.listeners.get('peer', 'another address')}; give this one another "
-                    "--node-id, or stop that one",
-                )
+            found = _record_of(entry)
+            is_this_process = found.incarnation == self._record.incarnation
+            if is_this_process and entry.lease == self.lease and await self._store.keep_alive(self.lease):
+                # The answer to an earlier try was lost.
+                self._begin(entry.create_revision)
+                return True
+            if not is_this_process and found.directory != self._record.directory:
+                raise NodeIdTakenError(self._node_id, entry, found)
             # An earlier life of this data directory, which only one process can have: nobody needs to wait for its lease.
             await self._store.revoke(entry.lease)
+        settled = await settle_directory(self._store, self._node_id, self._record.directory)
         lease = self.lease = await self._store.grant(self._ttl_ms)
         made = await self._store.txn(
-            [Compare(key, create_revision=0)], [Put(key, msgspec.json.encode(self._record), lease)]
+            [Compare(key, create_revision=0), settled],
+            [Put(key, msgspec.json.encode(self._record), lease), put_directory(self._node_id, self._record.directory)],
         )
         if not made.succeeded:
             return False
@@ -119,22 +149,40 @@ class Membership:
         logger.info("node %d is registered (epoch %d)", self._node_id, epoch)
         self._on_registered(epoch)
 
+    # Staying.
+
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self._ttl_ms * _KEEP_ALIVE_SHARE / 1000)
             try:
-                left_ms = await self._store.keep_alive(self.lease)
-                # Somebody may have removed the entry though the lease lives: a controller that found this node dead.
-                entry = await self._store.get(node_key(self._node_id)) if left_ms else None
+                if not await self._is_alive():
+                    logger.warning("node %d was not heard of for too long: it registers again", self._node_id)
+                    await self._register(gives_up=False)
+                self.problem = None
             except PenstockError as error:
                 self._trouble(error)
-                continue
-            self.problem = None
-            if entry is None or entry.create_revision != self.epoch:
-                logger.warning("node %d was not heard of for too long: it registers again", self._node_id)
-                await self._register()
+            except Exception:
+                # A node that does not keep itself alive is dead to the others, whatever else it does.
+                logger.exception("node %d could not be kept registered; it is tried again", self._node_id)
+
+    async def _is_alive(self) -> bool:
+        """Whether this life goes on. Somebody may have removed the entry though the lease lives."""
+        if not await self._store.keep_alive(self.lease):
+            return False
+        entry = await self._store.get(node_key(self._node_id))
+        return entry is not None and entry.create_revision == self.epoch
 
     def _trouble(self, error: PenstockError) -> None:
-        if self.problem != error.text:
-            logger.warning("%s", error.text)
+        if self.problem is None or error.reason is not Reason.METADATA_UNAVAILABLE:
+            logger.warning("node %d: %s", self._node_id, error.text)
         self.problem = error.text
+
+
+def _record_of(entry: Entry) -> NodeRecord:
+    try:
+        return msgspec.json.decode(entry.value, type=NodeRecord)
+    except msgspec.MsgspecError:
+        raise PenstockError(
+            Reason.STORAGE_ERROR,
+            f"The entry {entry.key!r} of the metadata store cannot be read. Remove it; the node that has it registers again.",
+        ) from None

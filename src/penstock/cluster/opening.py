@@ -1,7 +1,10 @@
 """From settings to a place in a cluster: the shared store, the data directory as one of the cluster's, and what others are told of this node."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
@@ -10,10 +13,15 @@ from penstock.cluster.joining import import_alone
 from penstock.cluster.node import ClusterSettings
 from penstock.config.settings import ClusterSettings as Configured
 from penstock.errors import PenstockError, Reason
+from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
 from penstock.runtime.data_dir import DataDir, Node
+from penstock.types import NodeId
 
+logger = logging.getLogger("penstock.cluster")
+
+_CONNECT_SECONDS: Final = 15.0
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104 - what is bound is looked at, nothing is bound here
 
 
@@ -28,21 +36,44 @@ class Opened(NamedTuple):
 async def open_cluster(
     configured: Configured, data_dir: DataDir, node: Node, disk: Disk, clock: Clock, entropy: Entropy
 ) -> Opened:
-    """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some."""
+    """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
+
+    A directory is marked as the cluster's last of all: one that is refused can be used as before.
+    """
+    if node.cluster not in ("", configured.name):
+        # Before anything is written under a name that may be a slip of the pen.
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            f"{data_dir.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster}, or use another --data-dir",
+        )
     try:
         addresses, uses_tls = parse_endpoints(configured.etcd)
-        tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key) if uses_tls else None
+        tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key, uses_tls=uses_tls)
     except (ValueError, OSError) as error:
         raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
-    store = await EtcdStore.open(configured.name, addresses, tls)
+    store = await _connect(configured.name, addresses, tls)
     try:
-        record = await agree(store, clock, entropy, node.cluster_id)
-        joined = data_dir.join(disk, entropy, node, configured.name, record.id)
-        await import_alone(store, disk, f"{data_dir.path}/metadata.sqlite", joined.directory)
+        record = await agree(store, clock, entropy, node.cluster_id, may_make=not node.cluster)
+        named = data_dir.name(disk, entropy, node)
+        path, directory = f"{data_dir.path}/metadata.sqlite", UUID(hex=named.directory)
+        await import_alone(store, disk, path, NodeId(named.node_id), directory)
+        joined = data_dir.join(disk, entropy, named, configured.name, record.id)
     except BaseException:
         await store.close()
         raise
     return Opened(store, joined, record.secret)
+
+
+async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:
+    """Wait for an etcd that starts at the same time; what cannot heal by itself is an error at once."""
+    deadline = asyncio.get_running_loop().time() + _CONNECT_SECONDS
+    while True:
+        try:
+            return await EtcdStore.open(cluster, addresses, tls)
+        except PenstockError as error:
+            if error.reason is not Reason.METADATA_UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
+                raise
+            logger.warning("%s", error.text)
 
 
 def settings_of(configured: Configured) -> ClusterSettings:

@@ -82,6 +82,14 @@ class DataDir:
             )
         return node
 
+    def name(self, disk: Disk, entropy: Entropy, node: Node) -> Node:
+        """Give the directory an id of its own, if it has none: what belongs to a cluster is known by it."""
+        if node.directory:
+            return node
+        named = msgspec.structs.replace(node, directory=entropy.uuid().hex)
+        disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(named))
+        return named
+
     def join(self, disk: Disk, entropy: Entropy, node: Node, cluster: str, cluster_id: str) -> Node:
         """Note that the directory belongs to a cluster from now on. One that belongs to another one is refused."""
         if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):

@@ -82,3 +82,10 @@ def completed(record: PartitionRecord) -> PartitionRecord:
     isr = tuple(member for member in record.isr if member[0] in replicas)
     elr = tuple(node for node in record.elr if node in replicas)
     return replace(record, replicas=replicas, adding=(), removing=(), isr=isr, elr=elr)
+
+
+def forgotten(record: PartitionRecord, node: int) -> PartitionRecord:
+    """The record when a node has lost what it had. Here the set can become empty: then nobody is known to have everything."""
+    isr = tuple(member for member in record.isr if member[0] != node)
+    elr = tuple(each for each in record.elr if each != node)
+    return replace(record, isr=isr, elr=elr)

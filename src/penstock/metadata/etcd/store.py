@@ -72,13 +72,18 @@ class EtcdStore:
 
     @classmethod
     async def open(cls, cluster: str, addresses: list[Address], tls: Tls | None = None) -> Self:
-        """Connect, and follow the cluster's keys; METADATA_UNAVAILABLE when no member answers."""
+        """Connect, and follow the cluster's keys.
+
+        METADATA_UNAVAILABLE when no member answers, INVALID_CONFIG when none ever will with these settings.
+        """
         store = cls(cluster, Endpoints(addresses, tls))
         try:
             store._watch.start(await store._read_all())
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, PenstockError) and store._endpoints.advice:
+                error = PenstockError(Reason.INVALID_CONFIG, error.text)
             await store.close()
-            raise
+            raise error from None
         return store
 
     async def close(self) -> None:
