@@ -1,22 +1,43 @@
 """What a handler knows: the broker, who calls, and what all calls of the gateway share."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote
+
+from grpc import StatusCode
 
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Action, Caller
 from penstock.core.broker import Broker
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.carrying import Carried
 from penstock.gateways.grpc.errors import topic_not_found
+from penstock.gateways.grpc.progress import Progress
 from penstock.types import Gateway
 
+if TYPE_CHECKING:
+    from penstock.gateways.grpc.carrier import Carrier
+
 _T = TypeVar("_T")
+_NOWHERE: Final[Mapping[int, int]] = {}
+
+
+class Begun(PenstockError):
+    """Something was begun, and then refused: whether it was done is not known here, and it is not tried again."""
+
+
+class Told(Exception):
+    """Another node's status, for the client."""
+
+    def __init__(self, code: StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +62,8 @@ class Serving:
         self.bounds: Final = bounds
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
+        self.carrier: Carrier | None = None
+        """Hands calls to other nodes, where there are any."""
         self._calls = 0
         self._drained = asyncio.Event()
         self.streams: Final[dict[Callable[[], None], asyncio.Task[Any]]] = {}
@@ -109,13 +132,39 @@ def host_of(peer: str) -> str:
 class Call:
     """One call under way."""
 
-    __slots__ = ("broker", "caller", "context", "serving")
+    __slots__ = ("broker", "caller", "carried", "context", "next_offsets", "progress", "serving")
 
-    def __init__(self, serving: Serving, context: Any) -> None:
+    def __init__(
+        self, serving: Serving, context: Any, carried: Carried | None = None, next_offsets: Mapping[int, int] = _NOWHERE
+    ) -> None:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
+        self.carried: Final = carried
+        """By whom, if another node carried it here: then it is carried no further."""
+        self.next_offsets: Final = next_offsets
+        """Where a subscription stands that was begun at another node."""
+        self.progress: Progress | None = None
+        """Of a subscription that may go on at another node."""
+        if carried is None:
+            self.caller = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
+        else:
+            self.caller = carried.caller(Gateway.GRPC)
+
+    def stands(self, partition: int) -> int | None:
+        """Where the subscription stands in a partition, if it was begun elsewhere."""
+        if self.progress is not None and partition in self.progress.next_offsets:
+            return self.progress.next_offsets[partition]
+        return self.next_offsets.get(partition)
+
+    async def started(self, consumer_id: str, metadata: Any) -> None:
+        """A subscription stands: its client is told, once, wherever it goes on later."""
+        progress = self.progress
+        if progress is None or not progress.is_told:
+            await self.context.send_initial_metadata(metadata)
+        if progress is not None:
+            progress.is_told = True
+            progress.consumer_id = consumer_id
 
     def topic(self, name: str, action: Action) -> Topic:
         """The topic, if the caller may do this to it."""
@@ -154,4 +203,4 @@ async def stored(start: Callable[[Callable[[Reason | None], None]], None]) -> No
     """The same for a core call that says None, or why it could not be."""
     reason = await told(start)
     if reason is not None:
-        raise PenstockError(reason)
+        raise Begun(reason)

@@ -8,15 +8,19 @@ Invariant: a record is only handed out while its partition is this subscription'
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, cast
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partition import Partition
 from penstock.core.reading import Tail
+from penstock.core.replica import Replica
+from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import Call, told
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import no_partition
 from penstock.records.records import Record
@@ -27,24 +31,56 @@ from penstock.wire.mq.mq_generated import SubscribeRequest
 _MS: Final = 1000
 _SECONDS_MAX: Final = 2**62 // _MS
 
-Taken = tuple[Partition, Record]
+Taken = tuple[Replica, Record]
+Standings = Mapping[int, Standing]
+"""How partitions that are led elsewhere stood when the subscription began."""
+
+
+class _Mine:
+    """A partition that is this subscription's, and where it stands in it."""
+
+    __slots__ = ("earlier", "encoder", "next_offset", "replica", "skip_to")
+
+    def __init__(self, replica: Replica, topic: str, next_offset: int) -> None:
+        self.replica = replica
+        self.earlier: list[Replica] = []
+        """What was read before, since the last take: when roles change, a replica becomes another."""
+        self.encoder: Final = MessageEncoder(topic, replica.index)
+        self.next_offset = next_offset
+        self.skip_to: tuple[int, int] | None = None
+        """(ms, offset): no record before this time is wanted, of those before this offset."""
+
+    def wants(self, record: Record) -> bool:
+        """Whether the record lies behind the point of a replay."""
+        if self.skip_to is None:
+            return True
+        from_ms, end = self.skip_to
+        if record.offset < end and record.timestamp < from_ms:
+            return False
+        self.skip_to = None
+        return True
 
 
 class Following:
     """One subscription that reads. ``woken`` is set when :meth:`take` may have more, or a refusal."""
 
-    def __init__(self, request: SubscribeRequest, call: Call) -> None:
+    def __init__(self, request: SubscribeRequest, call: Call, standings: Standings) -> None:
         self._call = call
         self._request = request
+        self._standings = standings
         self._topic: Topic = call.topic(request.topic, Action.READ)
         self._group = call.group(request.consumer_group, Action.READ) if request.consumer_group else ""
         self._check()
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
         self.woken: Final = asyncio.Event()
-        self._mine: dict[int, tuple[Partition, MessageEncoder]] = {}
+        self._mine: dict[int, _Mine] = {}
+        self._lost: set[int] = set()
+        """Partitions of which nothing can be read here until somebody leads them."""
         self._replayed: set[int] = set()
         self._deleted = False
         self._replaced = False
+        self._is_in_doubt = False
+        """Whether this node may speak for the group no more."""
         self._flow = call.broker.meters.flow(self._topic.name, Gateway.GRPC)
         self._tail = Tail((), self.woken.set)
         # What leave needs to find again: two bound methods of one object are equal, but not the same.
@@ -78,6 +114,7 @@ class Following:
         topics = self._call.broker.topics
         topics.on_deleted.append(self._topic_deleted)
         topics.on_changed.append(self._topic_changed)
+        topics.on_partition.append(self._partition_changed)
         try:
             if self._group:
                 self._join()
@@ -114,6 +151,8 @@ class Following:
         for hooks, hook in ((topics.on_deleted, self._topic_deleted), (topics.on_changed, self._topic_changed)):
             if hook in hooks:
                 hooks.remove(hook)
+        if self._partition_changed in topics.on_partition:
+            topics.on_partition.remove(self._partition_changed)
         if not self._group:
             return
         followers, key = self._call.serving.followers, (self._group, self._topic.name, self.consumer_id)
@@ -143,14 +182,22 @@ class Following:
         if not self._group and not self._request.partitions:
             self._share(tuple(range(topic.partition_count)))
 
+    def _partition_changed(self, topic: Topic, index: int) -> None:
+        if index in self._lost and topic.topic_id == self._topic.topic_id:
+            self.woken.set()
+
     def _share(self, partitions: tuple[int, ...]) -> None:
         """The partitions are these now."""
+        if not partitions and self._call.broker.cluster is not None:
+            self._is_in_doubt = True
+            self.woken.set()
         if not self._deleted and not self._replaced:
             self._have(partitions, strict=False)
 
     def _have(self, partitions: tuple[int, ...], *, strict: bool) -> None:
         for index in set(self._mine).difference(partitions):
-            self._tail.remove(self._mine.pop(index)[0])
+            self._lost.discard(index)
+            self._tail.remove(cast(Partition, self._mine.pop(index).replica))
         new = [index for index in dict.fromkeys(partitions) if index not in self._mine]
         if not new:
             return
@@ -163,14 +210,14 @@ class Following:
             self._deleted = self._topic.name not in self._call.broker.topics
             self.woken.set()
             return
-        for partition, offset in starts:
-            self._mine[partition.index] = (partition, MessageEncoder(self._topic.name, partition.index))
-            self._tail.add(partition, offset)
+        for mine in starts:
+            self._mine[mine.replica.index] = mine
+            self._tail.add(cast(Partition, mine.replica), mine.next_offset)
         self.woken.set()
 
     # -- where a partition starts
 
-    def _starts(self, indexes: list[int], *, strict: bool) -> list[tuple[Partition, int]]:
+    def _starts(self, indexes: list[int], *, strict: bool) -> list[_Mine]:
         broker, name = self._call.broker, self._topic.name
         committed = {}
         if self._group:
@@ -179,37 +226,64 @@ class Following:
             )
         starts = []
         for index in indexes:
-            partition = broker.partition(name, index)
-            offset = self._replay_start(partition, strict=strict)
-            if offset is None:
-                stands = committed.get(PartitionKey(name, index))
-                offset = partition.log.start_offset if stands is None else stands.offset
-            starts.append((partition, min(max(offset, partition.log.start_offset), partition.high_watermark)))
+            replica = broker.observe(name, index)
+            found = committed.get(PartitionKey(name, index))
+            starts.append(self._start(replica, None if found is None else found.offset, strict=strict))
         return starts
 
-    def _replay_start(self, partition: Partition, *, strict: bool) -> int | None:
-        request, end = self._request, partition.high_watermark
-        if partition.index in self._replayed:
+    def _start(self, replica: Replica, committed: int | None, *, strict: bool) -> _Mine:
+        """Where a partition is read from. What is known of a copy's end may be old: an offset behind it will come."""
+        first, end = replica.log.start_offset, self._end(replica)
+        mine = _Mine(replica, self._topic.name, 0)
+        stands = self._call.stands(replica.index)
+        if stands is not None:
+            self._replayed.add(replica.index)
+            mine.next_offset = max(stands, committed or 0, first)
+            return mine
+        offset = self._replay_start(mine, end, strict=strict)
+        if offset is None:
+            offset = first if committed is None else committed
+            if not isinstance(replica, Partition):
+                end = max(end, offset)
+        mine.next_offset = min(max(offset, first), end)
+        return mine
+
+    def _end(self, replica: Replica) -> int:
+        standing = self._standings.get(replica.index)
+        return replica.high_watermark if standing is None else max(standing.high_watermark, replica.high_watermark)
+
+    def _replay_start(self, mine: _Mine, end: int, *, strict: bool) -> int | None:
+        request, replica = self._request, mine.replica
+        if replica.index in self._replayed:
             return None
-        self._replayed.add(partition.index)
+        self._replayed.add(replica.index)
         if request.HasField("replay_offset"):
             if request.replay_offset > end and strict:
                 raise PenstockError(
                     Reason.OFFSET_OUT_OF_RANGE,
-                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{partition.index} ends at {end}; "
+                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{replica.index} ends at {end}; "
                     f"give an offset from 0 to {end}",
                 )
             return request.replay_offset
         if request.HasField("replay_timestamp"):
-            found = partition.log.offset_for_time(request.replay_timestamp * _MS, end)
-            return end if found is None else found.offset
+            from_ms, known_end = request.replay_timestamp * _MS, replica.high_watermark
+            found = replica.log.offset_for_time(from_ms, known_end)
+            if found is not None:
+                return found.offset
+            # What the leader has and this node has not yet is looked at as it comes.
+            mine.skip_to = (from_ms, end) if known_end < end else None
+            return known_end
         return None
 
     # -- records
 
     def take(self, max_records: int, max_bytes: int) -> list[Taken]:
         """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
-        if self._deleted or self._tail.gone:
+        for mine in self._mine.values():
+            mine.earlier.clear()
+        if self._tail.gone or self._lost:
+            self._go_on_elsewhere()
+        if self._deleted:
             self._call.serving.require_running()
             raise topic_not_found(self._topic.name)
         if self._replaced:
@@ -218,18 +292,69 @@ class Following:
                 f"Another subscription of {self.consumer_id[:64]!r} took this one's place. "
                 "Give every consumer of a group an id of its own.",
             )
-        taken = self._tail.take(max_records, max_bytes)
+        if self._is_in_doubt:
+            self._check_coordinator()
+        taken: list[Taken] = []
+        for replica, record in self._tail.take(max_records, max_bytes):
+            mine = self._mine[replica.index]
+            mine.next_offset = record.offset + 1
+            if mine.skip_to is None or mine.wants(record):
+                taken.append((replica, record))
         if not taken and self._tail.gone:
             return self.take(max_records, max_bytes)
         return taken
 
+    def _go_on_elsewhere(self) -> None:
+        """Partitions that were read are not what they were: deleted, or led and copied in other roles."""
+        broker, gone = self._call.broker, self._tail.gone
+        self._lost.update(replica.index for replica in gone if replica.index in self._mine)
+        gone.clear()
+        if broker.cluster is None or broker.topics.get_by_id(self._topic.topic_id) is None:
+            self._deleted = self._deleted or bool(self._lost)
+            return
+        for index in sorted(self._lost):
+            try:
+                replica = broker.observe(self._topic.name, index)
+            except PenstockError:
+                # A change of the partition's record wakes this again.
+                continue
+            self._lost.discard(index)
+            mine = self._mine[index]
+            mine.earlier.append(mine.replica)
+            mine.replica = replica
+            self._tail.add(cast(Partition, replica), mine.next_offset)
+
+    def _check_coordinator(self) -> None:
+        """NOT_COORDINATOR when this node does not speak for the group any more: then the partitions are gone for good."""
+        self._is_in_doubt = False
+        try:
+            self._call.broker.groups.shared.partitions(GroupId(self._group), self._topic.name, self.consumer_id)
+        except PenstockError as error:
+            self._call.serving.require_running()
+            raise PenstockError(
+                Reason.NOT_COORDINATOR, "Another node speaks for the group now. Subscribe again."
+            ) from error
+
+    def keep(self) -> None:
+        """Still being read, though there is nothing new."""
+        for index in self._mine.keys() - self._lost:
+            try:
+                self._call.broker.observe(self._topic.name, index)
+            except PenstockError:
+                self.woken.set()
+
     def message(self, taken: Taken) -> bytes | None:
         """What the subscriber gets; None when the partition is another member's by now."""
-        partition, record = taken
-        mine = self._mine.get(partition.index)
-        if mine is None or mine[0] is not partition:
+        replica, record = taken
+        mine = self._mine.get(replica.index)
+        if mine is None or (mine.replica is not replica and replica not in mine.earlier):
             return None
-        return mine[1].encode(*record)
+        return mine.encoder.encode(*record)
+
+    @staticmethod
+    def place(taken: Taken) -> tuple[int, int]:
+        """Where a record lies."""
+        return taken[0].index, taken[1].offset
 
     def sent(self, taken: list[Taken], size_bytes: int) -> None:
         """The client's connection took these."""
@@ -237,8 +362,31 @@ class Following:
         self._flow.bytes_out += size_bytes
 
 
-def following(request: SubscribeRequest, call: Call) -> Following:
+def following(request: SubscribeRequest, call: Call, standings: Standings | None = None) -> Following:
     """A subscription that reads, open."""
-    found = Following(request, call)
+    found = Following(request, call, standings or {})
     found.open()
+    return found
+
+
+async def standings_for(request: SubscribeRequest, call: Call) -> Standings:
+    """What a replay must know of partitions that are led elsewhere: the copy here may be a moment behind."""
+    broker = call.broker
+    if broker.cluster is None or not (request.HasField("replay_offset") or request.HasField("replay_timestamp")):
+        return {}
+    topic = call.topic(request.topic, Action.READ)
+    return {
+        index: await standing(call, topic, index)
+        for index in range(topic.partition_count)
+        if broker.opened(topic.name, index) is None
+    }
+
+
+async def standing(call: Call, topic: Topic, index: int) -> Standing:
+    """How a partition stands by its leader, another node."""
+    peers = call.broker.peers
+    assert peers is not None, "this is a node of a cluster"
+    found: Standing | PenstockError = await told(partial(peers.standing, topic, index))
+    if isinstance(found, PenstockError):
+        raise found
     return found

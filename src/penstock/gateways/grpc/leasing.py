@@ -68,6 +68,14 @@ class _Leasing:
         record = encoder.encode(delivery.offset, delivery.timestamp, delivery.key, delivery.value, delivery.headers)
         return record + encode_lease(delivery.attempts, delivery.lease_until_ms, delivery.last_error)
 
+    @staticmethod
+    def place(taken: Delivery) -> tuple[int, int]:
+        """Where a record lies."""
+        return taken.partition, taken.offset
+
+    def keep(self) -> None:
+        """Still there."""
+
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
         """The client's connection took these."""
         self._flow.records_out += len(taken)

@@ -5,13 +5,15 @@ Nothing that a client sends, and no mistake in a handler, gets past here: the br
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import grpc
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc import groups, leases, publish, status, subscribe, topics
-from penstock.gateways.grpc.call import Call, Serving
+from penstock.gateways.grpc.call import Call, Serving, Told
+from penstock.gateways.grpc.carrier import Find, by_group, only_here
 from penstock.gateways.grpc.errors import code_of, details_of
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
@@ -21,11 +23,17 @@ logger = logging.getLogger("penstock.grpc")
 SERVICE: Final = mq.DESCRIPTOR.services_by_name["MessageQueueService"].full_name
 
 
+_Serve = Callable[[Any, Any], Awaitable[Any]]
+"""What grpc calls with a request, or an iterator of them, and the call's context."""
+
+
 class Unary(NamedTuple):
     """One message in, one out."""
 
     request: Any
     handle: Callable[[Any, Call], Awaitable[Any]]
+    find: Find | None = None
+    """Whose it is; None: whoever is asked serves it."""
 
 
 class Streaming(NamedTuple):
@@ -35,23 +43,24 @@ class Streaming(NamedTuple):
     handle: Callable[[Any, Call], Awaitable[None]]
     requests: bool = False
     """Whether the client streams too."""
+    find: Find | None = None
 
 
 CALLS: Final[Mapping[str, Unary | Streaming]] = {
     "CreateTopic": Unary(mq.CreateTopicRequest, topics.create_topic),
     "Publish": Unary(mq.PublishRequest, publish.publish),
-    "Subscribe": Streaming(mq.SubscribeRequest, subscribe.subscribe),
-    "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset),
+    "Subscribe": Streaming(mq.SubscribeRequest, subscribe.subscribe, find=by_group),
+    "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset, by_group),
     "PublishStream": Streaming(mq.PublishFrame, publish.publish_stream, requests=True),
-    "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch),
-    "Ack": Unary(mq.AckRequest, leases.ack),
-    "Nack": Unary(mq.NackRequest, leases.nack),
-    "Extend": Unary(mq.ExtendRequest, leases.extend),
+    "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch, find=by_group),
+    "Ack": Unary(mq.AckRequest, leases.ack, by_group),
+    "Nack": Unary(mq.NackRequest, leases.nack, by_group),
+    "Extend": Unary(mq.ExtendRequest, leases.extend, by_group),
     "ListTopics": Unary(mq.ListTopicsRequest, topics.list_topics),
     "DeleteTopic": Unary(mq.DeleteTopicRequest, topics.delete_topic),
-    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats),
-    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status),
-    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status),
+    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats, only_here),
+    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status, by_group),
+    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status, by_group),
 }
 
 
@@ -64,12 +73,23 @@ def handlers(serving: Serving) -> Any:
 
 def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
     decode = call.request.FromString
+    carrier, find = serving.carrier, call.find
+    carry: _Serve | None = None
+    if carrier is not None and find is not None:
+        decode = partial(_with_raw, decode)
+        begin = carrier.answer if isinstance(call, Unary) else carrier.follow
+        carry = partial(begin, serving, name, find, call.handle)
     if isinstance(call, Unary):
         return grpc.unary_unary_rpc_method_handler(
-            _unary(name, call, serving), request_deserializer=decode, response_serializer=_encode
+            _unary(name, call, serving, carry), request_deserializer=decode, response_serializer=_encode
         )
     make = grpc.stream_stream_rpc_method_handler if call.requests else grpc.unary_stream_rpc_method_handler
-    return make(_streaming(name, call, serving), request_deserializer=decode, response_serializer=_encode)
+    return make(_streaming(name, call, serving, carry), request_deserializer=decode, response_serializer=_encode)
+
+
+def _with_raw(decode: Callable[[bytes], Any], raw: bytes) -> tuple[bytes, Any]:
+    """A request that may be carried, as it came and as it is read: the one is what a mark is good for."""
+    return raw, decode(raw)
 
 
 def _encode(message: Any) -> bytes:
@@ -78,7 +98,8 @@ def _encode(message: Any) -> bytes:
     return encoded
 
 
-def _unary(name: str, unary: Unary, serving: Serving) -> Callable[[Any, Any], Awaitable[Any]]:
+def _unary(name: str, unary: Unary, serving: Serving, carry: _Serve | None) -> _Serve:
+    """With ``carry`` the call may belong to another node, and that is what serves it."""
     handle, now = unary.handle, serving.loop.time
     latency = serving.broker.meters.latency(Gateway.GRPC, name)
 
@@ -86,33 +107,39 @@ def _unary(name: str, unary: Unary, serving: Serving) -> Callable[[Any, Any], Aw
         began = now()
         try:
             with serving.call():
-                response = await handle(request, Call(serving, context))
+                response = await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
+        except Told as told:
+            status = told.code, told.details
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
             refusal = _refusal(name, error, serving)
+            status = code_of(refusal.reason), details_of(refusal)
         else:
             latency.observe(now() - began)
             return response
         latency.observe(now() - began)
-        await context.abort(code_of(refusal.reason), details_of(refusal))
+        await context.abort(*status)
         return None
 
     return serve
 
 
-def _streaming(name: str, streaming: Streaming, serving: Serving) -> Callable[[Any, Any], Awaitable[None]]:
+def _streaming(name: str, streaming: Streaming, serving: Serving, carry: _Serve | None) -> _Serve:
     handle = streaming.handle
 
     async def serve(request: Any, context: Any) -> None:
         try:
-            await handle(request, Call(serving, context))
+            await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
         except grpc.aio.InternalError:
             # What was written could not be sent: the client is gone, and the cancellation is on its way.
             return
+        except Told as told:
+            status = told.code, told.details
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
             refusal = _refusal(name, error, serving)
+            status = code_of(refusal.reason), details_of(refusal)
         else:
             return
-        await context.abort(code_of(refusal.reason), details_of(refusal))
+        await context.abort(*status)
 
     return serve
 

@@ -1,14 +1,17 @@
 """TopicStats, GroupStatus and DeliveryStatus: how a topic, a group and one record stand."""
 
+import asyncio
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from penstock.core import stats
 from penstock.core.access import Action
 from penstock.core.queues.delivery import QueueStatus
+from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
-from penstock.types import GroupId, TopicName
+from penstock.gateways.grpc.call import Call, Told
+from penstock.types import GroupId, NodeId, TopicName
 from penstock.wire.mq.mq_generated import (
     DeliveryStatusRequest,
     DeliveryStatusResponse,
@@ -25,15 +28,67 @@ from penstock.wire.mq.mq_generated import (
     TopicStatsResponse,
 )
 
+if TYPE_CHECKING:
+    from penstock.gateways.grpc.carrier import Carrier
+
 _MESSAGE_ID: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})", re.ASCII)
 
 
 async def topic_stats(request: TopicStatsRequest, call: Call) -> TopicStatsResponse:
     """Sizes, offsets and rates."""
     topic = call.topic(request.topic, Action.DESCRIBE)
-    found = stats.topic_stats(call.broker, topic.name)
+    carrier = call.serving.carrier
+    if carrier is None:
+        return _topic_here(call, topic.name)
+    own = _topic_here(call, topic.name)
+    leaders = [record.leader for record in call.broker.topics.partitions(topic)]
+    if call.carried is None:
+        asked = {NodeId(leader) for leader in leaders} - {call.broker.node_id, NodeId(NO_LEADER)}
+        others = await asyncio.gather(*(_topic_there(carrier, node, request, call) for node in asked))
+        by_node = {
+            call.broker.node_id: own,
+            **{node: found for node, found in zip(asked, others, strict=True) if found},
+        }
+    else:
+        by_node = {call.broker.node_id: own}
+    return _merged(own, leaders, by_node)
+
+
+async def _topic_there(
+    carrier: "Carrier", node: NodeId, request: TopicStatsRequest, call: Call
+) -> TopicStatsResponse | None:
+    """What another node says of the partitions that it leads; None when it does not answer."""
+    try:
+        found: TopicStatsResponse = TopicStatsResponse.FromString(await carrier.ask(node, "TopicStats", request, call))
+    except (PenstockError, Told):
+        return None
+    return found
+
+
+def _merged(
+    own: TopicStatsResponse, leaders: list[int], by_node: Mapping[NodeId, TopicStatsResponse]
+) -> TopicStatsResponse:
+    """Of each partition what its leader says; of a partition whose leader is silent, nothing is known."""
+    found = TopicStatsResponse(topic=own.topic)
+    for index, leader in enumerate(leaders):
+        told = by_node.get(NodeId(leader))
+        known = told is not None and index < len(told.partitions)
+        partition = found.partitions.add()
+        partition.CopyFrom(told.partitions[index] if told is not None and known else PartitionStats(partition=index))
+        found.records += partition.end_offset - partition.start_offset
+        found.size_bytes += partition.size_bytes
+    for told in by_node.values():
+        found.records_in_per_second += told.records_in_per_second
+        found.bytes_in_per_second += told.bytes_in_per_second
+        found.records_out_per_second += told.records_out_per_second
+        found.bytes_out_per_second += told.bytes_out_per_second
+    return found
+
+
+def _topic_here(call: Call, topic: str) -> TopicStatsResponse:
+    found = stats.topic_stats(call.broker, topic)
     return TopicStatsResponse(
-        topic=topic.name,
+        topic=topic,
         partitions=[
             PartitionStats(
                 partition=partition.index,

@@ -8,7 +8,7 @@ import asyncio
 from typing import Any, Final, Protocol
 
 from penstock.gateways.grpc.call import Call
-from penstock.gateways.grpc.following import following
+from penstock.gateways.grpc.following import following, standings_for
 from penstock.gateways.grpc.leasing import leasing
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
@@ -16,6 +16,8 @@ from penstock.wire.mq.mq_generated import SubscribeRequest
 _BATCH_RECORDS_DEFAULT: Final = 500
 _SINGLES_RECORDS: Final = 64
 """Records taken at a time for a stream of single ones: enough to make the taking cheap."""
+_KEEP_SECONDS: Final = 20.0
+"""What is copied here for a subscription is asked for at least this often."""
 CONSUMER_ID: Final = "consumer-id"
 """In the initial metadata, which is sent as soon as the subscription stands."""
 
@@ -41,6 +43,14 @@ class Source(Protocol):
         """The message that the subscriber gets; None when it is not this subscription's any more."""
         ...
 
+    def place(self, taken: Any) -> tuple[int, int]:
+        """Its partition and offset."""
+        ...
+
+    def keep(self) -> None:
+        """Still subscribed, though there was nothing for some time."""
+        ...
+
     def sent(self, taken: list[Any], size_bytes: int) -> None:
         """The client's connection took these."""
         ...
@@ -61,6 +71,8 @@ async def subscribe(request: SubscribeRequest, call: Call) -> None:
             if message is not None:
                 await write(message)
                 source.sent([item], len(message))
+                if call.progress is not None:
+                    call.progress.gave((source.place(item),))
                 count += 1
         return count
 
@@ -77,6 +89,8 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
             frame = encode_frame(message for _, message in messages)
             await write(frame)
             source.sent([item for item, _ in messages], len(frame))
+            if call.progress is not None:
+                call.progress.gave(source.place(item) for item, _ in messages)
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
@@ -86,10 +100,14 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
     bytes_max = serving.bounds.batch_bytes_max
-    source: Source = leasing(request, call) if request.lease_ms else following(request, call)
+    source: Source
+    if request.lease_ms:
+        source = leasing(request, call)
+    else:
+        source = following(request, call, await standings_for(request, call))
     try:
         with serving.stream(source.woken.set):
-            await call.context.send_initial_metadata((_named(source.consumer_id),))
+            await call.started(source.consumer_id, (_named(source.consumer_id),))
             left = request.max_messages
             while True:
                 taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
@@ -100,10 +118,21 @@ async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any)
                 else:
                     # Nothing can have happened since the take: nobody else had the loop.
                     source.woken.clear()
-                    await source.woken.wait()
+                    await _woken(source, call)
                 serving.require_running()
     finally:
         source.close()
+
+
+async def _woken(source: Source, call: Call) -> None:
+    if call.broker.cluster is None:
+        await source.woken.wait()
+        return
+    try:
+        async with asyncio.timeout(_KEEP_SECONDS):
+            await source.woken.wait()
+    except TimeoutError:
+        source.keep()
 
 
 def _named(consumer_id: str) -> tuple[str, str | bytes]:
@@ -111,3 +140,13 @@ def _named(consumer_id: str) -> tuple[str, str | bytes]:
     if consumer_id.isascii() and consumer_id.isprintable():
         return CONSUMER_ID, consumer_id
     return f"{CONSUMER_ID}-bin", consumer_id.encode()
+
+
+def consumer_of(metadata: Any) -> str:
+    """The way back: who subscribes, of initial metadata."""
+    for key, value in metadata or ():
+        if key == CONSUMER_ID:
+            return str(value)
+        if key == f"{CONSUMER_ID}-bin":
+            return bytes(value).decode()
+    return ""

@@ -1,0 +1,87 @@
+"""Channels to the gRPC listeners of other nodes, over which calls are carried: one for each life of a node, made when it is first needed.
+
+A channel is connected before a call is begun on it: a node that cannot be reached is LEADER_NOT_AVAILABLE, and nothing was done. A call that
+ends without the other node's word is LINK_LOST, and nobody knows. When a life of a node ends, so do all calls to it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import grpc
+
+from penstock.core.cluster_image import ClusterImage
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.carrying import Carrying
+from penstock.types import Gateway, NodeId
+
+CONNECT_SECONDS: Final = 2.0
+_KEEPALIVE_MS: Final = 20_000
+_KEEPALIVE_TIMEOUT_MS: Final = 10_000
+_OPTIONS: Final[Sequence[tuple[str, int]]] = (
+    # What the other node sends is bounded there; what is sent was bounded when it came here.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # Every gateway has its own connections, also when several nodes run in one process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Whether a call may be sent again is decided here, by what it does.
+    ("grpc.enable_retries", 0),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+class Channels:
+    """Those of one gateway."""
+
+    def __init__(self, carrying: Carrying, nodes: ClusterImage) -> None:
+        self._carrying = carrying
+        self._nodes = nodes
+        self._channels: dict[NodeId, tuple[int, Any]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        nodes.on_changed.append(self._nodes_changed)
+
+    async def to(self, node: NodeId) -> Any:
+        """A channel that is connected; LEADER_NOT_AVAILABLE when the node cannot be reached."""
+        address = self._carrying.address(node, Gateway.GRPC)
+        epoch = self._nodes.nodes[node].epoch
+        known = self._channels.get(node)
+        if known is None or known[0] != epoch:
+            self._drop(node)
+            known = self._channels[node] = (epoch, grpc.aio.insecure_channel(str(address), options=_OPTIONS))
+        channel = known[1]
+        state = channel.get_state(try_to_connect=True)
+        if state is not grpc.ChannelConnectivity.READY:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await channel.channel_ready()
+            except (TimeoutError, grpc.aio.UsageError) as error:
+                raise PenstockError(
+                    Reason.LEADER_NOT_AVAILABLE, f"Node {node} cannot be reached at {address}. Try again in a moment."
+                ) from error
+        return channel
+
+    def _nodes_changed(self) -> None:
+        for node, (epoch, _) in list(self._channels.items()):
+            found = self._nodes.nodes.get(node)
+            if found is None or found.epoch != epoch:
+                self._drop(node)
+
+    def _drop(self, node: NodeId) -> None:
+        known = self._channels.pop(node, None)
+        if known is not None:
+            task = asyncio.ensure_future(known[1].close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Carry nothing more."""
+        if self._nodes_changed in self._nodes.on_changed:
+            self._nodes.on_changed.remove(self._nodes_changed)
+        for node in list(self._channels):
+            self._drop(node)
+        if self._closing:
+            await asyncio.wait(set(self._closing))
