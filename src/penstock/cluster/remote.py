@@ -8,7 +8,7 @@ it can be asked twice.
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -167,20 +167,27 @@ class RemotePeers:
         )
 
     def append_once(
-        self, topic: Topic, index: int, batch: bytearray, header: str, search_from: int, done: AppendedOnce
+        self,
+        topic: Topic,
+        index: int,
+        batch: bytearray,
+        header: str,
+        search_from: int | Sequence[int],
+        done: AppendedOnce,
     ) -> None:
         """Have those records appended that are not there."""
+        noted = [search_from] if isinstance(search_from, int) else list(search_from)
 
         def here(answered: Answered) -> None:
             partition = self._cluster.replicas.leader(topic, index)
             # A second try, elsewhere perhaps, begins with the batch as it came.
-            self._cluster.appends.append_once(partition, bytearray(batch), header, search_from, answered)
+            self._cluster.appends.append_once(partition, bytearray(batch), header, noted, answered)
 
         self._add(
             topic,
             index,
             PeerApi.APPEND_ONCE,
-            lambda epoch: AppendOnceHead(topic.topic_id.bytes, index, epoch, header, search_from),
+            lambda epoch: AppendOnceHead(topic.topic_id.bytes, index, epoch, header, noted),
             here,
             done,
             batch,

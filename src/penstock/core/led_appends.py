@@ -54,11 +54,12 @@ class _Call:
     __slots__ = ("batch", "done", "header", "records", "search_from")
 
     def __init__(
-        self, batch: bytearray, header: str, search_from: int, records: list[Record], done: AppendedOnce
+        self, batch: bytearray, header: str, search_from: list[int], records: list[Record], done: AppendedOnce
     ) -> None:
         self.batch: Final = batch
         self.header: Final = header
         self.search_from: Final = search_from
+        """Of each record."""
         self.records: Final = records
         self.done: Final = done
 
@@ -88,13 +89,19 @@ class LedAppends:
     # -- what is lacking of a batch
 
     def append_once(
-        self, partition: Partition, batch: bytearray, header: str, search_from: int, done: AppendedOnce
+        self, partition: Partition, batch: bytearray, header: str, search_from: list[int], done: AppendedOnce
     ) -> None:
         """Append what is not there, and tell ``done`` where each record is, once all are committed. PenstockError when it is refused."""
         _count(batch)
         records = list(read_records(batch, partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX))
         if any(_mark(record, header) is None for record in records):
             raise PenstockError(Reason.INVALID_RECORD, f"a record has no header {header}, by which it would be found")
+        if len(search_from) not in (1, len(records)):
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{len(search_from)} offsets are noted for {len(records)} records"
+            )
+        if len(search_from) == 1:
+            search_from *= len(records)
         self._calls.setdefault(partition, deque()).append(_Call(batch, header, search_from, records, done))
         self._work(partition)
 
@@ -136,9 +143,7 @@ class LedAppends:
         log = partition.log
         # What was appended in this turn is looked at too.
         log.write_pending()
-        # An offset behind the end is that of another topic, which had this name.
-        wanted = call.search_from if call.search_from <= log.next_offset else 0
-        start = max(wanted, log.start_offset)
+        start = max(min(_within(log.next_offset, noted) for noted in call.search_from), log.start_offset)
         key = partition, call.header
         marks = self._marks.pop(key, None)
         if marks is None or start < marks.start or marks.end > log.next_offset or len(marks.offsets) > MARKS_MAX:
@@ -181,12 +186,12 @@ class LedAppends:
             position = end
 
     def _append_lacking(self, partition: Partition, call: _Call, marks: _Marks) -> None:
-        search_from = call.search_from if call.search_from <= partition.log.next_offset else 0
+        end = partition.log.next_offset
         places: list[int] = []
         lacking: list[Record] = []
-        for record in call.records:
+        for record, noted in zip(call.records, call.search_from, strict=True):
             offset = marks.offsets.get(_mark(record, call.header) or b"", -1)
-            if offset < search_from:
+            if offset < _within(end, noted):
                 offset = -1
                 lacking.append(record)
             places.append(offset)
@@ -220,6 +225,11 @@ def _settle(offset: int, done: Produced, reason: Reason | None) -> None:
         done(offset)
     else:
         done(PenstockError(Reason.LINK_LOST if reason in _MOVED_ON else reason))
+
+
+def _within(end: int, offset: int) -> int:
+    """An offset behind the end is that of another topic, which had this name: then all is searched."""
+    return offset if offset <= end else 0
 
 
 def _count(batch: bytearray) -> int:

@@ -10,7 +10,7 @@ the mark that each record carries in a header, and appends only what it lacks. O
 that ask at once, get the same records.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing
@@ -38,9 +38,15 @@ class Peers(Protocol):
         ...
 
     def append_once(
-        self, topic: Topic, index: int, batch: bytearray, header: str, search_from: int, done: AppendedOnce
+        self,
+        topic: Topic,
+        index: int,
+        batch: bytearray,
+        header: str,
+        search_from: int | Sequence[int],
+        done: AppendedOnce,
     ) -> None:
-        """Have those records of a batch appended, as by acks=all, whose mark is not at or behind ``search_from`` yet.
+        """Have those records of a batch appended, as by acks=all, whose mark is not at or behind ``search_from`` yet (one for all, or each its own).
 
         Each record has a header of this name, whose value is the mark. LINK_LOST and every other error: ask again.
         """

@@ -119,13 +119,13 @@ class AppendHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppendOnceHead(msgspec.Struct, frozen=True, array_like=True):
-    """Before a batch of which only the records are to be appended whose mark is not there from an offset on."""
+    """Before a batch of which only the records are to be appended whose mark is not there from an offset on: one for all, or each its own."""
 
     topic_id: bytes
     partition: int
     leader_epoch: int
     header: str
-    search_from: int
+    search_from: list[int]
 
 
 class StandingHead(msgspec.Struct, frozen=True, array_like=True):

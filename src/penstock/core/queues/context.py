@@ -55,6 +55,11 @@ class Context:
         """Partitions of the state topic in which an append failed."""
         self.scheduled = False
 
+    @property
+    def in_cluster(self) -> bool:
+        """Whether other nodes may lead what queues read, and work for groups that this one worked for."""
+        return self.broker.cluster is not None
+
     def schedule(self) -> None:
         """Have the end of this turn look after queues."""
         if not self.scheduled:
@@ -97,6 +102,20 @@ class Context:
             heapify(timers)
             self._timers_max = max(_TIMERS_SPARE, 2 * len(timers))
         heappush(timers, (due_ms, self._sequence, partition, number, queue))
+
+    def arm_again(self, queue: "QueueState", partition: QueuePartition, number: int, due_ms: int) -> None:
+        """A block whose time has come cannot be looked at yet."""
+        block = partition.blocks.get(number)
+        if block is not None:
+            block.entry_ms = due_ms
+            self._push(due_ms, partition, number, queue)
+
+    def drop_dead(self) -> None:
+        """Queues are no more: nothing of them is kept."""
+        self.to_dispatch = {queue: None for queue in self.to_dispatch if queue.alive}
+        self.to_look = {part: queue for part, queue in self.to_look.items() if queue.alive}
+        self._timers = [entry for entry in self._timers if entry[-1].alive]
+        heapify(self._timers)
 
     def next_due_ms(self) -> int:
         """Wall time at which a timer is due, perhaps for nothing."""

@@ -4,13 +4,14 @@ At most one commit is under way for a partition; when it is done, the floor as i
 row cost as many commits as the disk can do, and the last one counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.state_log import LED_ELSEWHERE
 from penstock.errors import PenstockError, Reason
 
 
@@ -46,6 +47,12 @@ class Floors:
         partition.floor_waiting.append((partition.floor, done))
         self.moved(partition)
 
+    def forget(self, partitions: Iterable[QueuePartition]) -> None:
+        """Their queue is no more."""
+        for partition in partitions:
+            self._moved.pop(partition, None)
+            self._stale.discard(partition)
+
     def flush(self) -> None:
         """Begin to store what moved in this turn."""
         moved, self._moved = self._moved, {}
@@ -70,10 +77,14 @@ class Floors:
         partition.committing = None
         if reason is not None:
             waiting, partition.floor_waiting = partition.floor_waiting, []
-            if not partition.gone:
-                self._on_lost(partition.state_partition)
+            if reason in LED_ELSEWHERE:
+                reason = Reason.NOT_COORDINATOR
+            else:
+                reason = reason if reason is Reason.NOT_ENOUGH_REPLICAS else Reason.STORAGE_ERROR
+                if not partition.gone:
+                    self._on_lost(partition.state_partition)
             for _, done in waiting:
-                done(Reason.STORAGE_ERROR)
+                done(reason)
             return
         rewound, partition.rewound = partition.rewound, False
         partition.committed = floor

@@ -23,7 +23,7 @@ Run = tuple[int, int, int]
 
 def ack(queue: Queue, index: int, owner: str, offsets: Sequence[int], done: Done) -> None:
     """The records are done with."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     runs = list(_runs(offsets))
     for run in runs:
         _check_leased(part, owner, run)
@@ -32,7 +32,7 @@ def ack(queue: Queue, index: int, owner: str, offsets: Sequence[int], done: Done
 
 def ack_cumulative(queue: Queue, index: int, owner: str, offset: int, done: Done) -> None:
     """Every record that this owner holds in the partition up to this one is done with; this one must be its own."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     _check_leased(part, owner, (offset >> BLOCK_BITS, offset & BLOCK_MASK, (offset & BLOCK_MASK) + 1))
     held = [at for at in _held(part, owner) if at <= offset]
     _finish_leased(queue, part, list(_runs(held)), done)
@@ -40,7 +40,7 @@ def ack_cumulative(queue: Queue, index: int, owner: str, offset: int, done: Done
 
 def nack(queue: Queue, index: int, owner: str, offsets: Sequence[int], reason: str, done: Done) -> None:
     """The records failed, for this reason."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     unique = sorted(set(offsets))
     for run in _runs(unique):
         _check_leased(part, owner, run)
@@ -52,7 +52,7 @@ def nack(queue: Queue, index: int, owner: str, offsets: Sequence[int], reason: s
 
 def extend(queue: Queue, index: int, owner: str, offsets: Sequence[int], lease_ms: int, done: Done) -> None:
     """The owner needs more time: its leases end ``lease_ms`` from now."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     runs = list(_runs(offsets))
     for run in runs:
         _check_leased(part, owner, run)
@@ -68,7 +68,7 @@ def extend(queue: Queue, index: int, owner: str, offsets: Sequence[int], lease_m
 
 def finish(queue: Queue, index: int, offsets: Sequence[int], done: Done) -> None:
     """The records need no more work, whoever holds them (a purge). Those that are finished already are fine."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     open_offsets = _unfinished(queue, part, offsets)
     numbers = queue.mark_finished(part, open_offsets)
     queue.when_finished(part, open_offsets, numbers, done)
@@ -78,7 +78,7 @@ def move(
     queue: Queue, index: int, offsets: Sequence[int], target_topic: str, target_partition: int | None, done: Done
 ) -> None:
     """Send the records to another topic and finish them here, never one without the other. Finished ones are passed over."""
-    part = queue.partition(index)
+    part = _part(queue, index)
     if queue.context.broker.topics.require(target_topic).internal:
         # A dead letter says itself where it came from, and anyone may have written that.
         raise PenstockError(
@@ -88,6 +88,13 @@ def move(
     for offset in _unfinished(queue, part, offsets):
         queue.context.mover.redrive(queue, part, offset, target_topic, target_partition, answer.expect())
     answer.close()
+
+
+def _part(queue: Queue, index: int) -> QueuePartition:
+    """The partition, whose records are here as far as something is known of them."""
+    part = queue.partition(index)
+    queue.check_here(part)
+    return part
 
 
 def held(queue: Queue, owner: str) -> list[tuple[int, int]]:

@@ -4,6 +4,9 @@ The way of a move: the intent is stored (with where the target ended by then) an
 committed, the record is appended to the target, under a header that names the move; once that is committed, the record is
 finished and the intent removed, in one batch. After a crash every intent is looked for in the target, from the noted offset on:
 what is found is finished, what is not is appended. Before looking, everything in the target must be committed or undone.
+
+In a cluster another node may have taken over the queue, and its moves, without this one knowing. So it is the leader of the target who looks,
+each time, and appends what is not there (``Peers.append_once``): two who want the same move get one record.
 """
 
 from collections.abc import Iterable
@@ -20,13 +23,14 @@ from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state import QueueState
 from penstock.core.queues.stored import Move, MoveKind, QueueId, move_value
 from penstock.core.reading import read_from, record_bytes
-from penstock.core.topics import NewTopic
+from penstock.core.remote import Peers
+from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Headers, Record
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, TopicId, TopicName
 
 DEAD_LETTER_PREFIX: Final = "dlq."
 REDRIVE_GROUP: Final = GroupId("penstock.redrive")
@@ -70,7 +74,7 @@ class _Entry(NamedTuple):
 class _Target:
     """The moves to one partition of one topic."""
 
-    __slots__ = ("failures", "index", "retry_ms", "to_append", "to_find", "topic")
+    __slots__ = ("failures", "index", "is_asked", "retry_ms", "to_append", "to_find", "topic")
 
     def __init__(self, topic: TopicName, index: int) -> None:
         self.topic: Final = topic
@@ -81,6 +85,8 @@ class _Target:
         self.retry_ms = 0
         """Monotonic: nothing is tried before."""
         self.failures = 0
+        self.is_asked = False
+        """Its leader has some of them: the others follow in their order when it has answered."""
 
 
 class Mover:
@@ -90,6 +96,8 @@ class Mover:
         self._context = context
         self._targets: dict[tuple[TopicName, int], _Target] = {}
         self._creating: set[TopicName] = set()
+        self._ends: dict[tuple[TopicId, int], int] = {}
+        """Up to where targets are known to be committed, which other nodes lead."""
 
     # -- intents
 
@@ -151,11 +159,14 @@ class Mover:
         log.when_committed(queue.state_partition, partial(self._intended, _Entry(queue, part, offset, move)))
 
     def _end_of(self, topic: TopicName, index: int) -> int:
+        broker = self._context.broker
         try:
             # Not the end of the log: appends that are not written yet may be taken back, and this one would lie before it.
-            return self._context.broker.partition(topic, index).high_watermark
+            # A copy may be behind, which makes the search longer and no less sure.
+            return broker.replica(topic, index).high_watermark
         except PenstockError:
-            return 0
+            found = broker.topics.get(topic)
+            return 0 if found is None else self._ends.get((found.topic_id, index), 0)
 
     def _intended(self, entry: _Entry, reason: Reason | None) -> None:
         if reason is not None:
@@ -165,6 +176,14 @@ class Mover:
         if entry.is_current:
             self._target(entry).to_append.append(entry)
             self._context.schedule()
+
+    def drop_dead(self) -> None:
+        """Queues are no more: what they wanted to move is the business of whoever works them now."""
+        for key, target in list(self._targets.items()):
+            target.to_append = [entry for entry in target.to_append if entry.queue.alive]
+            target.to_find = [entry for entry in target.to_find if entry.queue.alive]
+            if not target.to_append and not target.to_find and not target.is_asked:
+                del self._targets[key]
 
     def resume(self, queue: QueueState, part: QueuePartition) -> None:
         """The state was loaded: whether its moves were appended is to be found out."""
@@ -189,14 +208,18 @@ class Mover:
 
     def next_ms(self) -> int | None:
         """Monotonic time of the next try; None when nothing is left to do."""
-        waiting = [target.retry_ms for target in self._targets.values() if target.to_append or target.to_find]
+        waiting = [
+            target.retry_ms
+            for target in self._targets.values()
+            if (target.to_append or target.to_find) and not target.is_asked
+        ]
         return min(waiting, default=None)
 
     def flush(self) -> None:
         """Do what can be done now: once a turn."""
         now_ms = self._context.clock.monotonic_ms()
         for key, target in list(self._targets.items()):
-            if target.retry_ms > now_ms:
+            if target.retry_ms > now_ms or target.is_asked:
                 continue
             if not target.to_append and not target.to_find:
                 del self._targets[key]
@@ -211,6 +234,9 @@ class Mover:
         topic = broker.topics.get(target.topic)
         if topic is None:
             self._without_topic(target)
+            return
+        if broker.peers is not None:
+            self._ask(broker.peers, topic, target)
             return
         # It may have been made anew meanwhile, with fewer partitions.
         source = broker.partition(target.topic, target.index % topic.partition_count)
@@ -294,10 +320,18 @@ class Mover:
 
     def _append(self, source: Partition, entries: list[_Entry]) -> int:
         """Append records as one batch; returns how many of the entries it took."""
+        batch, _, taken = self._build(source.topic, entries)
+        if batch is not None:
+            source.append(batch, self._context.clock.now_ms())
+        return taken
+
+    def _build(self, topic: Topic, entries: list[_Entry]) -> tuple[bytearray | None, list[_Entry], int]:
+        """One batch of the first records, which of the entries are in it, and how many are settled by it: some have no record any more."""
         now_ms = self._context.clock.now_ms()
         builder = BatchBuilder()
-        size_max = min(_BATCH_BYTES_MAX, source.topic.config.max_message_bytes)
+        size_max = min(_BATCH_BYTES_MAX, topic.config.max_message_bytes)
         taken = 0
+        inside: list[_Entry] = []
         for entry in entries:
             try:
                 record = self._read(entry)
@@ -315,14 +349,15 @@ class Mover:
             if builder.count and builder.size_bytes + record_bytes(moved) > size_max:
                 break
             builder.add(now_ms, moved.key, moved.value, moved.headers)
+            inside.append(entry)
             taken += 1
             if builder.size_bytes >= size_max:
                 break
-        if builder.count:
-            # A record may have come in compressed, and be too large without.
-            is_large = builder.size_bytes > source.topic.config.max_message_bytes
-            source.append(builder.build(compression=Compression.ZSTD if is_large else Compression.NONE), now_ms)
-        return taken
+        if not builder.count:
+            return None, inside, taken
+        # A record may have come in compressed, and be too large without.
+        is_large = builder.size_bytes > topic.config.max_message_bytes
+        return builder.build(compression=Compression.ZSTD if is_large else Compression.NONE), inside, taken
 
     @staticmethod
     def _read(entry: _Entry) -> Record | None:
@@ -347,10 +382,57 @@ class Mover:
         target.to_append += [entry for entry in entries if entry not in found]
         self._context.schedule()
 
+    # -- moving to what another node may lead
+
+    def _ask(self, peers: Peers, topic: Topic, target: _Target) -> None:
+        """Have the target's leader append what it lacks, one batch at a time."""
+        entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
+        target.to_find, target.to_append = [], entries
+        stuck: list[_Entry] = []
+        error: PenstockError | None = None
+        while entries and len(stuck) < _MOVES_PER_TURN:
+            try:
+                batch, inside, taken = self._build(topic, entries[:_MOVES_PER_TURN])
+            except PenstockError as refused:
+                # The others are not to wait for one that cannot be read.
+                error = refused
+                stuck.append(entries.pop(0))
+                continue
+            entries = entries[taken:]
+            if batch is not None:
+                target.is_asked = True
+                target.to_append = [*stuck, *entries]
+                index = target.index % topic.partition_count
+                noted = [entry.move.target_offset for entry in inside]
+                done = partial(self._answered, target, (topic.topic_id, index), inside)
+                peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
+                return
+        target.to_append = [*stuck, *entries]
+        if error is not None:
+            raise error
+
+    def _answered(
+        self, target: _Target, place: tuple[TopicId, int], entries: list[_Entry], found: list[int] | PenstockError
+    ) -> None:
+        """The leader has them all, or did not say so."""
+        target.is_asked = False
+        current = [entry for entry in entries if entry.is_current]
+        if isinstance(found, PenstockError):
+            if current:
+                target = self._kept(target)
+                target.to_append = [*current, *target.to_append]
+                self._put_off(target, found)
+                self._context.schedule()
+            return
+        target.failures = 0
+        self._ends[place] = max(*found, self._ends.get(place, 0) - 1) + 1
+        self._finish(current)
+        self._context.schedule()
+
     def _landed(self, target: _Target, entries: list[_Entry], reason: Reason | None) -> None:
         if reason is not None:
             target = self._kept(target)
-            target.to_find += entries
+            target.to_find += [entry for entry in entries if entry.is_current]
             self._put_off(target, PenstockError(reason))
             return
         self._finish([entry for entry in entries if entry.is_current])

@@ -10,20 +10,22 @@ from typing import Final
 
 from penstock.core.groups.deadlines import Timer
 from penstock.core.internal_topic import StateRecord
-from penstock.core.partition import Partition
 from penstock.core.queues.block import (
     BLOCK_BITS,
     BLOCK_MASK,
     BLOCK_OFFSETS,
     FINISHED,
     LEASED,
+    MOVING,
     NEVER_MS,
     READY,
     UNTOUCHED,
+    WAITING,
     Block,
 )
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
+from penstock.core.replica import Replica
 from penstock.types import TopicName
 
 _FINISHED_RUN: Final = bytes((FINISHED,)) * BLOCK_OFFSETS
@@ -53,6 +55,7 @@ class QueuePartition:
         "looked",
         "move_waiting",
         "moves",
+        "needed_end",
         "queue",
         "retry",
         "rewound",
@@ -69,10 +72,12 @@ class QueuePartition:
         self.state_partition: Final = state_partition
         self._block_prefix = key_prefix(Kind.BLOCK, queue)
         self._move_prefix = key_prefix(Kind.MOVE, queue)
-        self.source: Partition | None = None
+        self.source: Replica | None = None
         """The log; None until somebody needs it."""
         self.wake = _nothing
         """Told by the log that there is more."""
+        self.needed_end = 0
+        """Nothing is done before the log here has all below it: what is known of records that a copy does not have yet. 0: it has them."""
         self.damage: str | None = None
         """Why the next records cannot be read."""
         self.retry: Timer | None = None
@@ -122,6 +127,15 @@ class QueuePartition:
                 below = min(self.floor - (number << BLOCK_BITS), BLOCK_OFFSETS)
                 total -= self.blocks[number].states[:below].count(FINISHED)
         return total
+
+    def open_end(self) -> int:
+        """The offset behind the last record that something is known of and that is not finished; the floor when there is none."""
+        for number in sorted(self.blocks, reverse=True):
+            states = self.blocks[number].states
+            at = max(states.rfind(state) for state in (LEASED, READY, WAITING, MOVING))
+            if at >= 0:
+                return max((number << BLOCK_BITS) + at + 1, self.floor)
+        return self.floor
 
     def next_ready(self) -> int:
         """The oldest record that waits to be delivered again; -1 when there is none."""

@@ -25,6 +25,11 @@ PORTION_ALONE: Final = 256
 """The same when nobody else waits."""
 _RETRY_MS: Final = 2_000
 """After which records that could not be read are tried again."""
+_COPY_RETRY_MS: Final = 100
+"""The same for those that are not here yet."""
+_NOT_HERE: Final = frozenset(
+    {Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.COORDINATOR_LOAD_IN_PROGRESS}
+)
 _PASSES_MAX: Final = 500
 """Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
 
@@ -64,7 +69,7 @@ class Queue(Failures):
             self.takers.remove(worker)
         if self.alive:
             for index, offset, attempts in taken:
-                if self.holds(worker.owner, index, offset, attempts):
+                if self.holds(worker.owner, index, offset, attempts) and self.is_here(self.partitions[index]):
                     self.fail(self.partitions[index], offset, None, backs_off=False)
 
     def holds(self, owner: str, index: int, offset: int, attempts: int) -> bool:
@@ -130,6 +135,7 @@ class Queue(Failures):
         for part in list(self.active):
             left = False
             try:
+                self.check_here(part)
                 left = self._take_ready(part, take)
                 if len(take.out) < take.limit:
                     self._take_fresh(part, take)
@@ -147,13 +153,16 @@ class Queue(Failures):
             self.context.meters.leases.add(self.labels, len(take.out))
 
     def _stall(self, part: QueuePartition, error: PenstockError) -> None:
-        if part.damage != error.text:
+        is_here = error.reason not in _NOT_HERE
+        if is_here and part.damage != error.text:
             part.damage = error.text
             self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")
         if part.retry is None:
             part.retry = Timer(partial(self.wake_partition, part))
         # The disk, or a person, may make it good, and nobody says so.
-        self.context.deadlines.set(part.retry, self.context.clock.monotonic_ms() + _RETRY_MS)
+        self.context.deadlines.set(
+            part.retry, self.context.clock.monotonic_ms() + (_RETRY_MS if is_here else _COPY_RETRY_MS)
+        )
 
     def _take_ready(self, part: QueuePartition, take: _Take) -> bool:
         """Deliver again what was delivered before; whether something is left for another taker."""

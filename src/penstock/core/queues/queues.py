@@ -169,6 +169,7 @@ class Queues(Upkeep):
         queue = self._queues.get((topic, group))
         if queue is not None:
             return leases.is_finished(queue, partition, offset)
+        self.check_loaded(group)
         key = PartitionKey(TopicName(topic), partition)
         committed = self._broker.groups.fetch_offsets(GroupId(group), [key]).get(key)
         return committed is not None and offset < committed.offset
@@ -214,6 +215,7 @@ class Queues(Upkeep):
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered, in one sentence."""
+        self.check_loaded(group)
         return explain(self._broker, self._queues.get((topic, group)), topic, partition, offset, group)
 
     # -- finding queues
@@ -242,6 +244,7 @@ class Queues(Upkeep):
         self._check(caller, topic, group)
         queue = self._queues.get((topic, group))
         if queue is None:
+            self.check_loaded(group)
             self._broker.topics.require(topic)
             raise PenstockError(
                 Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} works no queue on {topic}."
@@ -251,6 +254,7 @@ class Queues(Upkeep):
     def _known(self, topic: str, group: str) -> Queue:
         queue = self._queues.get((topic, group))
         if queue is None:
+            self.check_loaded(group)
             self._broker.topics.require(topic)
             raise PenstockError(
                 Reason.GROUP_ID_NOT_FOUND,
@@ -262,6 +266,7 @@ class Queues(Upkeep):
         """The queue, made when there is none."""
         queue = self._queues.get((topic, group))
         if queue is None:
+            self.check_loaded(group)
             found = self._broker.topics.require(topic)
             if found.internal:
                 raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; work another one.")

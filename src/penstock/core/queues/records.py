@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from itertools import islice
 from typing import Final
 
-from penstock.core.partition import Partition
+from penstock.core.replica import Replica
 from penstock.errors import PenstockError
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header
@@ -33,7 +33,7 @@ class Piece:
 
     __slots__ = ("first", "next_offset", "offsets", "records", "size_bytes", "source")
 
-    def __init__(self, source: Partition, first: int, next_offset: int, records: list[Record]) -> None:
+    def __init__(self, source: Replica, first: int, next_offset: int, records: list[Record]) -> None:
         self.source: Final = source
         self.first: Final = first
         self.next_offset: Final = next_offset
@@ -55,9 +55,9 @@ class RecordCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._pieces: dict[Piece, None] = {}
-        self._by_source: dict[Partition, list[Piece]] = {}
+        self._by_source: dict[Replica, list[Piece]] = {}
 
-    def piece(self, source: Partition, offset: int) -> Piece | None:
+    def piece(self, source: Replica, offset: int) -> Piece | None:
         """The piece that ``offset`` is in; None at the end and before the start. PenstockError when it cannot be read."""
         if not source.log.start_offset <= offset < source.high_watermark:
             return None
@@ -72,7 +72,7 @@ class RecordCache:
                 return piece
         return self._read(source, offset)
 
-    def record(self, source: Partition, offset: int) -> Record | None:
+    def record(self, source: Replica, offset: int) -> Record | None:
         """One record; None when there is none at that offset."""
         piece = self.piece(source, offset)
         if piece is None:
@@ -82,13 +82,13 @@ class RecordCache:
             return piece.records[at]
         return None
 
-    def forget(self, source: Partition) -> None:
+    def forget(self, source: Replica) -> None:
         """The partition is gone."""
         for piece in self._by_source.pop(source, ()):
             self._bytes -= piece.size_bytes
             del self._pieces[piece]
 
-    def _read(self, source: Partition, offset: int) -> Piece:
+    def _read(self, source: Replica, offset: int) -> Piece:
         data, next_offset = source.read(offset, _READ_BYTES)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         records, next_offset = _open(memoryview(data), offset, next_offset, bytes_max)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final
 
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.partition import Partition
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import Done
@@ -20,6 +19,7 @@ from penstock.core.queues.idempotent import FinishedKeys, key_of
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Kind, QueueId, idempotency_record, key_prefix
 from penstock.core.queues.workers import Taker
+from penstock.core.replica import Replica
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
@@ -27,7 +27,10 @@ from penstock.types import GroupId, TopicName
 
 
 class QueueState(ABC):
-    """What :class:`penstock.core.queues.queue.Queue` is built on. ``alive`` until its topic or its group is deleted."""
+    """What :class:`penstock.core.queues.queue.Queue` is built on.
+
+    ``alive`` until its topic or its group is deleted, or another node speaks for the group.
+    """
 
     def __init__(self, context: Context, topic: Topic, group: GroupId) -> None:
         self.context: Final = context
@@ -124,20 +127,48 @@ class QueueState(ABC):
         """Whether somebody wants records, or something is known of one that the group's offsets do not say."""
         return bool(self.takers) or any(part.blocks for part in self.partitions)
 
-    def source(self, part: QueuePartition) -> Partition:
-        """The log of a partition, opened and followed."""
+    def source(self, part: QueuePartition) -> Replica:
+        """The log of a partition, opened and followed, whoever leads it. PenstockError while nothing of it can be read here."""
         source = part.source
-        if source is None:
-            source = part.source = self.context.broker.partition(self.topic, part.index)
-            part.wake = partial(self._grew, part)
-            source.watch(part.wake)
-            self.follow_start(part)
-            self._grew(part)
+        if source is None or source.gone:
+            source = self._follow(part)
+        return source
+
+    def _follow(self, part: QueuePartition) -> Replica:
+        source = self.context.broker.observe(self.topic, part.index)
+        if part.source is not None:
+            # Its leader has changed: the same records are read from another copy, or the same copy in another role.
+            part.source.unwatch(part.wake)
+            self.context.cache.forget(part.source)
+        part.source = source
+        part.wake = partial(self._grew, part)
+        source.watch(part.wake)
+        if self.context.in_cluster:
+            needed_end = part.open_end()
+            part.needed_end = needed_end if source.high_watermark < needed_end else 0
+        self.follow_start(part)
+        self._grew(part)
         return source
 
     def _grew(self, part: QueuePartition) -> None:
         self.context.to_look[part] = self
         self.wake_partition(part)
+
+    def check_here(self, part: QueuePartition) -> None:
+        """COORDINATOR_LOAD_IN_PROGRESS while records that something is known of are not copied to this node yet.
+
+        What is to become of a record is written in it, so nothing is decided without it.
+        """
+        if not part.needed_end and part.source is not None and not part.source.gone:
+            return
+        source = self.source(part)
+        if source.high_watermark < part.needed_end:
+            raise PenstockError(
+                Reason.COORDINATOR_LOAD_IN_PROGRESS,
+                f"The records of {self.topic}/{part.index} are being copied to the node that works for group {self.group}. "
+                "Try again in a moment.",
+            )
+        part.needed_end = 0
 
     def follow_start(self, part: QueuePartition) -> None:
         """Retention took records from under the floor: nobody can work them any more."""
@@ -145,6 +176,14 @@ class QueueState(ABC):
         if source.log.start_offset > part.floor:
             self.end_moves(part, part.forward(source.log.start_offset))
             self.drop_finished(part)
+
+    def is_here(self, part: QueuePartition) -> bool:
+        """Whether :meth:`check_here` has nothing to say."""
+        try:
+            self.check_here(part)
+        except PenstockError:
+            return False
+        return True
 
     # -- who wants records
 
@@ -164,7 +203,12 @@ class QueueState(ABC):
 
     def read(self, part: QueuePartition, offset: int) -> Record | None:
         """A record; None when there is none any more. PenstockError when it cannot be read."""
-        return self.context.cache.record(self.source(part), offset)
+        source = self.source(part)
+        if offset >= source.high_watermark and self.context.in_cluster:
+            raise PenstockError(
+                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet."
+            )
+        return self.context.cache.record(source, offset)
 
     def envelope(self, part: QueuePartition, offset: int, block: Block) -> Envelope | None:
         """What a touched record says of itself; None when there is no record any more."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _BATCH_BYTES_MAX: Final = 512 * KIB
 _ENDS: Final = frozenset({Reason.SHUTTING_DOWN, Reason.UNKNOWN_TOPIC_OR_PARTITION})
 """The broker stops: there is nothing to load again."""
+LED_ELSEWHERE: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.NOT_COORDINATOR})
+"""Another node writes the state now, and what is here is about to be unloaded. Its log says whether it got what was on its way."""
 
 
 class _Pending:
@@ -131,7 +133,9 @@ class StateLog:
         return self._ends.get(state_partition) != before
 
     def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
-        if reason is not None and reason not in _ENDS:
+        if reason in LED_ELSEWHERE:
+            reason = Reason.NOT_COORDINATOR
+        elif reason is not None and reason not in _ENDS:
             self._on_lost(state_partition)
             reason = Reason.STORAGE_ERROR
         for done in waiting:
@@ -141,13 +145,13 @@ class StateLog:
         """Whether this turn changed anything."""
         return state_partition in self._pending
 
-    def refuse(self, state_partition: int) -> None:
+    def refuse(self, state_partition: int, reason: Reason = Reason.STORAGE_ERROR) -> None:
         """Drop what this turn changed: it is based on what was lost."""
         pending = self._pending.pop(state_partition, None)
         self._ends.pop(state_partition, None)
         if pending is not None:
             for done in (*pending.written, *pending.committed):
-                done(Reason.STORAGE_ERROR)
+                done(reason)
 
     def replay(self, state_partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
         """Everything that is written, oldest first."""

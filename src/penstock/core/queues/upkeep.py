@@ -2,6 +2,9 @@
 
 A commit of the group, by whichever API, moves a queue's floor. A topic or a group that is deleted takes its queues along. When
 the state could not be stored, the queues of that partition of the state topic are loaded again: the log says what is so.
+
+In a cluster a queue is worked by the node that leads the partition of the state topic that its group has. It is loaded when this node comes to lead
+it, and unloaded when it ceases to: from then on nothing here says, writes or delivers anything for it, whatever was under way.
 """
 
 from collections import deque
@@ -37,6 +40,8 @@ _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500
 _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
+_COPY_RETRY_MS: Final = 100
+"""After which the clock looks again at records that are not copied to this node yet."""
 _PAUSE_MS: Final = 1000
 """How long a queue hands out nothing after its state could not be stored."""
 
@@ -55,6 +60,7 @@ class Upkeep:
         context.reload = self._reload
         self._queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
+        self._loaded: set[int] = set()
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
@@ -67,6 +73,7 @@ class Upkeep:
 
     def load(self, state_partition: int) -> None:
         """Take in the queues of a partition of the state topic."""
+        self._loaded.add(state_partition)
         for queue_id, image in read_images(self._context, state_partition).items():
             topic = self._broker.topics.get_by_id(queue_id.topic_id)
             if topic is None:
@@ -75,6 +82,38 @@ class Upkeep:
             queue = self._add(topic, queue_id.group)
             fill(queue, image)
             self._unopened.append(queue)
+
+    def unload(self, state_partition: int) -> None:
+        """Another node works for these groups: whoever waits for records is told, and nothing of the queues is kept here."""
+        self._loaded.discard(state_partition)
+        queues = self._by_partition.pop(state_partition, {})
+        context = self._context
+        for queue in queues.values():
+            self._queues.pop((queue.topic, queue.group), None)
+            queue.close()
+        # What this turn was about to write, and whoever waits for it.
+        context.state_log.refuse(state_partition, Reason.NOT_COORDINATOR)
+        for queue in queues.values():
+            self._end(queue, Reason.NOT_COORDINATOR)
+            context.floors.forget(queue.partitions)
+        self._unopened = deque(queue for queue in self._unopened if queue.alive)
+        self._paused.pop(state_partition, None)
+        context.lost.pop(state_partition, None)
+        context.mover.drop_dead()
+        context.drop_dead()
+
+    def check_loaded(self, group: str) -> None:
+        """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
+        broker = self._broker
+        if broker.cluster is None or self._context.state_log.partition_for(group) in self._loaded:
+            return
+        node = broker.cluster.coordinators.node_of(group)
+        if node == broker.node_id:
+            raise PenstockError(
+                Reason.COORDINATOR_LOAD_IN_PROGRESS,
+                f"The queues of group {group} are being loaded. Try again in a moment.",
+            )
+        raise PenstockError(Reason.NOT_COORDINATOR, f"Node {node} works for group {group}; ask that one.")
 
     def close(self) -> None:
         """The broker stops: whoever waits for records is told."""
@@ -108,6 +147,8 @@ class Upkeep:
         for part in queue.partitions:
             if part.source is not None:
                 self._context.cache.forget(part.source)
+            if part.retry is not None:
+                self._context.deadlines.cancel(part.retry)
             self._context.to_look.pop(part, None)
             waiting, part.floor_waiting = [done for _, done in part.floor_waiting], []
             for moving in part.move_waiting.values():
@@ -156,8 +197,10 @@ class Upkeep:
             queue, part, number = due
             if number == LOOK_AHEAD:
                 queue.pass_deadlines(part, wall_ms)
-            else:
+            elif queue.is_here(part):
                 queue.due(part, number, wall_ms)
+            else:
+                context.arm_again(queue, part, number, wall_ms + _COPY_RETRY_MS)
         for part in list(context.to_look)[:_LOOKS_PER_TICK]:
             queue = context.to_look.pop(part)
             if queue.alive:
@@ -262,6 +305,8 @@ class Upkeep:
 
     def _lose(self, state_partition: int) -> None:
         """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
+        if self._context.in_cluster and state_partition not in self._loaded:
+            return
         self._context.lost[state_partition] = None
         if state_partition not in self._paused:
             self._context.schedule()
