@@ -120,3 +120,58 @@ async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: Http
     await publish("after")
     for tail in tails:
         assert sorted(await tail) == ["after 0", "after 1", "after 2"]
+
+
+async def test_numbers_of_a_topic_and_lists_of_groups_are_the_same_on_every_node(cluster: HttpCluster) -> None:
+    await cluster.topic("orders", partitions=3)
+    groups = [cluster.group_of(node) for node in cluster.nodes.values()]
+    for index, node in enumerate(cluster.nodes.values()):
+        body = [{"value": "v", "partition": index, "acks": "all"}] * (index + 1)
+        assert (await node.client.post("/topics/orders/messages", json=body)).status_code == 200
+        commit = {"topic_name": "orders", "partition": index, "offset": 1}
+        assert (await node.client.post(f"/consumers/{groups[index]}/offsets", json=commit)).status_code == 200
+    for node in cluster.nodes.values():
+        numbers = (await node.client.get("/v1/topics/orders/stats")).json()
+        assert [each["end_offset"] for each in numbers["partitions"]] == [1, 2, 3]
+        assert (numbers["records"], numbers["partitions_unknown"]) == (6, 0)
+        assert [(flow["gateway"], flow["records_in"]) for flow in numbers["flows"]] == [("http", 6)]
+        listed = (await node.client.get("/v1/groups")).json()["groups"]
+        assert [each["group"] for each in listed] == sorted(groups)
+        for group in groups:
+            assert (await node.client.get(f"/v1/groups/{group}")).json()["group"] == group
+    assert (await cluster.nodes[1].client.get("/v1/topics/none/stats")).status_code == 404
+
+
+async def test_partitions_are_told_as_the_cluster_has_them(cluster: HttpCluster) -> None:
+    made = await cluster.nodes[2].client.post("/topics", json={"name": "orders"})
+    assert (made.status_code, made.json()["replication_factor"]) == (201, 3)
+    await cluster.topic("orders", partitions=3)
+    told = [(await node.client.get("/topics/orders")).json()["partitions"] for node in cluster.nodes.values()]
+    assert told[0] == told[1] == told[2]
+    for partition in told[0]:
+        assert partition["leader"] == cluster.leader("orders", partition["partition_id"]).node_id
+        assert sorted(partition["replicas"]) == [1, 2, 3]
+        assert partition["is_active"]
+    assert {partition["leader"] for partition in told[0]} == {1, 2, 3}
+
+
+async def test_sinks_are_looked_after_by_one_node_and_served_by_all(cluster: HttpCluster) -> None:
+    for node_id, node in cluster.nodes.items():
+        opened = await node.client.post(f"/v1/sinks/sink-{node_id}/open")
+        assert opened.status_code == 200, opened.text
+    for node in cluster.nodes.values():
+        listed = (await node.client.get("/v1/sinks")).json()["sinks"]
+        assert [sink["sink"] for sink in listed] == ["sink-1", "sink-2", "sink-3"]
+        assert (await node.client.get("/v1/sinks/none")).status_code == 404
+
+
+async def test_a_produce_key_is_remembered_whichever_node_gets_it(cluster: HttpCluster) -> None:
+    await cluster.topic("orders")
+    answers = []
+    for node in cluster.nodes.values():
+        body = {"topic": "orders", "value": "once", "envelope": {"idempotency_key": "k"}}
+        answer = await node.client.post("/v1/produce", json=body)
+        assert answer.status_code == 200, answer.text
+        answers.append(answer.json())
+    assert [answer["offset"] for answer in answers] == [0, 0, 0]
+    assert [answer.get("duplicate", False) for answer in answers] == [False, True, True]

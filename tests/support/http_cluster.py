@@ -95,7 +95,7 @@ class HttpClusterNode:
         )
         await self.cluster_node.start(peer)
         stack.push_async_callback(self.cluster_node.stop)
-        defaults = HttpDefaults(replication_factor=3, partitions=3)
+        defaults = HttpDefaults(partitions=3)
         self.http = HttpGateway(broker, commit.turn, self._bounds, lambda: True, defaults, lambda: self.problem)
         self.http.start(http)
         stack.push_async_callback(self.http.stop)

@@ -1,7 +1,8 @@
 """What there is to say about a topic and about a group, for every gateway, the command line and the metrics.
 
 Work is bounded: a topic has at most ``PARTITIONS_PER_TOPIC_MAX`` partitions, of those that nobody has touched since the start
-only some are opened for an answer, and only some timestamps are read from disk. What is not known is None, never a guess.
+only some are opened for an answer, and only some timestamps are read from disk. What is not known is None, never a guess. A node of a
+cluster tells of partitions that others lead what its copy of them has, which may be a moment behind.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Final
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
 from penstock.core.groups.subscription import assigned_partitions
-from penstock.core.partition import Partition
 from penstock.core.queues.delivery import QueueStatus
+from penstock.core.replica import Replica
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.types import NO_TIMESTAMP, Gateway, GroupId, TopicName
@@ -20,6 +21,15 @@ OPENED_MAX: Final = 64
 """Logs that one answer opens; housekeeping opens the others in its time."""
 TIMES_READ_MAX: Final = 256
 """Timestamps that one answer reads from disk."""
+_UNKNOWN: Final = frozenset(
+    {
+        Reason.STORAGE_ERROR,
+        Reason.UNKNOWN_TOPIC_OR_PARTITION,
+        Reason.NOT_LEADER_OR_FOLLOWER,
+        Reason.LEADER_NOT_AVAILABLE,
+    }
+)
+"""Why nothing is known here of a partition."""
 MEMBERS_MAX: Final = 1000
 """Members told in one answer."""
 
@@ -119,25 +129,27 @@ class _Opening:
         self._broker = broker
         self._left = OPENED_MAX
 
-    def partition(self, topic: TopicName, index: int) -> Partition | None:
-        """The partition if it is open, or may be opened."""
-        found = self._broker.opened(topic, index)
+    def partition(self, topic: TopicName, index: int) -> Replica | None:
+        """The partition if it is open, or may be opened; of one that another node leads, the copy here if there is one."""
+        broker = self._broker
+        found = broker.opened(topic, index)
         if found is not None or self._left == 0:
             return found
-        self._left -= 1
+        if broker.cluster is None:
+            self._left -= 1
         try:
-            return self._broker.partition(topic, index)
+            return broker.replica(topic, index)
         except PenstockError as error:
-            if error.reason in (Reason.STORAGE_ERROR, Reason.UNKNOWN_TOPIC_OR_PARTITION):
+            if error.reason in _UNKNOWN:
                 return None
             raise
 
 
 def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening) -> PartitionStats:
     leader = broker.topics.partition(topic, index).leader
-    partition = broker.opened(topic.name, index)
+    partition: Replica | None = broker.opened(topic.name, index)
     if partition is None:
-        if not broker.logs.has_records(topic.topic_id, index):
+        if broker.cluster is None and not broker.logs.has_records(topic.topic_id, index):
             # It has no files: nothing need be opened to know that it is empty.
             return PartitionStats(index, leader, 0, 0, 0, 0)
         partition = opening.partition(topic.name, index)
@@ -289,18 +301,18 @@ def _group_partitions(
     return tuple(found)
 
 
-def next_unread(partition: Partition, stands: CommittedOffset | None) -> int:
+def next_unread(partition: Replica, stands: CommittedOffset | None) -> int:
     """The offset that a group reads next: what it committed, as far as that is still there, else the start."""
     start = partition.log.start_offset
     return start if stands is None else max(stands.offset, start)
 
 
-def lag_of(partition: Partition, stands: CommittedOffset | None) -> int:
+def lag_of(partition: Replica, stands: CommittedOffset | None) -> int:
     """How many records a group has before it."""
     return max(partition.high_watermark - next_unread(partition, stands), 0)
 
 
-def lag_ms_of(partition: Partition, stands: CommittedOffset | None, now_ms: int) -> int | None:
+def lag_ms_of(partition: Replica, stands: CommittedOffset | None, now_ms: int) -> int | None:
     """How old the next record is that a group has not read; 0 when there is none, None when its time is not known."""
     offset = next_unread(partition, stands)
     if offset >= partition.high_watermark:

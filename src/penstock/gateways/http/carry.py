@@ -66,6 +66,11 @@ Serve = Callable[[Call], Awaitable[Answer | Response]]
 T = TypeVar("T")
 
 
+def here(_: Call) -> NodeId | None:
+    """The owner of what every node answers for itself: it may take a moment until it can."""
+    return None
+
+
 class AnswerCut(Exception):
     """The other node was lost in the middle of an answer that cannot be ended as if it were whole."""
 

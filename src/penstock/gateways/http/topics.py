@@ -132,12 +132,18 @@ async def _create(call: Call) -> Answer:
         whole = TopicRequest(
             asked.name,
             defaults.partitions if asked.partitions is None else asked.partitions,
-            defaults.replication_factor if asked.replication_factor is None else asked.replication_factor,
+            _replication_factor(call) if asked.replication_factor is None else asked.replication_factor,
             defaults.retention_seconds if asked.retention_seconds is None else asked.retention_seconds,
             defaults.retention_bytes if asked.retention_bytes is None else asked.retention_bytes,
         )
         topic = await broker.topics.create(_new_topic(whole), exist_ok=True)
     return json_answer(model_of(topic), 201)
+
+
+def _replication_factor(call: Call) -> int | None:
+    """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
+    configured = call.gateway.defaults.replication_factor
+    return None if configured == 1 and call.gateway.broker.cluster is not None else configured
 
 
 def _new_topic(asked: TopicRequest) -> NewTopic:

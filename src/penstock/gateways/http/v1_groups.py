@@ -1,5 +1,6 @@
 """Topics and groups in numbers, under ``/v1``."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -16,11 +17,13 @@ from penstock.core.stats import (
     topic_stats,
 )
 from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.carry import here
 from penstock.gateways.http.consumers import group_owner
 from penstock.gateways.http.routing import Call, Operation, route
 from penstock.gateways.http.v1_models import NoFields
 from penstock.gateways.http.v1_queues import Queue, queue_of
 from penstock.gateways.http.v1_requests import read
+from penstock.types import Gateway, NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -92,7 +95,51 @@ async def _topic_stats(call: Call) -> Answer:
     topic = call.params["topic"]
     broker = call.gateway.broker
     broker.access.require_topic(call.caller, Action.DESCRIBE, topic)
-    return json_answer(_numbers_of(topic_stats(broker, topic)))
+    numbers = _numbers_of(topic_stats(broker, topic))
+    if call.gateway.carry is not None:
+        told = await call.gateway.carry.ask_all(call, TopicNumbers)
+        if told:
+            numbers = _together(broker.node_id, numbers, told)
+    return json_answer(numbers)
+
+
+def _together(node_id: NodeId, own: TopicNumbers, others: Mapping[NodeId, TopicNumbers]) -> TopicNumbers:
+    """What all nodes say: of each partition what its leader does, and of what flowed the sum."""
+    by_node = {node_id: own, **others}
+
+    def by_leader(known: PartitionNumbers) -> PartitionNumbers:
+        told = by_node.get(NodeId(known.leader), own).partitions
+        return told[known.partition] if known.partition < len(told) else known
+
+    partitions = [by_leader(known) for known in own.partitions]
+    flows: dict[Gateway, FlowStats] = {}
+    for told in by_node.values():
+        for flow in told.flows:
+            flows[flow.gateway] = _sum(flows.get(flow.gateway, FlowStats(flow.gateway, 0, 0, 0, 0)), flow)
+    return TopicNumbers(
+        topic=own.topic,
+        topic_id=own.topic_id,
+        records=sum(found.records or 0 for found in partitions),
+        size_bytes=sum(found.size_bytes or 0 for found in partitions),
+        segments=sum(found.segments or 0 for found in partitions),
+        partitions_unknown=sum(found.end_offset is None for found in partitions),
+        records_in_per_second=sum(told.records_in_per_second for told in by_node.values()),
+        bytes_in_per_second=sum(told.bytes_in_per_second for told in by_node.values()),
+        records_out_per_second=sum(told.records_out_per_second for told in by_node.values()),
+        bytes_out_per_second=sum(told.bytes_out_per_second for told in by_node.values()),
+        partitions=partitions,
+        flows=tuple(flows[gateway] for gateway in Gateway if gateway in flows),
+    )
+
+
+def _sum(one: FlowStats, other: FlowStats) -> FlowStats:
+    return FlowStats(
+        one.gateway,
+        one.records_in + other.records_in,
+        one.bytes_in + other.bytes_in,
+        one.records_out + other.records_out,
+        one.bytes_out + other.bytes_out,
+    )
 
 
 def _numbers_of(stats: TopicStats) -> TopicNumbers:
@@ -128,10 +175,11 @@ async def _groups(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     broker = call.gateway.broker
     broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    found = sorted(broker.groups.list_groups(), key=lambda group: group.group_id)
-    return json_answer(
-        GroupNames([GroupName(group.group_id, group.state.value, group.protocol_type) for group in found])
-    )
+    found = [GroupName(group.group_id, group.state.value, group.protocol_type) for group in broker.groups.list_groups()]
+    if call.gateway.carry is not None:
+        for told in (await call.gateway.carry.ask_all(call, GroupNames)).values():
+            found += told.groups
+    return json_answer(GroupNames(sorted(found, key=lambda group: group.group)))
 
 
 async def _group(call: Call) -> Answer:
@@ -166,6 +214,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/topics/{topic}/stats",
             _topic_stats,
             Operation(TAG, "Say how a topic stands, in numbers", {200: TopicNumbers}, errors=(400, 404)),
+            owner=here,
         ),
         route(
             gateway,
@@ -173,6 +222,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/groups",
             _groups,
             Operation(TAG, "List all groups", {200: GroupNames}, errors=(400,)),
+            owner=here,
         ),
         route(
             gateway,

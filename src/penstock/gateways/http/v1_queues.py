@@ -17,6 +17,7 @@ from penstock.core.queues.delivery import (
     WhyState,
 )
 from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.carry import here
 from penstock.gateways.http.consumers import group_owner
 from penstock.gateways.http.routing import Call, Operation, Parameter, route
 from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
@@ -134,8 +135,11 @@ async def _queues(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     broker = call.gateway.broker
     broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    found = sorted(broker.queues.queues(), key=lambda queue: (queue.topic, queue.group))
-    return json_answer(QueueList([queue_of(status) for status in found]))
+    found = [queue_of(status) for status in broker.queues.queues()]
+    if call.gateway.carry is not None:
+        for told in (await call.gateway.carry.ask_all(call, QueueList)).values():
+            found += told.queues
+    return json_answer(QueueList(sorted(found, key=lambda queue: (queue.topic, queue.group))))
 
 
 async def _queue(call: Call) -> Answer:
@@ -245,6 +249,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/queues",
             _queues,
             Operation(TAG, "Say how all queues stand", {200: QueueList}, errors=(400,)),
+            owner=here,
         ),
         # Before the queue itself: a group may have slashes in its name.
         route(
