@@ -132,7 +132,7 @@ class Controller:
         while True:
             await self._sleep(loop)
             try:
-                if self._cluster.nodes.controller is None:
+                if self._must_stand():
                     await self._stand()
                 if self.is_elected:
                     await self._work()
@@ -161,6 +161,13 @@ class Controller:
             self._balance_at = loop.time() + self._balance_seconds
             self._balance_due = self._all_dirty = self._moves_due = True
 
+    def _must_stand(self) -> bool:
+        """Whether there is no controller; or it is this node, by an election whose answer was lost."""
+        controller = self._cluster.nodes.controller
+        if controller is None:
+            return True
+        return controller.node_id == self._broker.node_id and controller.epoch != self.epoch
+
     async def _stand(self) -> None:
         """Try to become the controller; whoever was first is in the image soon."""
         if not self._membership.lease:
@@ -170,7 +177,7 @@ class Controller:
         made = await self._store.txn([Compare(CONTROLLER_KEY, create_revision=0)], [put])
         entry = await self._store.get(CONTROLLER_KEY)
         # An answer that was lost may have been ours: the entry says so by its lease.
-        if entry is not None and entry.lease == self._membership.lease:
+        if entry is not None and entry.lease == self._membership.lease and entry.create_revision != self.epoch:
             self.epoch = entry.create_revision
             self._all_dirty = self._moves_due = True
             self._woken.set()

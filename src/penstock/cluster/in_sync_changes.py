@@ -104,24 +104,25 @@ class InSyncChanges:
         if partition.gone or self._broker.topics.partition_epoch(topic, index) != epoch:
             return True
         try:
-            await self._write(partition, change, epoch)
+            is_settled = await self._write(partition, change, epoch)
         except PenstockError as error:
             if self.problem is None:
                 logger.warning("%s/%d: the in-sync set cannot be changed: %s", topic.name, index, error.text)
             self.problem = error.text
             return False
         self.problem = None
-        return True
+        return is_settled
 
-    async def _write(self, partition: Partition, change: Change, epoch: int) -> None:
+    async def _write(self, partition: Partition, change: Change, epoch: int) -> bool:
+        """Whether it is known what is agreed now, and the image has it."""
         topic, index = partition.topic, partition.index
         record = self._broker.topics.partition(topic, index)
         if record.leader_epoch != partition.leader_epoch:
-            return
+            return True
         minimum = topic.min_in_sync
         wanted = without(joined(record, change.joining, minimum), change.leaving, minimum)
         if wanted == record:
-            return
+            return True
         key = partition_key(topic.topic_id, index)
         mine = node_key(self._broker.node_id)
         compares = [
@@ -135,3 +136,8 @@ class InSyncChanges:
         done = await self._store.txn(compares, [Put(key, encode(wanted))])
         if done.succeeded:
             logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
+            return True
+        # Somebody's life was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
+        # very change whose answer was lost. Then whoever joined is a member, and counts until the image says so.
+        entry = await self._store.get(key)
+        return entry is None or entry.mod_revision == epoch
