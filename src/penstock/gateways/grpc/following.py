@@ -9,8 +9,7 @@ Invariant: a record is only handed out while its partition is this subscription'
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
@@ -20,9 +19,10 @@ from penstock.core.replica import Replica
 from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, told
+from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import no_partition
+from penstock.gateways.standing import standing
 from penstock.records.records import Record
 from penstock.types import Gateway, GroupId
 from penstock.wire.mq.messages import MessageEncoder
@@ -197,7 +197,7 @@ class Following:
     def _have(self, partitions: tuple[int, ...], *, strict: bool) -> None:
         for index in set(self._mine).difference(partitions):
             self._lost.discard(index)
-            self._tail.remove(cast(Partition, self._mine.pop(index).replica))
+            self._tail.remove(self._mine.pop(index).replica)
         new = [index for index in dict.fromkeys(partitions) if index not in self._mine]
         if not new:
             return
@@ -212,7 +212,7 @@ class Following:
             return
         for mine in starts:
             self._mine[mine.replica.index] = mine
-            self._tail.add(cast(Partition, mine.replica), mine.next_offset)
+            self._tail.add(mine.replica, mine.next_offset)
         self.woken.set()
 
     # -- where a partition starts
@@ -233,7 +233,7 @@ class Following:
 
     def _start(self, replica: Replica, committed: int | None, *, strict: bool) -> _Mine:
         """Where a partition is read from. What is known of a copy's end may be old: an offset behind it will come."""
-        first, end = replica.log.start_offset, self._end(replica)
+        first, end = replica.first_offset, self._end(replica)
         mine = _Mine(replica, self._topic.name, 0)
         stands = self._call.stands(replica.index)
         if stands is not None:
@@ -322,7 +322,7 @@ class Following:
             mine = self._mine[index]
             mine.earlier.append(mine.replica)
             mine.replica = replica
-            self._tail.add(cast(Partition, replica), mine.next_offset)
+            self._tail.add(replica, mine.next_offset)
 
     def _check_coordinator(self) -> None:
         """NOT_COORDINATOR when this node does not speak for the group any more: then the partitions are gone for good."""
@@ -334,14 +334,6 @@ class Following:
             raise PenstockError(
                 Reason.NOT_COORDINATOR, "Another node speaks for the group now. Subscribe again."
             ) from error
-
-    def keep(self) -> None:
-        """Still being read, though there is nothing new."""
-        for index in self._mine.keys() - self._lost:
-            try:
-                self._call.broker.observe(self._topic.name, index)
-            except PenstockError:
-                self.woken.set()
 
     def message(self, taken: Taken) -> bytes | None:
         """What the subscriber gets; None when the partition is another member's by now."""
@@ -376,17 +368,7 @@ async def standings_for(request: SubscribeRequest, call: Call) -> Standings:
         return {}
     topic = call.topic(request.topic, Action.READ)
     return {
-        index: await standing(call, topic, index)
+        index: await standing(broker, topic, index)
         for index in range(topic.partition_count)
         if broker.opened(topic.name, index) is None
     }
-
-
-async def standing(call: Call, topic: Topic, index: int) -> Standing:
-    """How a partition stands by its leader, another node."""
-    peers = call.broker.peers
-    assert peers is not None, "this is a node of a cluster"
-    found: Standing | PenstockError = await told(partial(peers.standing, topic, index))
-    if isinstance(found, PenstockError):
-        raise found
-    return found

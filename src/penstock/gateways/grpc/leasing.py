@@ -73,9 +73,6 @@ class _Leasing:
         """Where a record lies."""
         return taken.partition, taken.offset
 
-    def keep(self) -> None:
-        """Still there."""
-
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
         """The client's connection took these."""
         self._flow.records_out += len(taken)

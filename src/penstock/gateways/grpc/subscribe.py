@@ -16,8 +16,6 @@ from penstock.wire.mq.mq_generated import SubscribeRequest
 _BATCH_RECORDS_DEFAULT: Final = 500
 _SINGLES_RECORDS: Final = 64
 """Records taken at a time for a stream of single ones: enough to make the taking cheap."""
-_KEEP_SECONDS: Final = 20.0
-"""What is copied here for a subscription is asked for at least this often."""
 CONSUMER_ID: Final = "consumer-id"
 """In the initial metadata, which is sent as soon as the subscription stands."""
 
@@ -45,10 +43,6 @@ class Source(Protocol):
 
     def place(self, taken: Any) -> tuple[int, int]:
         """Its partition and offset."""
-        ...
-
-    def keep(self) -> None:
-        """Still subscribed, though there was nothing for some time."""
         ...
 
     def sent(self, taken: list[Any], size_bytes: int) -> None:
@@ -118,21 +112,10 @@ async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any)
                 else:
                     # Nothing can have happened since the take: nobody else had the loop.
                     source.woken.clear()
-                    await _woken(source, call)
+                    await source.woken.wait()
                 serving.require_running()
     finally:
         source.close()
-
-
-async def _woken(source: Source, call: Call) -> None:
-    if call.broker.cluster is None:
-        await source.woken.wait()
-        return
-    try:
-        async with asyncio.timeout(_KEEP_SECONDS):
-            await source.woken.wait()
-    except TimeoutError:
-        source.keep()
 
 
 def _named(consumer_id: str) -> tuple[str, str | bytes]:

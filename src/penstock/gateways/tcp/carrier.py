@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action
-from penstock.core.standing import Standing, standing_of
+from penstock.core.standing import Standing
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS_MAX, Carried, Find, can_be_elsewhere
+from penstock.gateways.standing import standing
 from penstock.gateways.tcp.answers import answer, group_answer, refusal
 from penstock.gateways.tcp.errors import INVALID_FIELD, TOO_MUCH_UNSENT, Refused
 from penstock.gateways.tcp.handlers import HANDLERS, commit, metrics_answer
@@ -28,7 +29,9 @@ from penstock.types import Gateway, NodeId, TopicName
 if TYPE_CHECKING:
     from penstock.gateways.tcp.connection import TcpConnection
 
-_OF_GROUPS: Final = frozenset({"commit", "joinGroup", "leaveGroup", "heartbeat"})
+_OF_BOTH: Final = frozenset({"commit", "metrics"})
+"""What needs to know of a partition where the group is."""
+_OF_GROUPS: Final = frozenset({"commit", "metrics", "joinGroup", "leaveGroup", "heartbeat"})
 _NOT_TWICE: Final = frozenset({"commit"})
 """What must not be sent again when it may have been done: another client's later commit would be undone."""
 _NOBODY: Final = (
@@ -82,11 +85,10 @@ class Carrier:
         try:
             if api == "fetch":
                 return self.carried is not None or carrying.partition(topic, index) is None
-            if api == "metrics":
-                group = request.group_id
-                return carrying.partition(topic, index) is None and (
-                    self.carried is not None or not group or carrying.group(group) is None
-                )
+            if api in _OF_BOTH and carrying.partition(topic, index) is not None:
+                return False
+            if api == "metrics" and not request.group_id:
+                return True
             return self.carried is not None or api not in _OF_GROUPS or carrying.group(request.group_id or "") is None
         except PenstockError:
             return False
@@ -165,35 +167,21 @@ class Carrier:
     # Here, where it takes time because a partition is led elsewhere.
 
     async def _metrics(self, request: Request) -> bytes:
-        broker, caller = self._broker, self._connection.caller
-        topic, index = TopicName(request.topic or ""), request.partition or 0
-        broker.access.require_topic(caller, Action.DESCRIBE, topic)
-        stands = await self._standing(topic, index)
-        return metrics_answer(self._connection, request, stands.start_offset, stands.high_watermark)
-
-    async def _standing(self, topic: TopicName, index: int) -> Standing:
-        """How a partition stands by its leader."""
-        broker = self._broker
-        found = broker.topics.require(topic)
-        # It says whether there is such a partition.
-        broker.topics.partition(found, index)
-        if self._carrying.partition(topic, index) is None:
-            return standing_of(broker.partition(topic, index))
-        assert broker.peers is not None
-        told: asyncio.Future[Standing | PenstockError] = asyncio.get_running_loop().create_future()
-        broker.peers.standing(found, index, told.set_result)
-        stands = await told
-        if isinstance(stands, PenstockError):
-            raise stands
-        return stands
+        self._broker.access.require_topic(self._connection.caller, Action.DESCRIBE, request.topic or "")
+        found = await self._standing(request)
+        return metrics_answer(self._connection, request, found.start_offset, found.high_watermark)
 
     async def _commit(self, request: Request) -> bytes:
+        end_offset = (await self._standing(request)).high_watermark
         stored: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
-        commit(self._connection, request, stored.set_result)
+        commit(self._connection, request, stored.set_result, end_offset)
         reason = await stored
         if reason is not None:
             raise Unsure(PenstockError(reason))
         return group_answer(request.group_id or "")
+
+    async def _standing(self, request: Request) -> Standing:
+        return await standing(self._broker, self._broker.topics.require(request.topic or ""), request.partition or 0)
 
     def close(self) -> None:
         """The client is gone."""

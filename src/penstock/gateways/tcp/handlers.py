@@ -74,15 +74,18 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
     return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 
 
-def commit(connection: "TcpConnection", request: Request, done: StoredDone) -> None:
-    """Where the group goes on reading; told once it is durable, or why it is not. PenstockError when nothing was begun."""
+def commit(connection: "TcpConnection", request: Request, done: StoredDone, end_offset: int | None = None) -> None:
+    """Where the group goes on reading; told once it is durable, or why it is not. PenstockError when nothing was begun.
+
+    ``end_offset`` is where the partition ends, if another node leads it.
+    """
     broker = connection.broker
     group, topic = GroupId(request.group_id or ""), TopicName(request.topic or "")
     index, offset = request.partition or 0, request.offset or 0
     broker.access.require_group(connection.caller, Action.READ, group)
     broker.access.require_topic(connection.caller, Action.READ, topic)
     item = OffsetToCommit(PartitionKey(topic, index), offset)
-    broker.groups.commit_offset_checked(group, item, done)
+    broker.groups.commit_offset_checked(group, item, done, end_offset)
 
 
 def committed(connection: "TcpConnection", request: Request, slot: "Slot", reason: Reason | None) -> None:
