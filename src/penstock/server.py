@@ -71,6 +71,8 @@ class Server:
         self._ready = False
         self._problem: Callable[[], str | None] = lambda: None
         """Why the agreed state of a cluster cannot be reached, while it cannot."""
+        self.on_failed: Callable[[str], None] = lambda _why: None
+        """Told why a node of a cluster should stop, and let others take over."""
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -139,6 +141,8 @@ class Server:
         cluster_node: ClusterNode | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened)
+            assert broker.cluster is not None
+            broker.cluster.replicas.on_failed.append(self._failed)
             membership = cluster_node.membership
             self._problem = lambda: membership.problem
             stack.push_async_callback(cluster_node.stop)
@@ -153,6 +157,9 @@ class Server:
             # First of all, while everything is served still.
             stack.push_async_callback(cluster_node.hand_over)
         self._ready = True
+
+    def _failed(self, why: str) -> None:
+        self.on_failed(why)
 
     @property
     def _is_alone(self) -> bool:
@@ -375,19 +382,27 @@ def run(settings: Settings) -> int:
     keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(settings))
+            return runner.run(_serve(settings))
     except StartError as error:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_FAILED
-    return EXIT_OK
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    failures: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     server = Server(settings)
+
+    def failed(why: str) -> None:
+        if not failures:
+            logger.error("%s; this node stops, and the others take over: see to its disk, then start it again", why)
+        failures.append(why)
+        stopping.set()
+
+    server.on_failed = failed
     await server.start()
     # What is loaded by now stays: the collector need not look at it again and again.
     gc.collect()
@@ -399,6 +414,7 @@ async def _serve(settings: Settings) -> None:
     logger.info("stopping")
     await server.stop()
     logger.info("stopped")
+    return EXIT_FAILED if failures else EXIT_OK
 
 
 def _raise_descriptor_limit() -> None:

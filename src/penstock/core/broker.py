@@ -29,10 +29,12 @@ from penstock.core.queues.queues import Queues
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.remote import Peers
 from penstock.core.replica import Replica
+from penstock.core.replication import checkpoint
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
 from penstock.core.replication.replicas import Replicas, World
 from penstock.core.replication.rules import ALL, Rules
+from penstock.core.replication.strays import Strays
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
@@ -349,7 +351,7 @@ class Broker:
         self.idempotency.forget_topic(topic)
         self.backlog.forget_topic(topic)
         self.meters.forget_topic(topic.name)
-        self._trash(topic.topic_id)
+        self.trash(topic.topic_id)
 
     def _clear_leftovers(self) -> None:
         """Finish the deletions that a crash interrupted: the agreed state says which topics there are.
@@ -357,6 +359,11 @@ class Broker:
         A node that was ever started has its offsets topic. Without it the agreed state is lost, and not the topics: then
         nothing may be removed.
         """
+        if self.cluster is not None:
+            # Others may know more than this node at its start: what it has too much goes later.
+            self.cluster.strays.check(self.settings.data_dir)
+            self.on_trash(self.logs.leftovers())
+            return
         found = self.logs.topic_ids()
         if found and OFFSETS_TOPIC not in self.topics:
             raise PenstockError(
@@ -368,9 +375,10 @@ class Broker:
         for topic_id in found:
             if self.topics.get_by_id(topic_id) is None:
                 self.report(f"topic {topic_id} is deleted: removing its files")
-                self._trash(topic_id)
+                self.trash(topic_id)
 
-    def _trash(self, topic_id: UUID) -> None:
+    def trash(self, topic_id: UUID) -> None:
+        """The topic is deleted: its files go."""
         try:
             self.on_trash(self.logs.forget(topic_id))
         except OSError as error:
@@ -419,6 +427,8 @@ class ClusterSide:
             )
         )
         """What this node does for each partition."""
+        self.strays: Final = Strays(broker.logs, broker.topics, store, broker.trash, broker.report)
+        """What lies here of topics that are deleted."""
         self.reassignments: Final = Reassignments(store, broker.topics, self.nodes)
         """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
@@ -438,4 +448,14 @@ class ClusterSide:
     async def start(self) -> None:
         """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
         await self.nodes.load()
+        logs = self._broker.logs
+        self.replicas.high_watermarks.update(checkpoint.load(logs.disk, self._marks_path, self._broker.report))
         self.replicas.apply_all()
+
+    @property
+    def _marks_path(self) -> str:
+        return f"{self._broker.logs.data_dir}/{checkpoint.FILE}"
+
+    def marks_task(self) -> checkpoint.MarksTask:
+        """What is known to be committed now, to be written off the event loop."""
+        return checkpoint.MarksTask(self._broker.logs.disk, self._marks_path, self.replicas.known_high_watermarks())

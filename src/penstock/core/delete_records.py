@@ -28,4 +28,5 @@ def delete_records(partition: Partition, before_offset: int) -> int:
         )
     if offset > partition.log.start_offset:
         partition.log.delete_before(offset)
+        partition.started_later()
     return partition.log.start_offset

@@ -35,7 +35,8 @@ __all__ = ["Done", "Partition", "Wake"]
 Done = Callable[[Reason | None], None]
 """Told None when what was waited for came true, else why it never will."""
 
-_NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
+NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
+"""What only the broker says of a batch."""
 
 
 class Partition(Replica):
@@ -134,9 +135,9 @@ class Partition(Replica):
         check_produced(batch, header)
         size = len(batch)
         if size > self._batch_bytes_max:
-            raise self._too_large(size)
-        if header.attributes & _NOT_A_PRODUCERS_BITS:
-            raise _attributes_refused(header)
+            raise too_large(size, self._batch_bytes_max)
+        if header.attributes & NOT_A_PRODUCERS_BITS:
+            raise attributes_refused(header)
         if self.is_compacted and not keys_checked:
             self.check_keys(batch, header)
         if self.stamps:
@@ -146,34 +147,15 @@ class Partition(Replica):
             header.max_timestamp - now_ms > self._timestamp_after_max_ms
             or now_ms - header.base_timestamp > self._timestamp_before_max_ms
         ) and header.max_timestamp != NO_TIMESTAMP:
-            raise _time_refused(header, now_ms)
+            raise time_refused(header, now_ms)
         base_offset = self.log.append(batch, header, self.leader_epoch)
         self._dirty(self.log)
         if not hurried:
             self._unhurried(self.log)
         return base_offset
 
-    def check_owed(self, header: BatchHeader, size: int, now_ms: int) -> None:
-        """Refuse a batch that :meth:`append` would refuse, by its header; the keys of a compacted topic are :meth:`check_keys`'s."""
-        if size > self._batch_bytes_max:
-            raise self._too_large(size)
-        if size > self.log.config.segment_bytes:
-            raise PenstockError(
-                Reason.RECORD_LIST_TOO_LARGE,
-                f"a batch of {size} bytes is larger than a segment of {self.log.config.segment_bytes}; send smaller "
-                "batches or raise segment.bytes",
-            )
-        if header.attributes & _NOT_A_PRODUCERS_BITS:
-            raise _attributes_refused(header)
-        is_far = (
-            header.max_timestamp - now_ms > self._timestamp_after_max_ms
-            or now_ms - header.base_timestamp > self._timestamp_before_max_ms
-        )
-        if is_far and not self.stamps and header.max_timestamp != NO_TIMESTAMP:
-            raise _time_refused(header, now_ms)
-
     def append_owed(self, batch: bytearray, now_ms: int) -> int:
-        """Append a batch that was checked by :meth:`check_owed` when it was promised to be appended.
+        """Append a batch that was checked (``core/sinks/checks.py``) when it was promised to be appended.
 
         Whatever the topic's settings have become since, it is not refused for them.
         """
@@ -182,13 +164,6 @@ class Partition(Replica):
         base_offset = self.log.append(batch, read_header(batch), self.leader_epoch)
         self._dirty(self.log)
         return base_offset
-
-    def _too_large(self, size: int) -> PenstockError:
-        return PenstockError(
-            Reason.RECORDS_TOO_LARGE,
-            f"a batch of {size} bytes is over the topic's max.message.bytes of {self._batch_bytes_max}; "
-            "send smaller batches or raise the topic's setting",
-        )
 
     def hurry(self) -> None:
         """Somebody waits for what was appended without hurry."""
@@ -238,6 +213,11 @@ class Partition(Replica):
         self._refuse_from(-1, reason)
         self._wake_readers()
         self._wake_copiers()
+
+    def started_later(self) -> None:
+        """The beginning of the log went, by age or on request: whoever copies it is told, and drops it too."""
+        if self._copiers:
+            self._wake_copiers()
 
     def _wake_copiers(self) -> None:
         for wake in list(self._copiers):
@@ -297,7 +277,17 @@ class Partition(Replica):
                 done(reason)
 
 
-def _time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
+def too_large(size_bytes: int, bytes_max: int) -> PenstockError:
+    """The refusal of a batch of that size."""
+    return PenstockError(
+        Reason.RECORDS_TOO_LARGE,
+        f"a batch of {size_bytes} bytes is over the topic's max.message.bytes of {bytes_max}; "
+        "send smaller batches or raise the topic's setting",
+    )
+
+
+def time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
+    """The refusal of a batch whose time is far from the clock's."""
     return PenstockError(
         Reason.INVALID_TIMESTAMP,
         f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
@@ -305,7 +295,8 @@ def _time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
     )
 
 
-def _attributes_refused(header: BatchHeader) -> PenstockError:
+def attributes_refused(header: BatchHeader) -> PenstockError:
+    """The refusal of a batch with :data:`NOT_A_PRODUCERS_BITS`."""
     if header.attributes & TRANSACTIONAL_BIT:
         return PenstockError(
             Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"

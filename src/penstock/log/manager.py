@@ -68,7 +68,8 @@ class LogManager:
     def __init__(
         self, disk: Disk, data_dir: str, clock: Clock, report: Report, *, open_segments_max: int = OPEN_SEGMENTS_MAX
     ) -> None:
-        self._disk = disk
+        self._disk = self.disk = disk
+        self.data_dir: Final = data_dir
         self._topics_dir = f"{data_dir}/{TOPICS}"
         self._checkpoint_path = f"{data_dir}/{CHECKPOINT}"
         self._clock = clock

@@ -6,12 +6,14 @@ checkpoint) runs in one thread, one thing at a time, so that housekeeping never 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.partition import Partition
+from penstock.core.replica import Replica
+from penstock.core.replication.replicas import Place
 from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
 from penstock.ports import Timed
@@ -22,6 +24,8 @@ logger = logging.getLogger("penstock.housekeeping")
 _TICK_MS_MIN: Final = 5
 _TICK_MS_MAX: Final = 100
 """A deadline that is set while the ticker waits for a later one is kept at most this much too late."""
+_MARKS_SECONDS: Final = 5.0
+"""How often a node of a cluster notes what is committed."""
 _LOGS_PER_TURN: Final = 64
 """How many logs are looked at before clients get their turn again."""
 
@@ -46,6 +50,7 @@ class Housekeeping:
         self._thread = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
+        self._marks: Mapping[Place, int] = {}
 
     def start(self) -> None:
         """Begin."""
@@ -56,12 +61,21 @@ class Housekeeping:
             (self._every(self._checkpoint_seconds, self._checkpoint), "checkpoint"),
         ):
             self._tasks.append(asyncio.create_task(work, name=f"housekeeping-{name}"))
+        if self._broker.cluster is not None:
+            work = self._every(_MARKS_SECONDS, self._note_marks)
+            self._tasks.append(asyncio.create_task(work, name="housekeeping-marks"))
 
     async def stop(self) -> None:
         """Finish the step that is running, begin no other."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._note_marks()
+        except OSError as error:
+            logger.warning(
+                "what is committed could not be noted (%s); the next start learns it from other nodes", error
+            )
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _off_loop(self, work: Callable[[], None]) -> None:
@@ -98,7 +112,7 @@ class Housekeeping:
 
     async def _look_after_logs(self) -> None:
         await self._open_untouched()
-        for number, partition in enumerate(list(self._broker.open_partitions())):
+        for number, partition in enumerate(list(self._broker.open_replicas())):
             try:
                 await self._look_after(partition)
             except (OSError, PenstockError) as error:
@@ -110,6 +124,8 @@ class Housekeeping:
                 logger.exception("%s/%d: could not be looked after", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+        if self._broker.cluster is not None:
+            await self._broker.cluster.strays.sweep()
 
     async def _open_untouched(self) -> None:
         """What nobody asks for grows old too. One at a time, so that clients do not wait for it."""
@@ -121,18 +137,40 @@ class Housekeeping:
                     logger.warning("%s/%d: %s", name, index, error)
             await asyncio.sleep(0)
 
-    async def _look_after(self, partition: Partition) -> None:
-        if partition.gone:
+    async def _look_after(self, replica: Replica) -> None:
+        if replica.gone:
             return
-        log, clock = partition.log, self._broker.clock
-        archived_offset = self._broker.tiering.archived_offset(partition)
-        for removal in log.retire(clock.now_ms(), partition.high_watermark, archived_offset=archived_offset):
+        log, clock = replica.log, self._broker.clock
+        for removal in self._retire(replica):
             await self._off_loop(removal.run)
-        task = log.compaction_task(clock.now_ms(), partition.high_watermark)
+        # Each copy is compacted for itself: which record is the last of its key is the same below the high watermark.
+        task = log.compaction_task(clock.now_ms(), replica.high_watermark)
         if task is not None:
             await self._off_loop(task.run)
-            if not partition.gone:
+            if not replica.gone:
                 log.install(task)
+
+    def _retire(self, replica: Replica) -> list[RemovalTask]:
+        """The leader decides what is too old; a copy drops what its leader has dropped, and nothing by its own clock."""
+        log, now_ms = replica.log, self._broker.clock.now_ms()
+        if not isinstance(replica, Partition):
+            return log.retire(now_ms, log.start_offset)
+        start_offset = log.start_offset
+        archived_offset = self._broker.tiering.archived_offset(replica)
+        removals = log.retire(now_ms, replica.high_watermark, archived_offset=archived_offset)
+        if log.start_offset > start_offset:
+            replica.started_later()
+        return removals
+
+    async def _note_marks(self) -> None:
+        """Note what is committed, if more is than was."""
+        cluster = self._broker.cluster
+        if cluster is None:
+            return
+        task = cluster.marks_task()
+        if task.marks != self._marks:
+            await self._off_loop(task.run)
+            self._marks = task.marks
 
     async def _checkpoint(self) -> None:
         for log in self._broker.open_logs():

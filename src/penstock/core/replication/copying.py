@@ -52,7 +52,7 @@ class Copied(NamedTuple):
 class _Wanted:
     """One partition of a session."""
 
-    __slots__ = ("asked", "is_told", "partition", "place", "told_high_watermark", "wake")
+    __slots__ = ("asked", "is_told", "partition", "place", "told_high_watermark", "told_start", "wake")
 
     def __init__(self, place: Place, wake: Callable[[], None]) -> None:
         self.place: Final = place
@@ -62,6 +62,8 @@ class _Wanted:
         self.is_told = False
         """Something was sent, and the follower has not asked behind it."""
         self.told_high_watermark = NO_OFFSET
+        self.told_start = 0
+        """Where the log began, as far as the follower was told."""
 
 
 class CopySession:
@@ -162,7 +164,7 @@ class CopySession:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
-        if partition.high_watermark > wanted.told_high_watermark:
+        if partition.high_watermark > wanted.told_high_watermark or partition.log.start_offset > wanted.told_start:
             return True
         return not wanted.is_told and asked.offset < self._end(partition)
 
@@ -238,10 +240,12 @@ class CopySession:
             wanted.is_told = True
             start = wanted.partition.log.start_offset if wanted.partition is not None else NO_OFFSET
             return Copied(wanted.place, error.reason, start_offset=start)
-        if not records and diverging is None and partition.high_watermark <= wanted.told_high_watermark:
+        has_moved = partition.high_watermark > wanted.told_high_watermark or log.start_offset > wanted.told_start
+        if not records and diverging is None and not has_moved:
             return None
         wanted.is_told = wanted.is_told or bool(records) or diverging is not None
         wanted.told_high_watermark = partition.high_watermark
+        wanted.told_start = log.start_offset
         return Copied(wanted.place, None, diverging, records, partition.high_watermark, log.start_offset)
 
     @staticmethod

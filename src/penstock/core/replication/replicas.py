@@ -75,6 +75,8 @@ class Replicas:
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
         self.on_follow: Final[list[Callable[[Follower], None]]] = []
         self.on_unfollow: Final[list[Callable[[Follower], None]]] = []
+        self.on_failed: Final[list[Callable[[str], None]]] = []
+        """Told that a log cannot be made durable any more: others should take over what this node does."""
 
     # Asking.
 
@@ -198,6 +200,7 @@ class Replicas:
             high_watermark=self.high_watermarks.pop(place, 0),
         )
         self._leading[place] = partition
+        self._watch_failure(log)
         partition.recount()
         for hook in self.on_lead:
             hook(partition)
@@ -226,8 +229,21 @@ class Replicas:
             is_observer=is_observer,
             rules=world.rules,
         )
+        self._watch_failure(follower.log)
         for hook in self.on_follow:
             hook(follower)
+
+    def _watch_failure(self, log: Log) -> None:
+        """Of a log that has its role by now: whoever waits in this role is told first."""
+        tell = log.on_failed
+
+        def failed(error: PenstockError, from_offset: int) -> None:
+            if tell is not None:
+                tell(error, from_offset)
+            for hook in self.on_failed:
+                hook(error.text)
+
+        log.on_failed = failed
 
     def _log(self, topic: Topic, index: int) -> Log:
         return self._world.logs.log(topic.topic_id, index, topic.config.log_config())

@@ -1,0 +1,234 @@
+"""Several whole nodes of a cluster in one process: real logs, real sockets on the loopback, and one store in memory that they share."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, time
+from typing import Any, Self
+from uuid import UUID
+
+from penstock.address import Address
+from penstock.cluster.agreement import agree
+from penstock.cluster.node import ClusterNode, ClusterSettings
+from penstock.core.broker import Broker, BrokerSettings, ClusterSide
+from penstock.core.groups.settings import GroupSettings
+from penstock.core.replica import Replica
+from penstock.core.topic_records import PartitionRecord
+from penstock.core.topics import NewTopic, Topic, TopicDefaults
+from penstock.errors import PenstockError
+from penstock.gateways.listening import address_of, bind
+from penstock.log.manager import LogManager
+from penstock.metadata.memory import MemoryStore
+from penstock.records.builder import BatchBuilder
+from penstock.runtime.clock import SystemClock, SystemEntropy
+from penstock.runtime.disk import RealDisk
+from penstock.runtime.group_commit import GroupCommit
+from penstock.types import Flush, NodeId
+
+SECONDS_MAX = 30.0
+PAUSE_SECONDS = 0.01
+LEASE_MS = 60_000
+"""Longer than any test: what happens sooner did not wait for it."""
+
+
+async def until(holds: Callable[[], object], what: str = "", seconds: float = SECONDS_MAX) -> None:
+    """Return when it holds."""
+    deadline = monotonic() + seconds
+    while not holds():
+        if monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what or 'the condition'}")
+        await _pause()
+
+
+async def _pause() -> None:
+    """Let the nodes do something before it is asked again."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PAUSE_SECONDS):
+            await asyncio.Event().wait()
+
+
+class Running:
+    """One node."""
+
+    def __init__(self, broker: Broker, node: ClusterNode, commit: GroupCommit, logs: LogManager) -> None:
+        self.broker = broker
+        self.node = node
+        self._commit = commit
+        self._logs = logs
+        self.ended = False
+
+    @property
+    def cluster(self) -> ClusterSide:
+        assert self.broker.cluster is not None
+        return self.broker.cluster
+
+    @property
+    def epoch(self) -> int:
+        return self.node.membership.epoch
+
+    async def stop(self) -> None:
+        """In order."""
+        await self.node.hand_over()
+        await self.node.stop()
+        await self._end()
+
+    async def crash(self) -> None:
+        """As a process that is killed: its sockets are closed, its lease runs on, its entries stay."""
+        self.node.membership._task.cancel()  # type: ignore[union-attr]
+        await self.node.watching.stop()
+        await self.node.controller.stop()
+        await self.node.changes.stop()
+        await self.node.fetching.stop()
+        await self.node.remote.stop()
+        await self.node.peers.stop()
+        await self._end()
+
+    async def _end(self) -> None:
+        self.broker.close()
+        await self._commit.drain()
+        self._commit.close()
+        self._logs.close()
+        self.ended = True
+
+
+class Cluster:
+    """``async with Cluster(tmp_path) as cluster``; nodes are started by their numbers."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *nodes: int,
+        replication_factor: int = 3,
+        min_in_sync: int = 2,
+        settings: ClusterSettings | None = None,
+        racks: dict[int, str] | None = None,
+        internal_partitions: int = 2,
+        **broker: Any,
+    ) -> None:
+        self._directory = directory
+        self._first = nodes
+        self._defaults = TopicDefaults(
+            replication_factor=replication_factor, configs={"min.insync.replicas": str(min_in_sync)}
+        )
+        self._settings = settings or ClusterSettings(lease_ms=LEASE_MS)
+        self._racks = racks or {}
+        self._internal_partitions = internal_partitions
+        self._broker_settings = broker
+        self.store = MemoryStore(operations_max=128)
+        self.nodes: dict[int, Running] = {}
+        self.reports: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        for node_id in self._first:
+            await self.start(node_id)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for running in self.nodes.values():
+            if not running.ended:
+                await running.crash()
+
+    async def start(self, node_id: int, before: Callable[[Broker], None] = lambda _: None) -> Running:
+        """Start a node, or start it again on its directory. ``before`` may change the broker before it reads anything."""
+        loop = asyncio.get_running_loop()
+        clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
+        agreed = await agree(self.store, clock, entropy, "c")
+        commit = GroupCommit(loop, Flush.SYNC, 2)
+        path = self._directory / str(node_id)
+        logs = LogManager(disk, str(path), clock, self.reports.append)
+        logs.open_all()
+        broker = Broker(
+            BrokerSettings(
+                NodeId(node_id),
+                data_dir=str(path),
+                topic_defaults=self._defaults,
+                groups=GroupSettings(offsets_topic_partitions=self._internal_partitions),
+                **self._broker_settings,
+            ),
+            clock=clock,
+            entropy=entropy,
+            store=self.store,
+            logs=logs,
+            flusher=commit,
+            report=self.reports.append,
+            shared=True,
+        )
+        tasks: set[asyncio.Task[object]] = set()
+
+        def background(coroutine: Any) -> None:
+            task = loop.create_task(coroutine)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        broker.background = background
+        before(broker)
+        await broker.start()
+        listener = bind(Address("127.0.0.1", 0))
+        node = ClusterNode(
+            broker,
+            self.store,
+            commit.turn,
+            dataclasses.replace(self._settings, rack=self._racks.get(node_id)),
+            secret=agreed.secret,
+            directory=UUID(int=node_id),
+            listeners={"peer": address_of(listener)},
+        )
+        await node.start(listener)
+        running = self.nodes[node_id] = Running(broker, node, commit, logs)
+        return running
+
+    # Asking.
+
+    @property
+    def up(self) -> list[Running]:
+        return [running for running in self.nodes.values() if not running.ended]
+
+    @property
+    def any(self) -> Running:
+        return self.up[0]
+
+    @property
+    def controller(self) -> Running | None:
+        return next((running for running in self.up if running.node.controller.is_elected), None)
+
+    def record(self, topic: str, index: int = 0) -> PartitionRecord:
+        topics = self.any.broker.topics
+        return topics.partition(topics.require(topic), index)
+
+    def replica(self, node_id: int, topic: str, index: int = 0) -> Replica | None:
+        try:
+            return self.nodes[node_id].broker.replica(topic, index)
+        except PenstockError:
+            return None
+
+    # Doing.
+
+    async def create(self, name: str, *replicas: tuple[int, ...], **configs: str) -> Topic:
+        """A topic with its partitions on these nodes, each led by the first, once all of it is led."""
+        by_name = {key.replace("_", "."): value for key, value in configs.items()}
+        assignments = {index: list(nodes) for index, nodes in enumerate(replicas)}
+        new = NewTopic(name, configs=by_name, assignments=assignments)
+        return await self.any.broker.topics.create(new)
+
+    async def produce(self, topic: str, value: bytes, index: int = 0) -> int:
+        """Append as acks=all does, wherever the partition is led, until it is committed; gives back its offset."""
+        deadline = monotonic() + SECONDS_MAX
+        while True:
+            assert monotonic() < deadline, f"nothing can be produced to {topic}/{index}: {self.record(topic, index)}"
+            for running in self.up:
+                try:
+                    partition = running.broker.partition(topic, index)
+                    partition.check_in_sync()
+                except PenstockError:
+                    continue
+                batch = BatchBuilder()
+                batch.add(int(time() * 1000), b"key", value)
+                done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+                offset = partition.append(batch.build(), int(time() * 1000))
+                partition.when_committed(offset + 1, done.set_result)
+                async with asyncio.timeout(SECONDS_MAX):
+                    if await done is None:
+                        return offset
+            await _pause()
