@@ -69,7 +69,10 @@ class Floors:
         floor = partition.committing = partition.floor
         item = OffsetToCommit(PartitionKey(partition.topic, partition.index), floor)
         try:
-            self._groups.commit_offset_checked(partition.queue.group, item, partial(self._stored, partition, floor))
+            # The floor of a queue is within the log, which another node may lead.
+            self._groups.commit_offset_checked(
+                partition.queue.group, item, partial(self._stored, partition, floor), end_offset=floor
+            )
         except PenstockError as error:
             self._stored(partition, floor, error.reason)
 
