@@ -28,11 +28,14 @@ class Standing(NamedTuple):
     high_watermark: int
     appended: int = 0
     """Records of the producer that was asked for, committed or not."""
+    is_settled: int = 1
+    """Whether all of those are committed (0 or 1, as everything here is a number): then whoever leads next has them too."""
 
 
 def standing_of(partition: Partition, producer: AskedProducer = NO_PRODUCER) -> Standing:
     """Of a partition that is led here."""
-    appended = 0
-    if producer.producer_id != NO_PRODUCER_ID:
-        appended = records_appended(partition, *producer)
-    return Standing(partition.log.start_offset, partition.high_watermark, appended)
+    start_offset, high_watermark = partition.log.start_offset, partition.high_watermark
+    if producer.producer_id == NO_PRODUCER_ID:
+        return Standing(start_offset, high_watermark)
+    appended, end_offset = records_appended(partition, *producer)
+    return Standing(start_offset, high_watermark, appended, int(end_offset <= high_watermark))

@@ -4,8 +4,8 @@ The leader looks for a record's mark in its own log before it appends it (``core
 So the same record can be asked for again and again, by this node and by whoever speaks for the keys after it, and is there once. Whether it was
 appended now or found is not told.
 
-The offset must not lie behind the record, and should not lie far before it. It is where the partition is known to have ended: by its own copy
-here, if that is in sync; by the place of the last record that came back from its leader; else its leader is asked.
+The offset must not lie behind the record, and should not lie far before it: it is where the partition is known to have ended
+(``core/known_ends.py``).
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from uuid import UUID
 
 from penstock.core.idempotency.attempts import Attempt
 from penstock.core.idempotency.stored import MARK_HEADER
+from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.publish import NewRecord
-from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX
@@ -26,12 +26,6 @@ from penstock.records.builder import BatchBuilder
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
-    from penstock.core.remote import Peers
-
-_ENDS_MAX: Final = 10_000
-"""Partitions whose ends are remembered; a leader is asked for the others."""
-
-Reached = Callable[[int | PenstockError], None]
 
 
 class Appended(NamedTuple):
@@ -61,7 +55,7 @@ class OnceAppends:
     def __init__(self, broker: "Broker", flusher: Flusher) -> None:
         self._broker = broker
         self._flusher = flusher
-        self._ends: dict[_Place, int] = {}
+        self.ends: Final = KnownEnds(broker)
         self._owed: dict[_Place, list[_Owed]] = {}
 
     def check(self, topic: Topic, record: NewRecord) -> None:
@@ -71,33 +65,6 @@ class OnceAppends:
                 Reason.INVALID_TOPIC, f"{topic.name} is the broker's own topic; publish to a topic of your own"
             )
         self._broker.publisher.check(topic, record)
-
-    def reached(self, topic: Topic, index: int, done: Reached) -> None:
-        """An offset that all that is appended from now on lies at or behind."""
-        end = self._ends.get((topic.topic_id, index), -1)
-        try:
-            end = max(end, self._copied(topic, index))
-        except PenstockError as error:
-            done(error)
-            return
-        if end >= 0:
-            done(end)
-            return
-        try:
-            self._peers().standing(topic, index, partial(_tell_end, done))
-        except PenstockError as error:
-            done(error)
-
-    def _copied(self, topic: Topic, index: int) -> int:
-        """Where a copy here is known to end; -1 when there is none, or it may be far behind."""
-        broker = self._broker
-        record = broker.topics.partition(topic, index)
-        if all(node != broker.node_id for node, _ in record.isr):
-            return -1
-        try:
-            return broker.replica(topic.name, index).high_watermark
-        except PenstockError:
-            return -1
 
     def append(self, attempt: Attempt, topic: Topic, record: NewRecord, search_from: int, done: AppendDone) -> None:
         """Have a record (with its partition and its time) in its partition. Any error: it may be there or not, ask again."""
@@ -135,7 +102,7 @@ class OnceAppends:
         search_from = min(each.search_from for each in owed)
         done = partial(self._appended, place, owed, len(batch) // len(owed))
         try:
-            self._peers().append_once(topic, place[1], batch, MARK_HEADER, search_from, done)
+            peers_of(self._broker).append_once(topic, place[1], batch, MARK_HEADER, search_from, done)
         except PenstockError as error:
             done(error)
 
@@ -144,19 +111,6 @@ class OnceAppends:
             for each in owed:
                 each.done(answer)
             return
-        self._ends.pop(place, None)
-        while len(self._ends) >= _ENDS_MAX:
-            del self._ends[next(iter(self._ends))]
-        self._ends[place] = max(answer) + 1
+        self.ends.note(*place, max(answer) + 1)
         for each, offset in zip(owed, answer, strict=True):
             each.done(Appended(offset, size_bytes))
-
-    def _peers(self) -> "Peers":
-        peers = self._broker.peers
-        if peers is None:
-            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node is not one of the cluster yet. Try again.")
-        return peers
-
-
-def _tell_end(done: Reached, standing: Standing | PenstockError) -> None:
-    done(standing if isinstance(standing, PenstockError) else standing.high_watermark)

@@ -191,7 +191,7 @@ class Idempotency:
         if is_alone:
             self._intend_at(attempt, index, reached)
         else:
-            self._appends.reached(topic, index, partial(self._intend_at, attempt, index))
+            self._appends.ends.reached(topic, index, partial(self._intend_at, attempt, index))
 
     def _intend_at(self, attempt: Attempt, index: int, reached: int | PenstockError) -> None:
         if attempt.over:

@@ -8,15 +8,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.core.access import Action, Caller
-from penstock.core.partition import Partition
+from penstock.core.partition import NOT_A_PRODUCERS_BITS, Partition, attributes_refused, time_refused, too_large
 from penstock.core.sinks.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.sinks.sink import Part
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.stored import STAGING_PARTITION, Range, merged
+from penstock.core.topic_config import TopicConfig
+from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, SINK_STAGED_MAX, SINK_TARGETS_MAX
 from penstock.records.batch import BatchHeader, crc_matches, read_header
 from penstock.records.recompress import recompress
+from penstock.records.validate import check_keys
+from penstock.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -29,9 +34,10 @@ T = TypeVar("T")
 
 
 class Planned(NamedTuple):
-    """One target and what goes there."""
+    """One target, as its topic was when it was looked at, and what goes there."""
 
-    partition: Partition
+    topic: Topic
+    partition: int
     staged: list[Range]
 
 
@@ -95,25 +101,40 @@ class Checks:
                 raise PenstockError(
                     Reason.POLICY_VIOLATION, f"{topic}/{index} would get 2^31 records or more at once; commit fewer"
                 )
-            planned.append(Planned(self._target(caller, topic, index), merged(ranges)))
+            planned.append(Planned(self._target(caller, topic, index), index, merged(ranges)))
             if self._jobs.spend(_OPEN_BYTES):
                 yield None
         return planned
 
-    def _target(self, caller: Caller, topic: str, index: int) -> Partition:
+    def _target(self, caller: Caller, name: str, index: int) -> Topic:
         broker = self._broker
-        broker.access.require_topic(caller, Action.WRITE, topic)
-        partition = broker.partition(topic, index)
-        if partition.topic.internal:
+        broker.access.require_topic(caller, Action.WRITE, name)
+        topic = broker.topics.require(name)
+        if topic.internal:
+            raise PenstockError(Reason.INVALID_TOPIC, f"{name} is the broker's own topic; write to a topic of your own")
+        record = broker.topics.partition(topic, index)
+        if broker.cluster is None:
+            broker.partition(name, index).check_in_sync()
+        elif record.leader == NO_LEADER:
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"{name}/{index} has no leader at this moment. Try again.")
+        elif len(record.isr) < topic.min_in_sync:
             raise PenstockError(
-                Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; write to a topic of your own"
+                Reason.NOT_ENOUGH_REPLICAS,
+                f"topic {name} wants {topic.min_in_sync} replicas in sync and {name}/{index} has {len(record.isr)}; start the nodes "
+                "that are missing, or lower its min.insync.replicas",
             )
-        partition.check_in_sync()
-        return partition
+        return topic
+
+    def are_as_they_were(self, planned: list[Planned]) -> bool:
+        """Whether all targets are there still, with the settings that were looked at."""
+        known = self._broker.topics.get_by_id
+        found = ((known(each.topic.topic_id), each.topic) for each in planned)
+        return all(now is not None and now.config == topic.config for now, topic in found)
 
     def batches(self, staging: Partition, planned: Planned, staged_from: int) -> Steps[None]:
         """Look at every batch that goes to one target, as a produce would."""
-        target = planned.partition
+        topic = planned.topic
+        config = topic.config
         now_ms = self._broker.clock.now_ms()
         for start, end in planned.staged:
             if start < staged_from or end > staging.high_watermark:
@@ -128,22 +149,48 @@ class Checks:
                         Reason.CORRUPT_RECORDS,
                         f"the batch at offset {header.base_offset} of {staging.topic.name} is damaged; stage it again",
                     )
-                target.check_owed(header, len(data), now_ms)
-                if target.wants_recompression or target.is_compacted:
-                    yield from self._opened(target, header, data)
+                check_owed(config, header, len(data), now_ms)
+                if config.compression is not None or config.is_compacted:
+                    yield from self._opened(topic, header, data)
                 if self._jobs.spend(len(data) + BATCH_BYTES):
                     yield None
 
-    def _opened(self, target: Partition, header: BatchHeader, data: memoryview) -> Steps[None]:
-        config = target.topic.config
+    def _opened(self, topic: Topic, header: BatchHeader, data: memoryview) -> Steps[None]:
+        config = topic.config
+        bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
 
         def look() -> bytearray | None:
-            if target.is_compacted:
-                target.check_keys(data, header)
+            if config.is_compacted and (bad := check_keys(data, header, bytes_max)):
+                raise PenstockError(
+                    Reason.INVALID_RECORD,
+                    f"record {bad[0][0]} of the batch has no key, and topic {topic.name} is compacted: give every record a key",
+                    bad,
+                )
             if config.compression is None or config.compression is header.compression:
                 return None
-            return recompress(data, config.compression, config.max_message_bytes * DECOMPRESSED_RATIO_MAX)
+            return recompress(data, config.compression, bytes_max)
 
         batch = yield from self._off_loop(look)
         if batch is not None:
-            target.check_owed(read_header(batch), len(batch), self._broker.clock.now_ms())
+            check_owed(config, read_header(batch), len(batch), self._broker.clock.now_ms())
+
+
+def check_owed(config: TopicConfig, header: BatchHeader, size_bytes: int, now_ms: int) -> None:
+    """Refuse a batch that a partition would refuse, by its header. The keys of a compacted topic are looked at elsewhere."""
+    if size_bytes > config.max_message_bytes:
+        raise too_large(size_bytes, config.max_message_bytes)
+    if size_bytes > config.segment_bytes:
+        raise PenstockError(
+            Reason.RECORD_LIST_TOO_LARGE,
+            f"a batch of {size_bytes} bytes is larger than a segment of {config.segment_bytes}; send smaller "
+            "batches or raise segment.bytes",
+        )
+    if header.attributes & NOT_A_PRODUCERS_BITS:
+        raise attributes_refused(header)
+    is_far = (
+        header.max_timestamp - now_ms > config.timestamp_after_max_ms
+        or now_ms - header.base_timestamp > config.timestamp_before_max_ms
+    )
+    stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if is_far and not stamps and header.max_timestamp != NO_TIMESTAMP:
+        raise time_refused(header, now_ms)

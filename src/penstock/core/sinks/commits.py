@@ -4,7 +4,8 @@
 2. The intent is stored: the batch id, the targets with where they end, and an epoch of the sink's producer that no intent had
    before. From here on the batch will be in its targets, whatever happens.
 3. The staged batches are appended, numbered from 0 in each target. How far that is can be told at any time by the log's memory
-   of the producer (``progress.py``), so after a failed write or a crash it goes on behind the last record that is there.
+   of the producer (``progress.py``), so after a failed write or a crash it goes on behind the last record that is there. In a cluster
+   the targets' leaders append and are asked (``lines.py``, ``core/standing.py``), by whoever speaks for the sinks at the time.
 4. The batch id is stored as the last one, and the intent is gone, in one record. Then the caller is told.
 5. What was staged is cut off, once it is worth a call to the disk.
 
@@ -15,20 +16,25 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
-from uuid import UUID
 
 from msgspec.structs import replace
 
 from penstock.core.internal_topic import InternalTopic
+from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.partition import Partition
 from penstock.core.sinks.checks import Checks, Planned
 from penstock.core.sinks.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
+from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
 from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
-from penstock.core.sinks.stored import STAGING_PARTITION, Intent, StoredSink, Target, encode, encode_key
+from penstock.core.sinks.staging import Staging, check_life
+from penstock.core.sinks.stored import Intent, StoredSink, Target, encode, encode_key
+from penstock.core.standing import AskedProducer, Standing
+from penstock.core.topic_config import TopicConfig
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
+from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.ports import Report
 from penstock.records.batch import crc_matches, read_header, set_producer
 from penstock.records.recompress import recompress
@@ -37,13 +43,27 @@ from penstock.types import NO_PRODUCER_ID, Gateway
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-CUT_BYTES: Final = 16 * MIB
-"""Committed bytes that are worth a cut of the staging log."""
 _EPOCH_MAX: Final = 2**15 - 1
 _IN_FLIGHT_MAX: Final = 16
 """Turns whose appends are not committed yet: the disk is kept busy, and memory bounded."""
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000
+_QUIET_FAILURES_MAX: Final = 6
+"""Some six seconds: about what it takes to notice that a node is dead, and to name another."""
+_ASKED_MAX: Final = 256
+"""Leaders' answers that are waited for at once."""
+_PASSING: Final = frozenset(
+    {
+        Reason.NOT_LEADER_OR_FOLLOWER,
+        Reason.LEADER_NOT_AVAILABLE,
+        Reason.COORDINATOR_LOAD_IN_PROGRESS,
+        Reason.NOT_ENOUGH_REPLICAS,
+        Reason.LINK_LOST,
+        # The one before it was lost on its way.
+        Reason.OUT_OF_ORDER_SEQUENCE,
+    }
+)
+"""What is over by itself when another node leads: nobody need be told at once."""
 
 T = TypeVar("T")
 
@@ -60,6 +80,8 @@ class Commits:
         self._pause = pause
         self._report = report
         self._checks = Checks(broker, jobs, self._off_loop)
+        self._known_ends = KnownEnds(broker)
+        self.staging: Final = Staging(broker, report)
 
     # One sink's commits, one after the other.
 
@@ -100,9 +122,9 @@ class Commits:
     def _check(self, sink: Sink, request: CommitRequest) -> Steps[list[Planned]]:
         while True:
             planned = yield from self._checks.plan(request.caller, request.parts)
-            staging, staged_from = self.staging_of(sink)
+            staging, staged_from = self.staging.of(sink)
             # Also of an empty batch: its number would count for the sink that has the name now.
-            _check_life(sink, staging, request.staging_id)
+            check_life(sink, staging, request.staging_id)
             if not planned:
                 return []
             if staging is None:
@@ -110,31 +132,21 @@ class Commits:
                     Reason.OFFSET_OUT_OF_RANGE,
                     f"nothing is staged in sink {sink.name}; open it, and stage the batch again",
                 )
-            configs = [each.partition.topic.config for each in planned]
             for each in planned:
                 yield from self._checks.batches(staging, each, staged_from)
             # The checks took their time: what they looked at must still be so.
-            if all(
-                not each.partition.gone and each.partition.topic.config == config
-                for each, config in zip(planned, configs, strict=True)
-            ):
+            if self._checks.are_as_they_were(planned):
                 return planned
-
-    def staging_of(self, sink: Sink) -> tuple[Partition | None, int]:
-        """The staging log of a sink, and from where on it holds what is neither committed nor dropped."""
-        topic = self._broker.topics.get(sink.staging)
-        if topic is None:
-            return None, 0
-        staged_from = sink.stored.staged_from if topic.topic_id == sink.stored.staging_id else 0
-        return self._broker.partition(sink.staging, STAGING_PARTITION), staged_from
 
     def _choose_producer(self, sink: Sink, planned: list[Planned]) -> Steps[None]:
         """See to it that the next epoch of the sink's producer is one that no target has seen."""
-        stored = sink.stored
-        next_epoch = stored.producer_epoch + 1
-        if stored.producer_id != NO_PRODUCER_ID and next_epoch <= _EPOCH_MAX:
-            known = (each.partition.log.producers.get(stored.producer_id) for each in planned)
-            if all(entry is None or entry[0] < next_epoch for entry in known):
+        if sink.stored.producer_id != NO_PRODUCER_ID and sink.stored.producer_epoch < _EPOCH_MAX:
+            if self._broker.cluster is None:
+                is_new = self._is_new_epoch(sink.stored, planned)
+            else:
+                # Of an id that somebody took who spoke for the sinks before, only that one would know.
+                is_new = sink.has_own_producer
+            if is_new:
                 return
         outcome = Outcome()
         self._broker.background(self._take_producer_id(sink, outcome))
@@ -149,22 +161,22 @@ class Commits:
             return
         # Stored with the intent that first uses it.
         sink.stored = replace(sink.stored, producer_id=producer_id, producer_epoch=-1)
+        sink.has_own_producer = True
         outcome(None)
 
+    def _is_new_epoch(self, stored: StoredSink, planned: list[Planned]) -> bool:
+        logs = (self._broker.partition(topic.name, index).log for topic, index, _ in planned)
+        known = (log.producers.get(stored.producer_id) for log in logs)
+        return all(entry is None or entry[0] <= stored.producer_epoch for entry in known)
+
     def _intend(self, sink: Sink, batch_id: int, planned: list[Planned]) -> Steps[None]:
-        staging, staged_from = self.staging_of(sink)
+        staging, staged_from = self.staging.of(sink)
         if staging is None:
             raise PenstockError(Reason.UNKNOWN_SINK, f"sink {sink.name} was deleted meanwhile")
+        ends = yield from self._ends(planned)
         targets = [
-            Target(
-                topic=partition.topic.name,
-                topic_id=partition.topic.topic_id,
-                partition=partition.index,
-                # Not the end of the log: appends that are not written yet may be taken back, and these would lie before it.
-                end_offset=partition.high_watermark,
-                staged=staged,
-            )
-            for partition, staged in planned
+            Target(topic=topic.name, topic_id=topic.topic_id, partition=index, end_offset=end, staged=staged)
+            for (topic, index, staged), end in zip(planned, ends, strict=True)
         ]
         stored = replace(
             sink.stored,
@@ -177,6 +189,27 @@ class Commits:
         sink.work = [Work(target) for target in targets]
         sink.is_looked_at = True
 
+    def _ends(self, planned: list[Planned]) -> Steps[list[int]]:
+        """Offsets that nothing of the intent can lie before."""
+        if self._broker.cluster is None:
+            # Not the ends of the logs: appends that are not written yet may be taken back, and these would lie before them.
+            return [self._broker.partition(topic.name, index).high_watermark for topic, index, _ in planned]
+        ends = [0] * len(planned)
+
+        def told(at: int, tally: Tally, end: int | PenstockError) -> None:
+            if isinstance(end, int):
+                ends[at] = end
+            tally.ended(end)
+
+        for first in range(0, len(planned), _ASKED_MAX):
+            tally = Tally()
+            for at, (topic, index, _) in enumerate(planned[first : first + _ASKED_MAX], first):
+                tally.expect()
+                self._known_ends.reached(topic, index, partial(told, at, tally))
+            yield tally.close().wait
+            tally.check()
+        return ends
+
     # The open intent.
 
     def resume(self, sink: Sink) -> None:
@@ -185,12 +218,15 @@ class Commits:
         assert intent is not None
         sink.work = [Work(target) for target in intent.targets]
         sink.is_looked_at = False
-        staging, _ = self.staging_of(sink)
+        if self._broker.cluster is not None:
+            # Nothing that was staged can be lost, and the leaders are asked when it is gone on with.
+            return
+        staging, _ = self.staging.of(sink)
         staged_to = 0
         if staging is not None and staging.topic.topic_id == sink.stored.staging_id:
             staged_to = staging.high_watermark
         try:
-            self._look(sink)
+            self._look_here(sink)
         except PenstockError as error:
             self._report(f"sink {sink.name}: how far its last commit came is not known yet ({error.text})")
             return
@@ -199,14 +235,33 @@ class Commits:
             if work.left and any(end > staged_to for _, end in work.target.staged):
                 self._drop(sink, work, "what was staged is lost")
 
-    def _look(self, sink: Sink) -> None:
+    def _look(self, sink: Sink) -> Steps[None]:
+        if self._broker.cluster is None:
+            self._look_here(sink)
+            return
+        for first in range(0, len(sink.work), _ASKED_MAX):
+            tally = Tally()
+            for work in sink.work[first : first + _ASKED_MAX]:
+                topic = self._topic_of(work.target)
+                if topic is not None and not work.dropped:
+                    tally.expect()
+                    asked = AskedProducer(sink.stored.producer_id, sink.stored.producer_epoch, work.target.end_offset)
+                    told = partial(_stands, work, tally)
+                    peers_of(self._broker).standing(topic, work.target.partition, told, asked)
+            yield tally.close().wait
+            tally.check()
+        sink.is_looked_at = True
+
+    def _look_here(self, sink: Sink) -> None:
         stored = sink.stored
         for work in sink.work:
-            partition = self._partition_of(work.target)
-            if partition is not None and not work.dropped:
+            target = work.target
+            topic = self._topic_of(target)
+            if topic is not None and not work.dropped:
+                partition = self._broker.partition(topic.name, target.partition)
                 work.appended = records_appended(
-                    partition, stored.producer_id, stored.producer_epoch, work.target.end_offset
-                )
+                    partition, stored.producer_id, stored.producer_epoch, target.end_offset
+                ).records
         sink.is_looked_at = True
 
     def _finish(self, sink: Sink, intent: Intent) -> Steps[None]:
@@ -216,17 +271,18 @@ class Commits:
             in_flight: deque[Outcome] = deque()
             try:
                 if not sink.is_looked_at:
-                    self._look(sink)
-                for work in sink.work:
-                    yield from self._append(sink, work, in_flight)
-                while in_flight:
-                    yield from _settle(in_flight)
+                    yield from self._look(sink)
+                if self._broker.cluster is not None:
+                    # The first batch of each, for itself (``lines.py``).
+                    yield from self._append_all(sink, in_flight, first_only=True)
+                yield from self._append_all(sink, in_flight)
                 if _is_gone(sink):
                     # A record of it now would be that of a later sink of its name.
                     return
                 yield from self._note(sink, intent)
             except PenstockError as error:
-                self._fail(sink, intent, error, failures)
+                if failures >= _QUIET_FAILURES_MAX or error.reason not in _PASSING:
+                    self._fail(sink, intent, error)
                 failures += 1
                 while in_flight:
                     # Each is told, one way or the other; then the log's memory says what is there.
@@ -237,9 +293,10 @@ class Commits:
                 self._finished(sink, intent)
                 return
 
-    def _fail(self, sink: Sink, intent: Intent, error: PenstockError, failures: int) -> None:
+    def _fail(self, sink: Sink, intent: Intent, error: PenstockError) -> None:
+        is_first = sink.problem is None
         sink.problem = f"batch {intent.batch_id} cannot be finished yet: {error.text}"
-        if not failures:
+        if is_first:
             self._report(f"sink {sink.name}: {sink.problem}; trying again")
         waiting = list(sink.queue)
         sink.queue.clear()
@@ -263,18 +320,25 @@ class Commits:
         sink.touched_ms = self._broker.clock.monotonic_ms()
         if sink.queue and sink.queue[0].batch_id == intent.batch_id:
             sink.queue.popleft().tell(Committed(already=False, records=records - dropped, dropped=dropped))
-        self.cut(sink)
+        self.staging.cut(sink)
 
-    def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome]) -> Steps[None]:
-        """Append what is left of one target; what is on its way to the disk is in ``in_flight``."""
+    def _append_all(self, sink: Sink, in_flight: deque[Outcome], *, first_only: bool = False) -> Steps[None]:
+        for work in sink.work:
+            yield from self._append(sink, work, in_flight, first_only)
+        while in_flight:
+            yield from _settle(in_flight)
+
+    def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome], first_only: bool) -> Steps[None]:
+        """Append what is left of one target; what is on its way is in ``in_flight``."""
         if not work.left or _is_gone(sink):
             return
         stored, target = sink.stored, work.target
-        partition = self._partition_of(target)
-        staging, _ = self.staging_of(sink)
-        if partition is None or staging is None:
-            self._drop(sink, work, "its topic was deleted" if partition is None else "what was staged is lost")
+        topic = self._topic_of(target)
+        staging, _ = self.staging.of(sink)
+        if topic is None or staging is None:
+            self._drop(sink, work, "its topic was deleted" if topic is None else "what was staged is lost")
             return
+        line = self._line(topic, target.partition)
         skip = work.appended
         is_open = False
         for start, end in target.staged:
@@ -282,39 +346,46 @@ class Commits:
                 skip -= end - start
                 continue
             for _, data in batches_in(staging.log, start + skip, end):
-                batch = bytearray(data)
-                if not crc_matches(batch):
-                    raise PenstockError(
-                        Reason.CORRUPT_RECORDS,
-                        f"a batch of {staging.topic.name} is damaged; restore the file from a backup",
-                    )
-                if partition.wants_recompression:
-                    batch = yield from self._recompressed(partition, batch)
+                batch = yield from self._batch(staging, topic.config, data)
                 if _is_gone(sink):
                     return
-                if partition.gone:
+                if line.is_gone:
                     self._drop(sink, work, "its topic was deleted")
                     return
                 count = read_header(batch).record_count
                 set_producer(batch, stored.producer_id, stored.producer_epoch, work.appended)
-                partition.append_owed(batch, self._broker.clock.now_ms())
+                line.append(batch)
                 work.appended += count
                 is_open = True
-                self._broker.meters.took_in(partition.topic.name, Gateway.INTERNAL, count, len(batch))
+                self._broker.meters.took_in(topic.name, Gateway.INTERNAL, count, len(batch))
                 if self._jobs.spend(len(batch) + BATCH_BYTES):
-                    in_flight.append(_committed(partition))
+                    in_flight.append(line.committed())
                     is_open = False
                     if len(in_flight) >= _IN_FLIGHT_MAX:
                         yield from _settle(in_flight)
                     else:
                         yield None
+                if first_only:
+                    break
             skip = 0
+            if first_only:
+                break
         if is_open:
-            in_flight.append(_committed(partition))
+            in_flight.append(line.committed())
             # As many targets, as many that wait: their number is bounded, and each takes little.
 
-    def _recompressed(self, partition: Partition, batch: bytearray) -> Steps[bytearray]:
-        config = partition.topic.config
+    def _line(self, topic: Topic, index: int) -> Line:
+        if self._broker.cluster is not None:
+            return LineToLeader(self._broker, topic, index)
+        return LineHere(self._broker, self._broker.partition(topic.name, index))
+
+    def _batch(self, staging: Partition, config: TopicConfig, data: memoryview) -> Steps[bytearray]:
+        """A staged batch as it is appended."""
+        batch = bytearray(data)
+        if not crc_matches(batch):
+            raise PenstockError(
+                Reason.CORRUPT_RECORDS, f"a batch of {staging.topic.name} is damaged; restore the file from a backup"
+            )
         compression = config.compression
         if compression is None or read_header(batch).compression is compression:
             return batch
@@ -322,12 +393,10 @@ class Commits:
         found = yield from self._off_loop(partial(recompress, batch, compression, bytes_max))
         return found
 
-    def _partition_of(self, target: Target) -> Partition | None:
-        """The partition, unless its topic was deleted: one that has its name by now is another."""
+    def _topic_of(self, target: Target) -> Topic | None:
+        """The topic, unless it was deleted: one that has its name by now is another."""
         topic = self._broker.topics.get_by_id(target.topic_id)
-        if topic is None or target.partition >= topic.partition_count:
-            return None
-        return self._broker.partition(topic.name, target.partition)
+        return None if topic is None or target.partition >= topic.partition_count else topic
 
     def _drop(self, sink: Sink, work: Work, why: str) -> None:
         target = work.target
@@ -367,38 +436,6 @@ class Commits:
         next_offset = self._log.append(partition, [(encode_key(name), value)])
         self._log.when_committed(partition, next_offset, done)
 
-    def fit(self, sink: Sink) -> None:
-        """After a start: a staging log that lost its end gives the same offsets again, and what is staged there is new."""
-        try:
-            staging, staged_from = self.staging_of(sink)
-        except PenstockError:
-            # Whoever stages or commits is told the same.
-            return
-        if staging is not None and staged_from > staging.high_watermark:
-            sink.stored = replace(sink.stored, staged_from=staging.high_watermark)
-
-    def cut(self, sink: Sink, *, at_least_bytes: int = CUT_BYTES) -> None:
-        """Give back the room of what was staged and is committed or dropped."""
-        try:
-            staging, staged_from = self.staging_of(sink)
-            if staging is None:
-                return
-            log = staging.log
-            staged_from = min(staged_from, log.written_offset)
-            if log.bytes_between(log.start_offset, staged_from) < at_least_bytes:
-                return
-            now_ms = self._broker.clock.now_ms()
-            # Nothing is synced for this, because the event loop would wait for it: the record in __sinks says what is staged, and
-            # what a loss of power brings back is cut again. A producer that sends again what was cut stages it for nobody.
-            log.delete_before(staged_from, sync=False)
-            log.producers.expire(now_ms, -1)
-            for removal in log.retire(now_ms, staging.high_watermark):
-                self._broker.on_trash(removal)
-        except (PenstockError, OSError) as error:
-            self._report(
-                f"sink {sink.name}: what was committed could not be removed from its staging topic yet ({error})"
-            )
-
     def _off_loop(self, work: Callable[[], T]) -> Steps[T]:
         done: list[T] = []
         failed: list[PenstockError] = []
@@ -415,18 +452,6 @@ class Commits:
         return done[0]
 
 
-def _check_life(sink: Sink, staging: Partition | None, staging_id: UUID | None) -> None:
-    """Refuse offsets of a staging topic that is not there any more: those of the one that has its name are others' records."""
-    if staging_id is None or (staging is not None and staging.topic.topic_id == staging_id):
-        return
-    now = "it has none now" if staging is None else f"it is {staging.topic.topic_id} now"
-    raise PenstockError(
-        Reason.OFFSET_OUT_OF_RANGE,
-        f"the staging topic {staging_id} of sink {sink.name}, which this commit names, is gone ({now}): the sink was deleted, or "
-        "nobody used it for too long. Open it and stage the batch again",
-    )
-
-
 def _is_gone(sink: Sink) -> bool:
     """Asked anew each time: it may have been deleted while a job waited."""
     return sink.gone
@@ -439,10 +464,14 @@ def wake(sink: Sink) -> None:
         waiter()
 
 
-def _committed(partition: Partition) -> Outcome:
-    outcome = Outcome()
-    partition.when_committed(partition.log.next_offset, outcome)
-    return outcome
+def _stands(work: Work, tally: Tally, standing: Standing | PenstockError) -> None:
+    if isinstance(standing, Standing):
+        work.appended = standing.appended
+        if not standing.is_settled:
+            # Whoever leads next may not have it: what follows on it must not be sent yet.
+            tally.ended(PenstockError(Reason.LEADER_NOT_AVAILABLE, "what was appended is not committed yet"))
+            return
+    tally.ended(standing)
 
 
 def _settle(in_flight: deque[Outcome]) -> Steps[None]:

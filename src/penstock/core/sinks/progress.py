@@ -6,7 +6,7 @@ intent may be older than that after a long stop; then the batches themselves are
 the intent was made.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
@@ -16,19 +16,35 @@ from penstock.records.batch import read_header
 _READ_BYTES: Final = 4 * MIB
 
 
-def records_appended(partition: Partition, producer_id: int, producer_epoch: int, from_offset: int) -> int:
+class Progress(NamedTuple):
+    """How much there is."""
+
+    records: int
+    end_offset: int
+    """Behind the last of them; 0 when there is none, or the log does not know."""
+
+
+NOTHING: Final = Progress(0, 0)
+
+
+def records_appended(partition: Partition, producer_id: int, producer_epoch: int, from_offset: int) -> Progress:
     """How many records of an intent the partition has. Nothing of it may be on its way to the disk."""
     known = partition.log.producers.get(producer_id)
-    if known is not None:
-        epoch, last_sequence = known[:2]
-        return last_sequence + 1 if epoch == producer_epoch else 0
-    return _found(partition, producer_id, producer_epoch, from_offset)
+    if known is None:
+        return _found(partition, producer_id, producer_epoch, from_offset)
+    epoch, last_sequence, _, batches = known
+    if epoch != producer_epoch:
+        return NOTHING
+    if not batches:
+        return Progress(last_sequence + 1, 0)
+    first, last, base_offset = batches[-1]
+    return Progress(last_sequence + 1, base_offset + last - first + 1)
 
 
-def _found(partition: Partition, producer_id: int, producer_epoch: int, from_offset: int) -> int:
+def _found(partition: Partition, producer_id: int, producer_epoch: int, from_offset: int) -> Progress:
     log = partition.log
     offset, end = max(from_offset, log.start_offset), log.written_offset
-    count = 0
+    count = end_offset = 0
     while offset < end:
         try:
             data, next_offset = log.read(offset, _READ_BYTES, end)
@@ -44,6 +60,7 @@ def _found(partition: Partition, producer_id: int, producer_epoch: int, from_off
             header = read_header(view, position)
             if header.producer_id == producer_id and header.producer_epoch == producer_epoch:
                 count = max(count, header.last_sequence + 1)
+                end_offset = header.next_offset
             position += header.size_bytes
         offset = next_offset
-    return count
+    return Progress(count, end_offset)

@@ -76,6 +76,7 @@ class Sink:
     __slots__ = (
         "busy",
         "gone",
+        "has_own_producer",
         "idle_waiters",
         "left",
         "is_looked_at",
@@ -102,6 +103,8 @@ class Sink:
         self.idle_waiters: list[Callable[[], None]] = []
         self.busy = False
         self.gone = False
+        self.has_own_producer = False
+        """Whether its producer id was taken since the sinks are spoken for here."""
         self.left: Reason | None = None
         """Why this node serves it no more."""
         self.problem: str | None = None

@@ -27,9 +27,8 @@ from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part,
 from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink
 from penstock.core.sinks.uses import Uses, check_remember_ms
 from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
-from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
-from penstock.limits import MIB, REQUEST_BYTES_MAX, SINK_WAITING_MAX
+from penstock.limits import SINK_WAITING_MAX
 from penstock.ports import Flusher, Report
 
 if TYPE_CHECKING:
@@ -37,20 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Aborted", "CommitDone", "Committed", "Deleted", "Opened", "Part", "SinkStatus", "Sinks"]
 
-_STAGING_CONFIGS: Final = {
-    # What is staged goes when it is committed or dropped, and not before.
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    "cleanup.policy": "delete",
-    "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
-    # Which times a record may have is for its target to say.
-    "message.timestamp.before.max.ms": str(2**63 - 1),
-    "message.timestamp.after.max.ms": str(2**63 - 1),
-    "segment.bytes": str(128 * MIB),
-    # Each target has its own bound, which is looked at when it is committed.
-    "max.message.bytes": str(REQUEST_BYTES_MAX),
-}
 _SWEEP_MS_MAX: Final = 60_000
 _SWEEP_AGAIN_MS: Final = 100
 _SWEEP_SINKS_MAX: Final = 200
@@ -152,8 +137,7 @@ class Sinks:
                 raise just_removed(name)
             topic = topics.get(staging_topic(name))
             if topic is None:
-                new = NewTopic(staging_topic(name), 1, configs=_STAGING_CONFIGS)
-                topic = await topics.create(new, exist_ok=True, internal=True)
+                topic = await topics.create(self._commits.staging.new_topic(name), exist_ok=True, internal=True)
         except PenstockError as error:
             done(error)
             return
@@ -305,7 +289,7 @@ class Sinks:
             return
         if sink.busy:
             raise busy(sink)
-        staging, staged_from = self._commits.staging_of(sink)
+        staging, staged_from = self._commits.staging.of(sink)
         if staging is None or staging.log.next_offset == staged_from:
             done(Aborted(True))
             return
@@ -320,7 +304,7 @@ class Sinks:
     def _aborted(self, sink: Sink, stored: StoredSink, done: AbortDone, reason: Reason | None) -> None:
         if reason is None:
             sink.stored = stored
-            self._commits.cut(sink, at_least_bytes=1)
+            self._commits.staging.cut(sink, at_least_bytes=1)
         self._jobs.start(self._commits.serve(sink))
         done(Aborted(True) if reason is None else PenstockError(reason))
 
@@ -339,17 +323,13 @@ class Sinks:
         """How a sink stands."""
         sink = self._require(caller, Action.DESCRIBE, name)
         stored = sink.stored
-        staging, staged_from = self._commits.staging_of(sink)
-        staged_bytes = 0
-        if staging is not None:
-            staged_bytes = staging.log.bytes_between(staged_from, staging.high_watermark)
         return SinkStatus(
             name,
             sink.staging,
             stored.last_batch_id,
             stored.committed_ms,
             stored.since_ms,
-            staged_bytes,
+            self._commits.staging.staged_bytes(sink),
             None if stored.intent is None else stored.intent.batch_id,
             sink.problem,
             self._uses.last_used_ms(sink),
@@ -402,7 +382,7 @@ class Sinks:
                 self._commits.resume(sink)
                 self._serve(sink)
             elif stored.staged_from:
-                self._commits.fit(sink)
+                self._commits.staging.fit(sink)
         for topic in list(self._leftovers()):
             self._drop_staging(topic)
         return True
@@ -513,7 +493,7 @@ class Sinks:
 
     def _has_staged(self, sink: Sink) -> bool:
         try:
-            staging, staged_from = self._commits.staging_of(sink)
+            staging, staged_from = self._commits.staging.of(sink)
         except PenstockError:
             # Nobody can say: then it stays.
             return True
