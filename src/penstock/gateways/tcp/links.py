@@ -42,7 +42,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class _Nonce(msgspec.Struct):
-    nonce: str
+    nonce: str = ""
 
 
 class _Greeting(msgspec.Struct):

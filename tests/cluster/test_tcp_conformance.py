@@ -1,0 +1,36 @@
+"""What holds for JSON lines at a broker that is alone holds at every node of a cluster: the same tests, through a node that leads nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.gateways.tcp.gateway import TcpBounds
+from tests.conformance.tinymq.conftest import LINE_BYTES_MAX, address, group, other, tinymq, topic
+from tests.conformance.tinymq.test_groups import *  # noqa: F403 - these are the tests
+from tests.conformance.tinymq.test_pipelining import (
+    test_a_client_that_has_said_all_gets_its_answers_before_the_connection_ends,
+    test_a_topic_can_be_made_used_and_deleted_in_one_go,
+    test_lines_of_all_kinds_are_answered_in_their_order_as_if_one_at_a_time,
+    test_ten_thousand_lines_sent_without_reading_get_ten_thousand_answers_in_order,
+)
+from tests.conformance.tinymq.test_transcript import *  # noqa: F403
+from tests.support.gateway_cluster import GatewayNode, cluster_in_a_thread
+
+__all__ = [
+    "address",
+    "group",
+    "other",
+    "test_a_client_that_has_said_all_gets_its_answers_before_the_connection_ends",
+    "test_a_topic_can_be_made_used_and_deleted_in_one_go",
+    "test_lines_of_all_kinds_are_answered_in_their_order_as_if_one_at_a_time",
+    "test_ten_thousand_lines_sent_without_reading_get_ten_thousand_answers_in_order",
+    "tinymq",
+    "topic",
+]
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
+    bounds = TcpBounds(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=600)
+    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), bounds) as node:
+        yield node
