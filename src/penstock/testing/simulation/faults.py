@@ -1,8 +1,9 @@
 """What goes wrong in a simulation, and when: a schedule that the seed decides about. Every fault has an end; some overlap."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
+from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,43 +17,90 @@ _JUMP_MS: Final = 1_800_000
 """Less than a record may be older or younger than the clock of the node that takes it."""
 
 
+class Fault(Enum):
+    """What can go wrong."""
+
+    KILL = "kill"
+    POWER = "power"
+    POWER_EVERYWHERE = "power everywhere"
+    PAUSE = "pause"
+    ISOLATE = "isolate"
+    CUT_ONE_WAY = "cut one way"
+    CUT_FROM_ETCD = "cut from etcd"
+    ETCD_DOWN = "etcd down"
+    METADATA_TROUBLE = "metadata trouble"
+    SLOW_NETWORK = "slow network"
+    SLOW_DISK = "slow disk"
+    BREAK_CONNECTIONS = "break connections"
+    JUMP_CLOCK = "jump clock"
+    STOP = "stop"
+    MOVE_LEADER = "move leader"
+
+
+USUAL: Final[Mapping[Fault, int]] = {
+    Fault.KILL: 10,
+    Fault.POWER: 10,
+    Fault.POWER_EVERYWHERE: 2,
+    Fault.PAUSE: 10,
+    Fault.ISOLATE: 10,
+    Fault.CUT_ONE_WAY: 5,
+    Fault.CUT_FROM_ETCD: 6,
+    Fault.ETCD_DOWN: 3,
+    Fault.METADATA_TROUBLE: 8,
+    Fault.SLOW_NETWORK: 4,
+    Fault.SLOW_DISK: 4,
+    Fault.BREAK_CONNECTIONS: 6,
+    Fault.JUMP_CLOCK: 3,
+    Fault.STOP: 5,
+    Fault.MOVE_LEADER: 6,
+}
+"""How often, beside each other."""
+
+
 class Faults:
     """Makes trouble, and ends it."""
 
-    def __init__(self, world: "Simulation", random: Random) -> None:
+    def __init__(
+        self,
+        world: "Simulation",
+        random: Random,
+        weights: Mapping[Fault, int] | None = None,
+        pause_seconds: float | None = None,
+    ) -> None:
+        """Without ``weights`` and ``pause_seconds`` the seed decides about them: some runs are hectic, some are calm, each has its favourites."""
         self._world = world
         self._random = random
-        self._kinds: Final[list[tuple[Callable[[], None], int]]] = [
-            (self._kill, 10),
-            (self._lose_power, 10),
-            (self._lose_power_everywhere, 2),
-            (self._pause, 10),
-            (self._isolate, 10),
-            (self._cut_one_way, 5),
-            (self._cut_from_etcd, 6),
-            (self._etcd_down, 3),
-            (self._metadata_trouble, 8),
-            (self._slow_network, 4),
-            (self._slow_disk, 4),
-            (self._break_connections, 6),
-            (self._jump_clock, 3),
-            (self._stop, 5),
-        ]
+        self._pause_seconds = pause_seconds or random.choice((0.3, 1.0, 1.0, 2.0, 4.0))
+        if weights is None:
+            weights = {fault: weight * random.choice((0, 1, 1, 3)) for fault, weight in USUAL.items()}
+            weights = weights if any(weights.values()) else USUAL
+        self._weights = weights
+        self._actions: Final[dict[Fault, Callable[[], None]]] = {
+            Fault.KILL: self._kill,
+            Fault.POWER: self._lose_power,
+            Fault.POWER_EVERYWHERE: self._lose_power_everywhere,
+            Fault.PAUSE: self._pause,
+            Fault.ISOLATE: self._isolate,
+            Fault.CUT_ONE_WAY: self._cut_one_way,
+            Fault.CUT_FROM_ETCD: self._cut_from_etcd,
+            Fault.ETCD_DOWN: self._etcd_down,
+            Fault.METADATA_TROUBLE: self._metadata_trouble,
+            Fault.SLOW_NETWORK: self._slow_network,
+            Fault.SLOW_DISK: self._slow_disk,
+            Fault.BREAK_CONNECTIONS: self._break_connections,
+            Fault.JUMP_CLOCK: self._jump_clock,
+            Fault.STOP: self._stop,
+            Fault.MOVE_LEADER: self._move_leader,
+        }
 
     async def run(self, seconds: float) -> None:
         """One fault after the other, for so long."""
         loop, random = self._world.loop, self._random
         end = loop.time() + seconds
-        # Some runs are hectic, some are calm.
-        pause = random.choice((0.3, 1.0, 1.0, 2.0, 4.0))
-        kinds = [kind for kind, _ in self._kinds]
-        # Each run has its favourites, so that some combinations come often.
-        weights = [weight * random.choice((0, 1, 1, 3)) for _, weight in self._kinds]
-        if not any(weights):
-            weights = [weight for _, weight in self._kinds]
+        kinds, weights = list(self._weights), list(self._weights.values())
         while loop.time() < end:
-            await asyncio.sleep(random.random() * 2 * pause)
-            random.choices(kinds, weights)[0]()
+            await asyncio.sleep(random.random() * 2 * self._pause_seconds)
+            self._actions[random.choices(kinds, weights)[0]]()
 
     def heal(self) -> None:
         """End everything."""
@@ -180,3 +228,10 @@ class Faults:
         machine = self._some()
         machine.stop()
         self._later(12.0, machine.start)
+
+    def _move_leader(self) -> None:
+        """A controller gives a partition to another of those that are in sync, as when leaders are balanced."""
+        place = self._random.choice(self._world.places)
+        self._world.history.note(
+            "move leader", place, self._world.etcd.move_leader(place.topic, place.partition, self._random)
+        )

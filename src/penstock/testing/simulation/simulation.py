@@ -202,11 +202,11 @@ class Simulation:
 
     def _start_clients(self) -> None:
         for place in self.places:
-            for number in (1, 2):
+            for number in (1, 2) if place.partition == 0 else (1,):
                 process = self.client(f"p{number}")
                 producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
                 self.producers.append(producer)
-                self.loop.spawn(process, producer.run(self.random.choice((0.05, 0.15, 0.5))))
+                self.loop.spawn(process, producer.run(self.random.choice((0.05, 0.2, 0.5))))
             process = self.client("reader")
             self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
 

@@ -10,11 +10,22 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import partial
+from random import Random
 from typing import Any, Final, TypeVar
 
+from penstock.core.cluster_image import NODES_PREFIX
+from penstock.core.replication.election import elected
+from penstock.core.topic_records import (
+    NO_LEADER,
+    decode_partition,
+    decode_topic,
+    encode,
+    partition_key,
+    topic_key,
+)
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.port import Compare, Entry, Event, Operation, Range, Subscriber, TxnResult, Unsubscribe
+from penstock.metadata.port import Compare, Entry, Event, Operation, Put, Range, Subscriber, TxnResult, Unsubscribe
 from penstock.metadata.subscribers import Subscribers
 from penstock.testing.simulation.loop import Process, SimulatedLoop
 from penstock.testing.simulation.network import Network
@@ -93,6 +104,24 @@ class SimulatedEtcd:
         """All that is agreed, to be shown."""
         found = _at_once(self.store.range("")).entries
         return [f"{entry.key} {entry.create_revision} {entry.mod_revision} {entry.value!r}" for entry in found]
+
+    def move_leader(self, name: str, index: int, random: Random) -> int:
+        """Have another of the replicas in sync lead a partition, as a controller would; who leads it then, or would go on to."""
+        found = _at_once(self.store.get(topic_key(name)))
+        entry = _at_once(self.store.get(partition_key(decode_topic(found).id, index))) if found is not None else None
+        if entry is None or not self.is_up:
+            return NO_LEADER
+        record = decode_partition(entry.key, entry.value)
+        nodes = _at_once(self.store.range(NODES_PREFIX)).entries
+        live = {int(node.key.removeprefix(NODES_PREFIX)): node.create_revision for node in nodes}
+        able = [node for node, epoch in record.isr if node != record.leader and live.get(node) == epoch]
+        if not able or live.get(record.leader) != record.leader_node_epoch:
+            return record.leader
+        leader = random.choice(able)
+        others = [node for node in record.replicas if node != leader]
+        moved = elected(record, live, 2, avoid=others)
+        _at_once(self.store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], [Put(entry.key, encode(moved))]))
+        return leader
 
     # Questions.
 
