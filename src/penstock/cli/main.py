@@ -28,6 +28,7 @@ NOUNS: Final = (
     "sink",
     "sql",
     "pipeline",
+    "cluster",
     "log",
     "config",
     "bench",
@@ -115,7 +116,7 @@ def build(only: str = "") -> "typer.Typer":
 def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
     kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
-    http = "Queues and sinks: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
+    http = "Queues, sinks and the cluster: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
     return f"Exit codes: {codes}. {kafka} {http}"
 
 

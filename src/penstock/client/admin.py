@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.address import Address
 from penstock.client.cluster import Cluster, ClusterInfo, TopicInfo, TopicPartition
 from penstock.client.errors import check
 
@@ -130,8 +131,9 @@ class Admin:
         return self._describe_configs(RESOURCE_TOPIC, topic)
 
     def broker_configs(self, node_id: int) -> list[ConfigEntry]:
-        """Every config of a broker."""
-        return self._describe_configs(RESOURCE_BROKER, str(node_id))
+        """Every config of a broker, asked of that broker: others do not know them."""
+        node = self._cluster.describe().nodes.get(node_id)
+        return self._describe_configs(RESOURCE_BROKER, str(node_id), None if node is None else node.address)
 
     def alter_configs(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Set configs of a topic; None takes one back to its default. The others stay as they are."""
@@ -215,7 +217,7 @@ class Admin:
                         sizes[place] = max(sizes.get(place, 0), part.partition_size)
         return sizes
 
-    def _describe_configs(self, resource_type: int, name: str) -> list[ConfigEntry]:
+    def _describe_configs(self, resource_type: int, name: str, address: Address | None = None) -> list[ConfigEntry]:
         from penstock.wire.kafka.describe_configs_generated import (
             DescribeConfigsRequest,
             DescribeConfigsRequestResource,
@@ -226,7 +228,13 @@ class Admin:
             resource_type=resource_type, resource_name=name, configuration_keys=None
         )
         request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
-        answer = self._cluster.retry(lambda: self._cluster.any_connection().call(request, DescribeConfigsResponse))
+
+        def attempt() -> DescribeConfigsResponse:
+            cluster = self._cluster
+            connection = cluster.any_connection() if address is None else cluster.connection_to(address)
+            return connection.call(request, DescribeConfigsResponse)
+
+        answer = self._cluster.retry(attempt)
         entries: list[ConfigEntry] = []
         for result in answer.results:
             check(

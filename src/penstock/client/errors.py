@@ -132,6 +132,8 @@ NOT_CONTROLLER: Final = 41
 OUT_OF_ORDER_SEQUENCE_NUMBER: Final = 45
 DUPLICATE_SEQUENCE_NUMBER: Final = 46
 GROUP_ID_NOT_FOUND: Final = 69
+ELECTION_NOT_NEEDED: Final = 84
+NO_REASSIGNMENT_IN_PROGRESS: Final = 85
 MEMBER_ID_REQUIRED: Final = 79
 
 NOT_FOUND_CODES: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, GROUP_ID_NOT_FOUND, 100})
@@ -208,8 +210,12 @@ KINDS: Final[dict[int, ErrorKind]] = {
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE", False, "the broker does not have this compression"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", True, "the offset is not known yet after a change of leader"),
     79: ErrorKind("MEMBER_ID_REQUIRED", False, "join again with the member id given"),
+    80: ErrorKind("PREFERRED_LEADER_NOT_AVAILABLE", False, "the preferred leader is not up and in sync"),
     81: ErrorKind("GROUP_MAX_SIZE_REACHED", False, "the group is full"),
     82: ErrorKind("FENCED_INSTANCE_ID", False, "another member took this instance id"),
+    83: ErrorKind("ELIGIBLE_LEADERS_NOT_AVAILABLE", False, "no replica that may lead is up"),
+    84: ErrorKind("ELECTION_NOT_NEEDED", False, "the partition is led as it should be"),
+    85: ErrorKind("NO_REASSIGNMENT_IN_PROGRESS", False, "the partition is not being moved"),
     86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", False, "the group still reads this topic; stop its members first"),
     87: ErrorKind("INVALID_RECORD", False, "a record is invalid; on a compacted topic every record needs a key"),
     88: ErrorKind("UNSTABLE_OFFSET_COMMIT", True, "a transaction is still open on these offsets"),
@@ -217,6 +223,7 @@ KINDS: Final[dict[int, ErrorKind]] = {
     90: ErrorKind("PRODUCER_FENCED", False, "a newer producer has taken over this id"),
     95: ErrorKind("INVALID_UPDATE_VERSION", False, "the version to update to is invalid"),
     100: ErrorKind("UNKNOWN_TOPIC_ID", True, "there is no topic with this id"),
+    102: ErrorKind("BROKER_ID_NOT_REGISTERED", False, "there is no such broker"),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", True, "the topic was deleted and made again"),
     106: ErrorKind("FETCH_SESSION_TOPIC_ID_ERROR", True, "the topic ids of the fetch session changed"),
 }

@@ -59,6 +59,10 @@ class HttpConnection:
             self._connection.close()
             self._connection = None
 
+    def connect(self) -> None:
+        """Connect now, and not with the first request: :class:`CannotConnect` when nobody is there."""
+        self._connected()
+
     def get(self, path: str, answer: type[T], query: Fields | None = None) -> T:
         """GET, decoded; what is None in the query is left out."""
         return self._ask("GET", _with_query(path, query), None, answer, self.timeout_ms)
@@ -202,6 +206,10 @@ class HttpClient:
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._http = HttpConnection(address, timeout_ms=timeout_ms)
+
+    def connect(self) -> None:
+        """Connect now, and not with the first request."""
+        self._http.connect()
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,0 +1,179 @@
+"""Where a local cluster lies, and which ports it has: chosen once, kept in the folder, so that a restart has the same.
+
+``cluster.json``: ``{"version", "name", "etcd": {"client", "peer"}, "nodes": {"1": {"kafka", "http", "tcp", "grpc", "peer"}, ...}}``; ``lock``, held while it runs;
+``etcd/`` and ``etcd.log``; ``node-N/`` and ``node-N.log`` for each node.
+"""
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.locks import LOCK
+
+HOST: Final = "127.0.0.1"
+NAME: Final = "local"
+VERSION: Final = 1
+NODES_MAX: Final = 32
+KAFKA_PORT: Final = 9092
+HTTP_PORT: Final = 8080
+ANY_PORT: Final = 0
+_FILE: Final = "cluster.json"
+_PORT_MAX: Final = 65535
+
+
+class EtcdPorts(msgspec.Struct, frozen=True):
+    """Where etcd listens."""
+
+    client: int
+    peer: int
+
+
+class NodePorts(msgspec.Struct, frozen=True):
+    """Where one node listens."""
+
+    kafka: int
+    http: int
+    tcp: int
+    grpc: int
+    peer: int
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The contents of ``cluster.json``."""
+
+    etcd: EtcdPorts
+    nodes: dict[int, NodePorts]
+    name: str = NAME
+    version: int = VERSION
+
+
+class ClusterFolder:
+    """One local cluster on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path.resolve()
+
+    def data_dir(self, child: str) -> Path:
+        """Where ``etcd`` or ``node-N`` keeps its data."""
+        return self.path / child
+
+    def log_file(self, child: str) -> Path:
+        """Where it logs."""
+        return self.path / f"{child}.log"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else runs this cluster meanwhile."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Failure(f"{self.path} is in use by another penstock cluster up; stop it first") from None
+            yield
+
+    def layout(self, nodes: int | None, kafka_port: int | None, http_port: int | None) -> Layout:
+        """What is to run: what the folder has, with more nodes if more are asked for; all of it new in an empty one."""
+        known = self._read()
+        count = nodes or (len(known.nodes) if known is not None else 3)
+        if known is not None:
+            self._check(known, nodes, kafka_port, http_port)
+        with ExitStack() as taken:
+            ports = _Ports(taken, set() if known is None else _used(known))
+            kafka = KAFKA_PORT if kafka_port is None else kafka_port
+            http = HTTP_PORT if http_port is None else http_port
+            etcd = EtcdPorts(ports.free(), ports.free()) if known is None else known.etcd
+            found = dict(known.nodes) if known is not None else {}
+            for node in range(1, count + 1):
+                if node not in found:
+                    found[node] = NodePorts(
+                        ports.from_on(kafka), ports.from_on(http), ports.free(), ports.free(), ports.free()
+                    )
+        made = Layout(etcd, found)
+        if made != known:
+            self._write(made)
+        return made
+
+    def _check(self, known: Layout, nodes: int | None, kafka_port: int | None, http_port: int | None) -> None:
+        if known.version != VERSION:
+            raise Failure(
+                f"{self.path / _FILE} is of version {known.version}: use the release that made it, or another folder"
+            )
+        if nodes is not None and nodes < len(known.nodes):
+            raise Failure(
+                f"{self.path} holds a cluster of {len(known.nodes)} nodes, and {nodes} of them would be too few for what it has; "
+                f"leave out --nodes, or use another --data-dir",
+                Exit.USAGE,
+            )
+        if kafka_port is not None or http_port is not None:
+            raise Failure(
+                f"{self.path} holds a cluster that has its ports already; leave out --kafka-port and --http-port, or use "
+                "another --data-dir",
+                Exit.USAGE,
+            )
+
+    def _read(self) -> Layout | None:
+        file = self.path / _FILE
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=Layout)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise Failure(
+                f"{file} cannot be read ({error}): remove it to have new ports, or use another folder"
+            ) from None
+
+    def _write(self, layout: Layout) -> None:
+        new = self.path / f"{_FILE}.new"
+        new.write_bytes(msgspec.json.format(msgspec.json.encode(layout), indent=2) + b"\n")
+        os.replace(new, self.path / _FILE)
+
+
+class _Ports:
+    """Ports that nobody has. Each is kept until all are chosen, so that none is chosen twice."""
+
+    def __init__(self, stack: ExitStack, used: set[int]) -> None:
+        self._stack = stack
+        self._used = used
+
+    def free(self) -> int:
+        """Any."""
+        while True:
+            port = self._take(ANY_PORT)
+            if port is not None:
+                return port
+
+    def from_on(self, first: int) -> int:
+        """The first that is free at or above ``first``; any when that is 0."""
+        if first == ANY_PORT:
+            return self.free()
+        for wanted in range(first, _PORT_MAX + 1):
+            port = self._take(wanted)
+            if port is not None:
+                return port
+        raise Failure(f"no port at or above {first} is free; name another", Exit.USAGE)
+
+    def _take(self, wanted: int) -> int | None:
+        probe = self._stack.enter_context(socket.socket())
+        try:
+            probe.bind((HOST, wanted))
+        except OSError as error:
+            if wanted == ANY_PORT:
+                raise Failure(f"no free port is to be had: {error.strerror}") from error
+            return None
+        port: int = probe.getsockname()[1]
+        # One of a node that does not run at this moment is taken all the same.
+        return None if port in self._used else port
+
+
+def _used(layout: Layout) -> set[int]:
+    """The ports that a cluster has already."""
+    groups = (layout.etcd, *layout.nodes.values())
+    return {port for group in groups for port in msgspec.structs.astuple(group)}

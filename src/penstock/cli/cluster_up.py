@@ -1,0 +1,334 @@
+"""``penstock cluster up``: etcd and some nodes as children of this process, for development on one machine.
+
+Invariant: whatever was started is stopped when this ends, and nothing else is: nodes first and together, etcd after them. A child that dies
+by itself is told with the end of its log, and the others go on.
+"""
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Final
+
+from penstock.cli.cluster_folder import HOST, ClusterFolder, Layout
+from penstock.cli.cluster_guard import Guard
+from penstock.cli.failures import Exit, Failure, complain, note
+
+_ETCD: Final = "etcd"
+_READY: Final = "penstock ready "
+_LAST_LINES: Final = 15
+_ETCD_SECONDS_MAX: Final = 30.0
+_ETCD_LOOK_SECONDS: Final = 0.02
+_NODE_STOP_SECONDS_MAX: Final = 40.0
+_ETCD_STOP_SECONDS_MAX: Final = 15.0
+_LOG_TAIL_BYTES: Final = 64 * 1024
+_REPLICAS_MAX: Final = 3
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def up(data_dir: Path | None, nodes: int | None, kafka_port: int | None, http_port: int | None) -> int:
+    """Run a cluster until it is told to stop; the exit code."""
+    program = find_etcd()
+    with _folder(data_dir) as folder, folder.held():
+        layout = folder.layout(nodes, kafka_port, http_port)
+        return LocalCluster(folder, layout, program, is_kept=data_dir is not None).run()
+
+
+def find_etcd() -> str:
+    """The program; a failure says how to get it."""
+    program = shutil.which(_ETCD)
+    if program is None:
+        raise Failure(
+            "a cluster agrees on who leads in etcd, and there is no etcd on PATH; get it by one of these, and try again:\n"
+            "Debian, Ubuntu:  sudo apt-get install etcd-server\n"
+            "macOS:           brew install etcd\n"
+            "elsewhere:       unpack a release from https://github.com/etcd-io/etcd/releases and add its folder to PATH"
+        )
+    return program
+
+
+@contextlib.contextmanager
+def _folder(data_dir: Path | None) -> Iterator[ClusterFolder]:
+    if data_dir is not None:
+        yield ClusterFolder(data_dir)
+        return
+    path = Path(tempfile.mkdtemp(prefix="penstock-cluster-"))
+    try:
+        yield ClusterFolder(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class Child:
+    """One process. Its stdout is read: the ready line comes there, and its end is the process's."""
+
+    def __init__(self, name: str, command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> None:
+        self.name: Final = name
+        self.log_file: Final = log_file
+        self._log = log_file.open("ab")
+        self._text = b""
+        self.process: Final = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            # The terminal's Ctrl-C is for whoever started it, who stops all in order.
+            start_new_session=True,
+        )
+
+    @property
+    def out(self) -> int:
+        """What to wait on for :meth:`read`."""
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def read(self) -> tuple[list[str], bool]:
+        """Lines that have come on stdout, which go to the log too; and whether there will be no more."""
+        piece = os.read(self.out, 65536)
+        self._log.write(piece)
+        self._log.flush()
+        self._text += piece
+        *lines, self._text = self._text.split(b"\n")
+        return [line.decode(errors="replace") for line in lines], not piece
+
+    def stop(self, number: signal.Signals) -> None:
+        """Send a signal; fine when it is gone."""
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit code; None when it is running still."""
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self._log.close()
+        return code
+
+    def last_lines(self) -> list[str]:
+        """The end of its log."""
+        with self.log_file.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+
+
+class LocalCluster:
+    """All children, from the first to the last."""
+
+    def __init__(self, folder: ClusterFolder, layout: Layout, etcd: str, *, is_kept: bool) -> None:
+        self._folder = folder
+        self._layout = layout
+        self._etcd_program = etcd
+        self._is_kept = is_kept
+        self._children: dict[str, Child] = {}
+        self._ready: dict[int, str] = {}
+        self._asked_to_stop = 0
+        self._failed = False
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> int:
+        """Start all of it, serve until told to stop, stop all of it."""
+        with self._signals(), self._selector, Guard() as self._guard:
+            try:
+                self._start_etcd()
+                for node in sorted(self._layout.nodes):
+                    self._start_node(node)
+                # Etcd alone serves nobody.
+                while not self._asked_to_stop and any(name != _ETCD for name in self._children):
+                    self._look(None)
+            finally:
+                self._stop()
+        return Exit.FAILED if self._failed else Exit.OK
+
+    # Starting.
+
+    def _start_etcd(self) -> None:
+        ports = self._layout.etcd
+        client, peer = f"http://{HOST}:{ports.client}", f"http://{HOST}:{ports.peer}"
+        options = {
+            "name": self._layout.name,
+            "data-dir": str(self._folder.data_dir(_ETCD)),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"{self._layout.name}={peer}",
+            "auto-compaction-mode": "periodic",
+            "auto-compaction-retention": "1h",
+            "logger": "zap",
+        }
+        command = [self._etcd_program, *(word for name, value in options.items() for word in (f"--{name}", value))]
+        # Settings of another etcd that the shell may have are not for this one.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        self._start(_ETCD, command, environment)
+        deadline = monotonic() + _ETCD_SECONDS_MAX
+        while not self._asked_to_stop and not _is_listening(ports.client):
+            self._look(_ETCD_LOOK_SECONDS)
+            if _ETCD not in self._children:
+                raise Failure(f"etcd did not start; its log is {self._log_hint(_ETCD)}")
+            if monotonic() > deadline:
+                raise Failure(
+                    f"etcd does not listen after {_ETCD_SECONDS_MAX:.0f} s; its log is {self._log_hint(_ETCD)}"
+                )
+
+    def _start_node(self, node: int) -> None:
+        if self._asked_to_stop:
+            return
+        name = f"node-{node}"
+        ports = self._layout.nodes[node]
+        options = {
+            "data-dir": str(self._folder.data_dir(name)),
+            "cluster": self._layout.name,
+            "node-id": str(node),
+            "etcd": f"{HOST}:{self._layout.etcd.client}",
+            **{listener: f"{HOST}:{getattr(ports, listener)}" for listener in ports.__struct_fields__},
+        }
+        command = [sys.executable, "-P", "-m", "penstock", "serve"]
+        self._start(
+            name, command + [word for key, value in options.items() for word in (f"--{key}", value)], self._settings()
+        )
+
+    def _settings(self) -> dict[str, str]:
+        """The environment, with defaults for a cluster of so few nodes that it could not have its usual replicas."""
+        count = len(self._layout.nodes)
+        usual = {
+            "PENSTOCK__CLUSTER__REPLICATION_FACTOR": str(min(count, _REPLICAS_MAX)),
+            "PENSTOCK__CLUSTER__MIN_IN_SYNC": "2" if count >= _REPLICAS_MAX else "1",
+        }
+        return {**usual, **os.environ}
+
+    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        child = Child(name, command, self._folder.log_file(name), environment)
+        self._guard.watch(child.process.pid)
+        self._children[name] = child
+        self._selector.register(child.out, selectors.EVENT_READ, child)
+
+    # Running.
+
+    def _look(self, seconds: float | None) -> None:
+        """Take what children say, and notice those that are gone."""
+        for key, _ in self._selector.select(seconds):
+            child = key.data
+            if child is None:
+                self._woken.recv(4096)
+                continue
+            lines, is_over = child.read()
+            for line in lines:
+                if line.startswith(_READY):
+                    self._is_ready(child, line)
+            if is_over:
+                self._gone(child)
+
+    def _is_ready(self, child: Child, line: str) -> None:
+        node = int(child.name.removeprefix("node-"))
+        print(f"{line} node={node}", flush=True)
+        self._ready[node] = line
+        if len(self._ready) == len(self._layout.nodes):
+            self._greet()
+
+    def _greet(self) -> None:
+        nodes = [self._layout.nodes[node] for node in sorted(self._layout.nodes)]
+        bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in nodes)
+        kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
+        note(
+            f"{len(nodes)} nodes are up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
+            f"data and logs: {self._folder.path} ({kept})\n"
+            f"for the commands in another terminal:\n"
+            f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
+            f"  export PENSTOCK_HTTP={HOST}:{nodes[0].http}\n"
+            f"  penstock cluster status"
+        )
+
+    def _gone(self, child: Child) -> None:
+        """A child has ended that nobody told to."""
+        self._selector.unregister(child.out)
+        del self._children[child.name]
+        code = child.wait(_NODE_STOP_SECONDS_MAX)
+        self._guard.forget(child.process.pid)
+        self._failed = True
+        what = "the nodes go on, and agree on nothing new" if child.name == _ETCD else "the others go on"
+        tail = "\n".join(f"  {line}" for line in child.last_lines())
+        complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:\n{tail}".rstrip())
+        if all(name == _ETCD for name in self._children) and child.name != _ETCD:
+            complain("no node is left")
+
+    def _log_hint(self, name: str) -> str:
+        return str(self._folder.log_file(name))
+
+    # Stopping.
+
+    def _stop(self) -> None:
+        nodes = [child for name, child in self._children.items() if name != _ETCD]
+        if nodes and self._ready:
+            note("stopping the nodes, then etcd; Ctrl-C once more ends them at once")
+        self._end(nodes, _NODE_STOP_SECONDS_MAX)
+        self._end([child for name, child in self._children.items() if name == _ETCD], _ETCD_STOP_SECONDS_MAX)
+
+    def _end(self, children: Sequence[Child], seconds: float) -> None:
+        for child in children:
+            child.stop(signal.SIGTERM)
+        deadline = monotonic() + seconds
+        asked = max(self._asked_to_stop, 1)
+        while any(child.name in self._children for child in children):
+            for child in children:
+                if child.name not in self._children:
+                    continue
+                code = child.wait(_ETCD_LOOK_SECONDS)
+                if code is None and (monotonic() > deadline or self._asked_to_stop > asked):
+                    complain(
+                        f"{child.name} did not stop in time, and is killed; nothing that was acknowledged is lost by that"
+                    )
+                    self._failed = True
+                    child.stop(signal.SIGKILL)
+                    code = child.wait(seconds)
+                if code is not None:
+                    self._guard.forget(child.process.pid)
+                    del self._children[child.name]
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Being told to stop is counted, and wakes whoever waits."""
+
+        def asked(_number: int, _frame: FrameType | None) -> None:
+            self._asked_to_stop += 1
+
+        self._woken, waker = socket.socketpair()
+        waker.setblocking(False)
+        with self._woken, waker:
+            self._selector.register(self._woken, selectors.EVENT_READ, None)
+            before = {number: signal.signal(number, asked) for number in _SIGNALS}
+            wakeup = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+            try:
+                yield
+            finally:
+                signal.set_wakeup_fd(wakeup)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+
+def _ended(code: int | None) -> str:
+    if code is None:
+        return "has closed its output"
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"
+
+
+def _is_listening(port: int) -> bool:
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
+        return False
