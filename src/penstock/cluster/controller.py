@@ -51,7 +51,8 @@ class Written:
     """Transactions that came to nothing, since somebody had changed a record."""
 
 
-Chore = Callable[[], Awaitable[None]]
+Chore = Callable[[], Awaitable[float | None]]
+"""What else is to be looked after. It may say in how many seconds to be called again, whatever happens until then."""
 
 
 class Controller:
@@ -74,6 +75,7 @@ class Controller:
         self._balance_due = False
         self._balance_at = 0.0
         self._moves_at = 0.0
+        self._chores_at: float | None = None
         self._orphans: dict[str, int] = {}
         self.written: Final = Written()
         self.chores: Final[list[Chore]] = []
@@ -151,8 +153,9 @@ class Controller:
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Until something happens, or something is due."""
-        moves_wait = self._moves_due and self.is_elected
-        until = min(self._balance_at, self._moves_at) if moves_wait else self._balance_at
+        until = self._balance_at
+        if self.is_elected:
+            until = min(until, self._moves_at if self._moves_due else until, self._chores_at or until)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._woken.wait()
@@ -203,8 +206,8 @@ class Controller:
             self._balance_due = False
             if not await self._balance():
                 await self._sweep()
-        for chore in self.chores:
-            await chore()
+        again = [seconds for chore in self.chores if (seconds := await chore()) is not None]
+        self._chores_at = asyncio.get_running_loop().time() + min(again) if again else None
 
     async def _begin_moves(self, now: float) -> None:
         moves = Moves(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)

@@ -1,42 +1,87 @@
-"""The controller makes the internal topics, once there are nodes enough for their replicas.
+"""The controller makes the internal topics: with all their replicas once there are nodes enough, and with fewer when no more nodes come for a while.
 
-Those that belong together (``core/coordinators.py``) get the same replicas, partition by partition, so that one node can lead them.
+Those that belong together (``core/coordinators.py``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
+replicas grows when more nodes come (``core/replication/moves.py``).
 """
+
+import logging
+from typing import Final
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
 from penstock.core.coordinators import BUNDLE
+from penstock.core.replication.records import target_of
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic
+from penstock.types import NodeId
+
+logger = logging.getLogger("penstock.cluster")
+
+PATIENCE_MS: Final = 3_000
+"""So long after the last node came it is waited for the next one. Nodes that are started together come within less."""
 
 
 class InternalTopics:
     """A chore of the controller."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, patience_ms: int = PATIENCE_MS) -> None:
         assert broker.cluster is not None
         self._broker = broker
         self._nodes = broker.cluster.nodes
+        self._patience_ms = patience_ms
+        self._known: frozenset[int] = frozenset()
+        self._changed_ms = 0
 
-    async def make(self) -> None:
-        """Make what is missing, if it can be."""
+    async def make(self) -> float | None:
+        """Make what is missing, if it can be; else in how many seconds to look again."""
         topics = self._broker.topics
         missing = [name for name in (*BUNDLE, IDEMPOTENCY_TOPIC, SINKS_TOPIC) if name not in topics]
-        if not missing or len(self._nodes.racks()) < topics.defaults.replication_factor:
-            return
+        if not missing:
+            return None
+        wait_ms = self._wait_ms()
+        if wait_ms > 0:
+            return wait_ms / 1000
+        factor = min(topics.defaults.replication_factor, len(self._nodes.racks()))
+        if factor == 0:
+            return None
+        if factor < topics.defaults.replication_factor:
+            logger.warning(
+                "the internal topics are made with %d of %d replicas, as many as there are nodes; they grow when more come",
+                factor,
+                topics.defaults.replication_factor,
+            )
+        await self._make(factor)
+        return None
+
+    def _wait_ms(self) -> int:
+        """How long more nodes are waited for; 0 when there are enough, or it was long enough."""
+        if len(self._nodes.racks()) >= self._broker.topics.defaults.replication_factor:
+            return 0
+        now_ms = self._broker.clock.monotonic_ms()
+        known = frozenset(self._nodes.racks())
+        if known != self._known:
+            self._known, self._changed_ms = known, now_ms
+        return max(0, self._changed_ms + self._patience_ms - now_ms)
+
+    async def _make(self, factor: int) -> None:
+        topics = self._broker.topics
         if OFFSETS_TOPIC not in topics:
             count = self._broker.settings.groups.offsets_topic_partitions
-            await topics.create(NewTopic(OFFSETS_TOPIC, count, configs=INTERNAL_CONFIGS), internal=True, exist_ok=True)
+            await self._create(NewTopic(OFFSETS_TOPIC, count, factor, configs=INTERNAL_CONFIGS))
         offsets = topics.get(OFFSETS_TOPIC)
         if offsets is None:
             return
-        replicas = {index: record.replicas for index, record in enumerate(topics.partitions(offsets))}
+        replicas = {index: target_of(record) for index, record in enumerate(topics.partitions(offsets))}
+        if not all(NodeId(node) in self._nodes.nodes for nodes in replicas.values() for node in nodes):
+            # They can be made only where the others are, and one of these nodes is down.
+            return
         for name in BUNDLE:
             if name not in topics:
-                new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments=replicas)
-                await topics.create(new, internal=True, exist_ok=True)
+                await self._create(NewTopic(name, configs=INTERNAL_CONFIGS, assignments=replicas))
         if IDEMPOTENCY_TOPIC not in topics:
-            new = NewTopic(IDEMPOTENCY_TOPIC, offsets.partition_count, configs=INTERNAL_CONFIGS)
-            await topics.create(new, internal=True, exist_ok=True)
+            await self._create(NewTopic(IDEMPOTENCY_TOPIC, offsets.partition_count, factor, configs=INTERNAL_CONFIGS))
         if SINKS_TOPIC not in topics:
             # They are few, and one commit of one of them is many records elsewhere.
-            await topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True, exist_ok=True)
+            await self._create(NewTopic(SINKS_TOPIC, 1, factor, configs=INTERNAL_CONFIGS))
+
+    async def _create(self, new: NewTopic) -> None:
+        await self._broker.topics.create(new, internal=True, exist_ok=True)

@@ -67,6 +67,7 @@ class Follower(Replica):
         """Whether its leader has told it anything yet."""
         self._flush = flush if rules.synced_before_counted else Flush.OS
         super().__init__(topic, index, log, leader_epoch, min(max(high_watermark, log.start_offset), log.next_offset))
+        self.is_caught_up = False
         log.on_written = self._written
         log.on_synced = self._synced
         log.on_failed = self._failed
@@ -93,11 +94,6 @@ class Follower(Replica):
         """Its leader's."""
         return max(self._leader_start, self.log.start_offset)
 
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether it has all that its leader last called committed."""
-        return self.has_heard and self.high_watermark >= self._leader_high_watermark
-
     # Answers.
 
     def take(self, records: Buffer, high_watermark: int, leader_start: int) -> int:
@@ -113,10 +109,8 @@ class Follower(Replica):
                 self.log.delete_before(min(leader_start, self.log.written_offset), sync=False)
             self._leader_high_watermark = high_watermark
             self._leader_start = leader_start
-            is_first, self.has_heard = not self.has_heard, True
+            self.has_heard = True
             self._commit()
-            if is_first and self.is_caught_up:
-                self._wake_readers()
 
     def _append(self, view: memoryview) -> int:
         position = 0
@@ -166,6 +160,8 @@ class Follower(Replica):
             self.high_watermark = committed
             if self._readers:
                 self._wake_readers()
+        if self.has_heard and not self.is_caught_up:
+            self.is_caught_up = self.high_watermark >= self._leader_high_watermark
 
     # What the log tells.
 

@@ -50,8 +50,7 @@ class Moves:
                 room -= any(node in self._live for node in record.adding)
                 if self._is_misplaced(topic, index, target):
                     wanted.append((topic, index))
-        # What others go by comes before them.
-        wanted.sort(key=lambda seat: family(self._topics, *seat)[0] != seat)
+        wanted.sort(key=self._order)
         for topic, index in wanted:
             if room <= 0:
                 return
@@ -59,6 +58,11 @@ class Moves:
             if decision is not None:
                 room -= bool(decision.record.adding)
                 yield decision
+
+    def _order(self, seat: Seat) -> tuple[str, int, bool]:
+        """What belongs together comes together, and first of it what the others go by."""
+        topic, index = family(self._topics, *seat)[0]
+        return topic.name, index, seat != (topic, index)
 
     def _is_misplaced(self, topic: Topic, index: int, target: tuple[int, ...]) -> bool:
         if not target:
