@@ -5,13 +5,16 @@ Only committed records are seen. What is kept in memory is one read of a log per
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB
 from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.records import Record, read_records
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
 
 _READ_BYTES: Final = 256 * KIB
 _RECORD_OVERHEAD_BYTES: Final = 32
@@ -42,6 +45,17 @@ def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int)
     except PenstockError:
         if not found:
             raise
+    return found
+
+
+def copied_here(broker: "Broker", topic: str, index: int) -> Replica:
+    """A partition as it can be read here, with what its leader calls committed; LEADER_NOT_AVAILABLE while that is being copied."""
+    found = broker.observe(topic, index)
+    if not found.is_caught_up:
+        raise PenstockError(
+            Reason.LEADER_NOT_AVAILABLE,
+            f"The records of {topic}/{index} are being copied to this node. Try again in a moment.",
+        )
     return found
 
 

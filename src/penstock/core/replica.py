@@ -21,7 +21,17 @@ Wake = Callable[[], None]
 class Replica:
     """What can be read here. All calls are made on the event loop."""
 
-    __slots__ = ("_readers", "gone", "high_watermark", "index", "is_staging", "leader_epoch", "log", "topic")
+    __slots__ = (
+        "_readers",
+        "gone",
+        "high_watermark",
+        "index",
+        "is_caught_up",
+        "is_staging",
+        "leader_epoch",
+        "log",
+        "topic",
+    )
 
     def __init__(self, topic: Topic, index: int, log: Log, leader_epoch: int, high_watermark: int) -> None:
         self.index: Final = index
@@ -29,6 +39,8 @@ class Replica:
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
         self.gone = False
+        self.is_caught_up = True
+        """Whether everything was here, at one time in this role, that the leader called committed; the leader's own copy always is."""
         self._readers: dict[Wake, None] = {}
         self.reconfigure(topic)
 
@@ -47,11 +59,6 @@ class Replica:
     def first_offset(self) -> int:
         """The oldest record that there is, wherever the partition is led."""
         return self.log.start_offset
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether everything is here that the leader has called committed, as far as is known; the leader's own copy always is."""
-        return True
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
         """Batches from the one that holds ``offset`` up to the high watermark. What is staged for a sink is shown to nobody.

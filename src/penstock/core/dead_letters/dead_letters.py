@@ -1,6 +1,7 @@
 """The door to dead letters for gateways. All calls are made on the event loop; :meth:`DeadLetters.tick` drives what takes time.
 
-``topic`` is always the topic that the dead letters came from; its dead-letter topic's name will do too.
+``topic`` is always the topic that the dead letters came from; its dead-letter topic's name will do too. In a cluster the node is asked that
+works for the group ``penstock.redrive``; every other refuses with NOT_COORDINATOR.
 """
 
 import sys
@@ -66,6 +67,7 @@ class DeadLetters:
         access = self._broker.access
         if not access.allows_all:
             access.require_cluster(caller, Action.DESCRIBE)
+        self._broker.queues.check_loaded(REDRIVE_GROUP)
         return [
             DeadLetterTopic(
                 TopicName(topic.name.removeprefix(DEAD_LETTER_PREFIX)), topic.name, self._letters.open_count(topic.name)
@@ -174,6 +176,7 @@ class DeadLetters:
         if not self._broker.access.allows_all:
             self._broker.access.require_topic(caller, action, name)
             self._broker.access.require_group(caller, Action.READ, REDRIVE_GROUP)
+        self._broker.queues.check_loaded(REDRIVE_GROUP)
         found = self._broker.topics.get(name)
         if found is None:
             raise PenstockError(

@@ -24,7 +24,7 @@ class QueueLetters:
         """What the group has committed, or the start of the log."""
         key = PartitionKey(topic, partition)
         committed = self._broker.groups.fetch_offsets(REDRIVE_GROUP, [key]).get(key)
-        start = self._broker.partition(topic, partition).log.start_offset
+        start = self._broker.observe(topic, partition).log.start_offset
         return start if committed is None else max(start, committed.offset)
 
     def is_open(self, topic: TopicName, partition: int, offset: int) -> bool:
@@ -35,7 +35,8 @@ class QueueLetters:
         """By the numbers of the queue; without one nothing was ever redriven."""
         if self._broker.queues.get(topic, REDRIVE_GROUP) is None:
             found = self._broker.topics.require(topic)
-            ends = (self._broker.partition(topic, index).high_watermark for index in range(found.partition_count))
+            self._broker.queues.check_loaded(REDRIVE_GROUP)
+            ends = (self._broker.observe(topic, index).high_watermark for index in range(found.partition_count))
             return sum(max(0, end - self.floor(topic, index)) for index, end in enumerate(ends))
         status = self._broker.queues.status(topic, REDRIVE_GROUP)
         return sum(max(0, partition.lag - partition.moving) for partition in status.partitions)

@@ -1,7 +1,7 @@
 """Going over the open dead letters of a topic, in small steps, so that a million of them hold nobody up.
 
 A scan ends where each partition ended when it began: what dies meanwhile is for the next one, and a record that is redriven
-and dies again is not met twice.
+and dies again is not met twice. It begins when everything is here that is to be gone over: what other nodes lead may have to be copied first.
 """
 
 from collections import deque
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _STEP_RECORDS: Final = 500
 _STEP_BYTES: Final = 1 * MIB
+_COPY_MS_MAX: Final = 10_000
+"""So long is waited for what must be copied first."""
 
 IsOpen = Callable[[int, int], bool]
 """Whether the record at this partition and offset is open."""
@@ -36,30 +38,50 @@ class Scan:
         self._topic = topic
         self._wanted = wanted
         self._is_open = is_open
+        self._floor = floor
         self._left = count_max
         self._stretches: deque[tuple[int, int, int]] = deque()
-        for index in range(topic.partition_count):
-            start, end = wanted.within(index, floor(index), broker.partition(topic.name, index).high_watermark)
+        self._waits_until_ms = broker.clock.monotonic_ms() + _COPY_MS_MAX
+        self.has_begun = False
+        """Whether it is known what there is to go over."""
+        self._begin()
+
+    def _begin(self) -> None:
+        broker, topic = self._broker, self._topic
+        replicas = [broker.observe(topic.name, index) for index in range(topic.partition_count)]
+        if not all(replica.is_caught_up for replica in replicas):
+            if broker.clock.monotonic_ms() >= self._waits_until_ms:
+                raise PenstockError(
+                    Reason.LEADER_NOT_AVAILABLE,
+                    f"the records of {topic.name} are not all on this node, and the nodes that have them do not answer; try again",
+                )
+            return
+        self.has_begun = True
+        for index, replica in enumerate(replicas):
+            start, end = self._wanted.within(index, self._floor(index), replica.high_watermark)
             if start < end:
                 self._stretches.append((index, start, end))
 
     @property
     def is_over(self) -> bool:
         """Whether there is nothing more to come."""
-        return not self._stretches or self._left <= 0
+        return self.has_begun and (not self._stretches or self._left <= 0)
 
     def end(self) -> None:
         """Nothing more is wanted."""
+        self.has_begun = True
         self._stretches.clear()
 
     def step(self, count_max: int = _STEP_RECORDS) -> list[DeadLetter]:
         """The next few that are meant, perhaps none of them; ask :attr:`is_over`."""
         found: list[DeadLetter] = []
+        if not self.has_begun:
+            self._begin()
         count_max = min(count_max, self._left)
-        if self.is_over or count_max <= 0:
+        if not self.has_begun or self.is_over or count_max <= 0:
             return found
         index, offset, end = self._stretches.popleft()
-        partition = self._broker.partition(self._topic.name, index)
+        partition = self._broker.observe(self._topic.name, index)
         offset = max(offset, partition.log.start_offset)
         try:
             records = read_from(partition, offset, _STEP_RECORDS, _STEP_BYTES) if offset < end else []

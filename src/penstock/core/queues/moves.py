@@ -11,25 +11,25 @@ each time, and appends what is not there (``Peers.append_once``): two who want t
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.core.partition import Partition
-from penstock.core.publish import record_id
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
 from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import Done
+from penstock.core.queues.move_records import MoveEntry, find_moves, move_id, moved_headers
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state import QueueState
-from penstock.core.queues.stored import Move, MoveKind, QueueId, move_value
-from penstock.core.reading import read_from, record_bytes
+from penstock.core.queues.stored import Move, MoveKind, move_value
+from penstock.core.reading import record_bytes
 from penstock.core.remote import Peers
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
-from penstock.records.records import Headers, Record
+from penstock.records.records import Record
 from penstock.types import GroupId, TopicId, TopicName
 
 DEAD_LETTER_PREFIX: Final = "dlq."
@@ -40,7 +40,6 @@ _HEADERS_ROOM_BYTES: Final = 64 * KIB
 _BATCH_BYTES_MAX: Final = 256 * KIB
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000
-_SEARCH_RECORDS: Final = 500
 _MOVES_PER_TURN: Final = 500
 """Records appended to one partition in a turn: some ten milliseconds of work."""
 
@@ -52,25 +51,6 @@ def dead_letter_topic(topic: str) -> TopicName:
     return TopicName((DEAD_LETTER_PREFIX + topic)[:TOPIC_NAME_CHARS_MAX])
 
 
-def move_id(queue: QueueId, partition: int, offset: int) -> bytes:
-    """What names a move in the header of the record it appended."""
-    return f"{queue.group}/{queue.topic_id.hex}/{partition}@{offset}".encode("utf-8", "surrogatepass")
-
-
-class _Entry(NamedTuple):
-    """A move under way."""
-
-    queue: QueueState
-    part: QueuePartition
-    offset: int
-    move: Move
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it was not overtaken: by a commit from outside, or by loading the state again."""
-        return self.queue.alive and self.part.moves.get(self.offset) is self.move
-
-
 class _Target:
     """The moves to one partition of one topic."""
 
@@ -79,8 +59,8 @@ class _Target:
     def __init__(self, topic: TopicName, index: int) -> None:
         self.topic: Final = topic
         self.index: Final = index
-        self.to_append: list[_Entry] = []
-        self.to_find: list[_Entry] = []
+        self.to_append: list[MoveEntry] = []
+        self.to_find: list[MoveEntry] = []
         """Whether they were appended is not known."""
         self.retry_ms = 0
         """Monotonic: nothing is tried before."""
@@ -156,7 +136,7 @@ class Mover:
         log = self._context.state_log
         log.put(queue.state_partition, part.move_key(offset), move_value(move))
         log.mark(part, offset >> BLOCK_BITS)
-        log.when_committed(queue.state_partition, partial(self._intended, _Entry(queue, part, offset, move)))
+        log.when_committed(queue.state_partition, partial(self._intended, MoveEntry(queue, part, offset, move)))
 
     def _end_of(self, topic: TopicName, index: int) -> int:
         broker = self._context.broker
@@ -168,7 +148,7 @@ class Mover:
             found = broker.topics.get(topic)
             return 0 if found is None else self._ends.get((found.topic_id, index), 0)
 
-    def _intended(self, entry: _Entry, reason: Reason | None) -> None:
+    def _intended(self, entry: MoveEntry, reason: Reason | None) -> None:
         if reason is not None:
             for done in entry.part.move_waiting.pop(entry.offset, ()):
                 done(reason)
@@ -188,12 +168,12 @@ class Mover:
     def resume(self, queue: QueueState, part: QueuePartition) -> None:
         """The state was loaded: whether its moves were appended is to be found out."""
         for offset, move in part.moves.items():
-            entry = _Entry(queue, part, offset, move)
+            entry = MoveEntry(queue, part, offset, move)
             self._target(entry).to_find.append(entry)
         if part.moves:
             self._context.schedule()
 
-    def _target(self, entry: _Entry) -> _Target:
+    def _target(self, entry: MoveEntry) -> _Target:
         key = entry.move.target_topic, entry.move.target_partition
         target = self._targets.get(key)
         if target is None:
@@ -248,7 +228,7 @@ class Mover:
         if target.to_append:
             self._context.schedule()
         entries = [entry for entry in entries if entry.is_current]
-        stuck: list[_Entry] = []
+        stuck: list[MoveEntry] = []
         error: PenstockError | None = None
         while entries:
             try:
@@ -279,7 +259,7 @@ class Mover:
         if target.to_append:
             self._create(target, target.to_append[0])
 
-    def _give_up(self, entry: _Entry) -> None:
+    def _give_up(self, entry: MoveEntry) -> None:
         queue, part, offset, _ = entry
         del part.moves[offset]
         queue.make_ready(part, offset, part.block_of(offset), None)
@@ -287,7 +267,7 @@ class Mover:
         for done in part.move_waiting.pop(offset, ()):
             done(Reason.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _create(self, target: _Target, entry: _Entry) -> None:
+    def _create(self, target: _Target, entry: MoveEntry) -> None:
         """Make the topic, in the background; the next try finds it, or makes it again."""
         name = target.topic
         self._put_off(target, None)
@@ -318,20 +298,20 @@ class Mover:
                 target.retry_ms = 0
         self._context.schedule()
 
-    def _append(self, source: Partition, entries: list[_Entry]) -> int:
+    def _append(self, source: Partition, entries: list[MoveEntry]) -> int:
         """Append records as one batch; returns how many of the entries it took."""
         batch, _, taken = self._build(source.topic, entries)
         if batch is not None:
             source.append(batch, self._context.clock.now_ms())
         return taken
 
-    def _build(self, topic: Topic, entries: list[_Entry]) -> tuple[bytearray | None, list[_Entry], int]:
+    def _build(self, topic: Topic, entries: list[MoveEntry]) -> tuple[bytearray | None, list[MoveEntry], int]:
         """One batch of the first records, which of the entries are in it, and how many are settled by it: some have no record any more."""
         now_ms = self._context.clock.now_ms()
         builder = BatchBuilder()
         size_max = min(_BATCH_BYTES_MAX, topic.config.max_message_bytes)
         taken = 0
-        inside: list[_Entry] = []
+        inside: list[MoveEntry] = []
         for entry in entries:
             try:
                 record = self._read(entry)
@@ -345,7 +325,7 @@ class Mover:
                 self._finish([entry])
                 taken += 1
                 continue
-            moved = record._replace(headers=_headers(entry, record))
+            moved = record._replace(headers=moved_headers(entry, record))
             if builder.count and builder.size_bytes + record_bytes(moved) > size_max:
                 break
             builder.add(now_ms, moved.key, moved.value, moved.headers)
@@ -360,10 +340,10 @@ class Mover:
         return builder.build(compression=Compression.ZSTD if is_large else Compression.NONE), inside, taken
 
     @staticmethod
-    def _read(entry: _Entry) -> Record | None:
+    def _read(entry: MoveEntry) -> Record | None:
         return entry.queue.read(entry.part, entry.offset)
 
-    def _find(self, target: _Target, source: Partition, entries: list[_Entry], reason: Reason | None) -> None:
+    def _find(self, target: _Target, source: Partition, entries: list[MoveEntry], reason: Reason | None) -> None:
         entries = [entry for entry in entries if entry.is_current]
         target = self._kept(target)
         if reason is not None:
@@ -373,7 +353,7 @@ class Mover:
         if not entries:
             return
         try:
-            found = _find_moves(source, {move_id(e.queue.queue_id, e.part.index, e.offset): e for e in entries})
+            found = find_moves(source, {move_id(e.queue.queue_id, e.part.index, e.offset): e for e in entries})
         except PenstockError as error:
             target.to_find += entries
             self._put_off(target, error)
@@ -388,7 +368,7 @@ class Mover:
         """Have the target's leader append what it lacks, one batch at a time."""
         entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
         target.to_find, target.to_append = [], entries
-        stuck: list[_Entry] = []
+        stuck: list[MoveEntry] = []
         error: PenstockError | None = None
         while entries and len(stuck) < _MOVES_PER_TURN:
             try:
@@ -412,7 +392,7 @@ class Mover:
             raise error
 
     def _answered(
-        self, target: _Target, place: tuple[TopicId, int], entries: list[_Entry], found: list[int] | PenstockError
+        self, target: _Target, place: tuple[TopicId, int], entries: list[MoveEntry], found: list[int] | PenstockError
     ) -> None:
         """The leader has them all, or did not say so."""
         target.is_asked = False
@@ -429,7 +409,7 @@ class Mover:
         self._finish(current)
         self._context.schedule()
 
-    def _landed(self, target: _Target, entries: list[_Entry], reason: Reason | None) -> None:
+    def _landed(self, target: _Target, entries: list[MoveEntry], reason: Reason | None) -> None:
         if reason is not None:
             target = self._kept(target)
             target.to_find += [entry for entry in entries if entry.is_current]
@@ -437,7 +417,7 @@ class Mover:
             return
         self._finish([entry for entry in entries if entry.is_current])
 
-    def _finish(self, entries: Iterable[_Entry]) -> None:
+    def _finish(self, entries: Iterable[MoveEntry]) -> None:
         log = self._context.state_log
         for queue, part, offset, move in entries:
             part.moves.pop(offset, None)
@@ -459,50 +439,3 @@ class Mover:
             target.failures += 1
         wait_ms = min(_RETRY_MS_MIN << min(target.failures, 10), _RETRY_MS_MAX)
         target.retry_ms = self._context.clock.monotonic_ms() + wait_ms
-
-
-_LEFT_AWAY: Final = names.DEAD_LETTER_HEADERS | {names.FOR_GROUP}
-
-
-def _headers(entry: _Entry, record: Record) -> Headers:
-    queue, part, offset, move = entry
-    # Whom it came back for is for its own topic alone: among the dead letters anyone may work on it.
-    kept = tuple(header for header in record.headers if header[0] not in _LEFT_AWAY)
-    identity = (names.MOVE_ID, move_id(queue.queue_id, part.index, offset))
-    if move.kind is MoveKind.REDRIVE:
-        came_from = record_id(queue.topic, part.index, offset).encode()
-        before = tuple(header for header in kept if header[0] != names.REDRIVEN_FROM)
-        group = next((value for name, value in record.headers if name == names.ORIGINAL_GROUP), None)
-        meant = () if group is None else ((names.FOR_GROUP, group),)
-        return (*before, (names.REDRIVEN_FROM, came_from), *meant, identity)
-    return (
-        *kept,
-        (names.ORIGINAL_TOPIC, queue.topic.encode()),
-        (names.ORIGINAL_PARTITION, str(part.index).encode()),
-        (names.ORIGINAL_OFFSET, str(offset).encode()),
-        (names.ORIGINAL_GROUP, queue.group.encode("utf-8", "surrogatepass")),
-        (names.ATTEMPTS, str(move.attempts).encode()),
-        (names.LAST_ERROR, move.reason.encode("utf-8", "surrogatepass")),
-        (names.ROUTED_AT_MS, str(move.since_ms).encode()),
-        identity,
-    )
-
-
-def _find_moves(source: Partition, wanted: dict[bytes, _Entry]) -> set[_Entry]:
-    """Which of the moves the target has, looked for from where it ended when the first of them was intended."""
-    found: set[_Entry] = set()
-    end = source.high_watermark
-    # An offset behind the end is of another topic of the same name.
-    noted = [entry.move.target_offset for entry in wanted.values() if entry.move.target_offset <= end]
-    offset = max(min(noted) if len(noted) == len(wanted) else 0, source.log.start_offset)
-    while offset < end:
-        records = read_from(source, offset, _SEARCH_RECORDS, MIB)
-        if not records:
-            break
-        for record in records:
-            for name, value in record.headers:
-                entry = wanted.get(value) if name == names.MOVE_ID and value is not None else None
-                if entry is not None and (entry.move.target_offset > end or record.offset >= entry.move.target_offset):
-                    found.add(entry)
-        offset = records[-1].offset + 1
-    return found

@@ -33,7 +33,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.workers import Worker
-from penstock.core.reading import read_from
+from penstock.core.reading import copied_here, read_from
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.types import GroupId, TopicName
@@ -57,7 +57,7 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
             WhyState.NO_SUCH_PARTITION,
             f"{topic} has no partition {partition}: it has {found.partition_count}, counted from 0.",
         )
-    log = broker.partition(topic, partition)
+    log = copied_here(broker, topic, partition)
     if offset >= log.log.next_offset or offset < 0:
         return Why(
             WhyState.BEYOND_END,
@@ -69,10 +69,10 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
             WhyState.NOT_COMMITTED,
             f"{name} is not committed yet: readers see what lies below {log.high_watermark}, the high watermark.",
         )
-    if offset < log.log.start_offset:
+    if offset < log.first_offset:
         return Why(
             WhyState.EXPIRED_BY_RETENTION,
-            f"{name} was removed by retention or by a deletion of records: the partition starts at {log.log.start_offset}. "
+            f"{name} was removed by retention or by a deletion of records: the partition starts at {log.first_offset}. "
             "Raise the topic's retention if that was too soon.",
         )
     if queue is None:
@@ -96,7 +96,7 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
         ORIGINAL_OFFSET: str(offset),
         ORIGINAL_GROUP: group,
     }
-    source = broker.partition(letters, partition)
+    source = copied_here(broker, letters, partition)
     start = max(source.log.start_offset, source.high_watermark - _DEAD_LETTERS_LOOKED_AT)
     try:
         records = read_from(source, start, _DEAD_LETTERS_LOOKED_AT, _DEAD_LETTER_BYTES)
@@ -109,7 +109,7 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
     else:
         return None
     letter, error = record_id(letters, partition, record.offset), said.get(LAST_ERROR, "")
-    if broker.queues.is_finished(letters, REDRIVE_GROUP, partition, record.offset):
+    if _is_settled(broker, letters, partition, record.offset):
         after = "and was redriven or purged since"
     else:
         after = f"see it with penstock dlq show {topic}, send it back with penstock dlq redrive {topic}"
@@ -119,6 +119,14 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
         attempts=int(said[ATTEMPTS]) if said.get(ATTEMPTS, "").isdecimal() else 0,
         last_error=error or None,
     )
+
+
+def _is_settled(broker: "Broker", letters: str, partition: int, offset: int) -> bool:
+    """Whether a dead letter was redriven or purged, as far as this node knows: another may work on dead letters."""
+    try:
+        return broker.queues.is_finished(letters, REDRIVE_GROUP, partition, offset)
+    except PenstockError:
+        return False
 
 
 def _without_queue(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why:

@@ -1,0 +1,82 @@
+"""A move as a record: what names it, what its copy in the target says of itself, and how it is found there."""
+
+from typing import Final, NamedTuple
+
+from penstock.core.publish import record_id
+from penstock.core.queues import envelope as names
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.state import QueueState
+from penstock.core.queues.stored import Move, MoveKind, QueueId
+from penstock.core.reading import read_from
+from penstock.core.replica import Replica
+from penstock.limits import MIB
+from penstock.records.records import Headers, Record
+
+_SEARCH_RECORDS: Final = 500
+
+
+def move_id(queue: QueueId, partition: int, offset: int) -> bytes:
+    """What names a move in the header of the record it appended."""
+    return f"{queue.group}/{queue.topic_id.hex}/{partition}@{offset}".encode("utf-8", "surrogatepass")
+
+
+class MoveEntry(NamedTuple):
+    """A move under way."""
+
+    queue: QueueState
+    part: QueuePartition
+    offset: int
+    move: Move
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it was not overtaken: by a commit from outside, or by loading the state again."""
+        return self.queue.alive and self.part.moves.get(self.offset) is self.move
+
+
+_LEFT_AWAY: Final = names.DEAD_LETTER_HEADERS | {names.FOR_GROUP}
+
+
+def moved_headers(entry: MoveEntry, record: Record) -> Headers:
+    """The headers of the copy."""
+    queue, part, offset, move = entry
+    # Whom it came back for is for its own topic alone: among the dead letters anyone may work on it.
+    kept = tuple(header for header in record.headers if header[0] not in _LEFT_AWAY)
+    identity = (names.MOVE_ID, move_id(queue.queue_id, part.index, offset))
+    if move.kind is MoveKind.REDRIVE:
+        came_from = record_id(queue.topic, part.index, offset).encode()
+        before = tuple(header for header in kept if header[0] != names.REDRIVEN_FROM)
+        group = next((value for name, value in record.headers if name == names.ORIGINAL_GROUP), None)
+        meant = () if group is None else ((names.FOR_GROUP, group),)
+        return (*before, (names.REDRIVEN_FROM, came_from), *meant, identity)
+    return (
+        *kept,
+        (names.ORIGINAL_TOPIC, queue.topic.encode()),
+        (names.ORIGINAL_PARTITION, str(part.index).encode()),
+        (names.ORIGINAL_OFFSET, str(offset).encode()),
+        (names.ORIGINAL_GROUP, queue.group.encode("utf-8", "surrogatepass")),
+        (names.ATTEMPTS, str(move.attempts).encode()),
+        (names.LAST_ERROR, move.reason.encode("utf-8", "surrogatepass")),
+        (names.ROUTED_AT_MS, str(move.since_ms).encode()),
+        identity,
+    )
+
+
+def find_moves(source: Replica, wanted: dict[bytes, MoveEntry]) -> set[MoveEntry]:
+    """Which of the moves the target has, looked for from where it ended when the first of them was intended."""
+    found: set[MoveEntry] = set()
+    end = source.high_watermark
+    # An offset behind the end is of another topic of the same name.
+    noted = [entry.move.target_offset for entry in wanted.values() if entry.move.target_offset <= end]
+    offset = max(min(noted) if len(noted) == len(wanted) else 0, source.log.start_offset)
+    while offset < end:
+        records = read_from(source, offset, _SEARCH_RECORDS, MIB)
+        if not records:
+            break
+        for record in records:
+            for name, value in record.headers:
+                entry = wanted.get(value) if name == names.MOVE_ID and value is not None else None
+                if entry is not None and (entry.move.target_offset > end or record.offset >= entry.move.target_offset):
+                    found.add(entry)
+        offset = records[-1].offset + 1
+    return found
