@@ -1,7 +1,8 @@
 """One queue: a topic worked by a group. Here it hands records to workers, fairly.
 
 Per partition what is to be delivered again goes first, oldest first, then what was never touched, in order. Among takers with
-credit, and among partitions, turns are taken in small portions. A delivery leaves once its lease is written.
+credit, and among partitions, turns are taken in small portions. A delivery leaves once its lease is written; in a cluster, once it is
+committed: a node that does not know yet that another works for the group would deliver what was acked there.
 """
 
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from penstock.core.queues.envelope import has_policy, read_envelope
 from penstock.core.queues.failures import Failures, before_deadline
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import Piece
+from penstock.core.queues.state import NOT_HERE
 from penstock.core.queues.workers import Poll, Taker, Worker
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
@@ -27,9 +29,6 @@ _RETRY_MS: Final = 2_000
 """After which records that could not be read are tried again."""
 _COPY_RETRY_MS: Final = 100
 """The same for those that are not here yet."""
-_NOT_HERE: Final = frozenset(
-    {Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.COORDINATOR_LOAD_IN_PROGRESS}
-)
 _PASSES_MAX: Final = 500
 """Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
 
@@ -94,8 +93,10 @@ class Queue(Failures):
         context = self.context
         self._passes = _PASSES_MAX
         if context.clock.monotonic_ms() >= self.paused_until_ms:
+            log = context.state_log
+            when_leased = log.when_committed if context.in_cluster else log.when_written
             for taker, deliveries in self._share(context.clock.now_ms()).items():
-                context.state_log.when_written(self.state_partition, partial(self._leave, taker, deliveries))
+                when_leased(self.state_partition, partial(self._leave, taker, deliveries))
         for taker in list(self.takers):
             if isinstance(taker, Poll) and (taker.served or (self._passes > 0 and not taker.waits)):
                 self.remove_poll(taker)
@@ -153,7 +154,7 @@ class Queue(Failures):
             self.context.meters.leases.add(self.labels, len(take.out))
 
     def _stall(self, part: QueuePartition, error: PenstockError) -> None:
-        is_here = error.reason not in _NOT_HERE
+        is_here = error.reason not in NOT_HERE
         if is_here and part.damage != error.text:
             part.damage = error.text
             self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")

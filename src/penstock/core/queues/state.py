@@ -25,6 +25,11 @@ from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
 from penstock.types import GroupId, TopicName
 
+NOT_HERE: Final = frozenset(
+    {Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""Why records of a cluster cannot be read on this node: it passes."""
+
 
 class QueueState(ABC):
     """What :class:`penstock.core.queues.queue.Queue` is built on.
@@ -98,7 +103,13 @@ class QueueState(ABC):
         """Follow the logs of all partitions."""
         for part in self.partitions:
             if part.source is None:
-                self.source(part)
+                try:
+                    self.source(part)
+                except PenstockError as error:
+                    if error.reason not in NOT_HERE:
+                        raise
+                    # The others are worked meanwhile; whoever hands out records tries again.
+                    self.active[part] = None
 
     def close(self) -> None:
         """Follow them no more."""

@@ -27,6 +27,8 @@ from penstock.core.queues.delivery import (
 )
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
+from penstock.core.queues.state import NOT_HERE
+from penstock.errors import PenstockError
 
 _STATES: Final = tuple(RecordState)
 _PEEK_OFFSETS_MAX: Final = 10_000
@@ -52,12 +54,20 @@ def queue_status(queue: Queue) -> QueueStatus:
 
 def opened_status(queue: Queue) -> Iterator[PartitionStatus]:
     """The numbers of those partitions whose log is open; none is opened for them."""
-    return (_partition_status(queue, part) for part in queue.partitions if part.source is not None)
+    return (
+        _partition_status(queue, part) for part in queue.partitions if part.source is not None and not part.source.gone
+    )
 
 
 def _partition_status(queue: Queue, part: QueuePartition) -> PartitionStatus:
-    queue.follow_start(part)
-    end = queue.source(part).high_watermark
+    try:
+        queue.follow_start(part)
+        end = queue.source(part).high_watermark
+    except PenstockError as error:
+        if error.reason not in NOT_HERE:
+            raise
+        # Nobody leads it at this moment: what is known of its records is told all the same.
+        end = part.open_end()
     finished = part.count(FINISHED)
     return PartitionStatus(
         partition=part.index,
