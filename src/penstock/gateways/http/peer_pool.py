@@ -78,8 +78,9 @@ class PeerPool:
                 shared.abort()
 
     def close(self) -> None:
-        """Every connection ends."""
-        self._image.on_changed.remove(self._look)
+        """Every connection ends. Fine when they have."""
+        if self._look in self._image.on_changed:
+            self._image.on_changed.remove(self._look)
         for life in list(self._nodes):
             self._close(life)
 
