@@ -312,27 +312,30 @@ class Topics(TopicImage):
             operations = [
                 Put(partition_key(record.id, index), encode(partition)) for index, partition in enumerate(partitions)
             ]
-            last = await self._write_all_but(1, operations)
+            excess, last = self._split(operations)
+            await self._write(excess)
             made = [*last, Put(topic_key(topic.name), encode(record))]
             is_first = (await self._store.txn([Compare(topic_key(topic.name), create_revision=0)], made)).succeeded
             if not is_first:
-                await self._write([Delete(put.key) for put in operations[: len(operations) - len(last)]])
+                await self._write([Delete(put.key) for put in excess])
             return is_first
         finally:
             self._reserved_partitions -= topic.partition_count
             if reserves_name:
                 del self._creating[key]
 
-    async def _write_all_but(self, room: int, operations: Sequence[Operation]) -> Sequence[Operation]:
-        """Write operations that nobody sees yet, but for the last ones: those fit into one transaction with ``room`` more."""
-        fits = self._store.operations_max - room
-        excess = max(0, len(operations) - fits)
-        await self._write(operations[:excess])
-        return operations[excess:]
+    def _split(self, operations: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
+        """Those that are written while nobody sees them yet, and the last ones, which fit into one transaction with the topic."""
+        excess = max(0, len(operations) - (self._store.operations_max - 1))
+        return operations[:excess], operations[excess:]
 
-    async def _write(self, operations: Sequence[Operation]) -> None:
+    async def _write(self, operations: Sequence[Operation], compares: Sequence[Compare] = ()) -> bool:
+        """Whether all of them were written: each transaction goes by the same compares."""
         for first in range(0, len(operations), self._store.operations_max):
-            await self._store.txn([], operations[first : first + self._store.operations_max])
+            batch = operations[first : first + self._store.operations_max]
+            if not (await self._store.txn(compares, batch)).succeeded:
+                return False
+        return True
 
     async def _change(
         self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
@@ -348,7 +351,10 @@ class Topics(TopicImage):
             if changed == record:
                 return topic
             compares = [Compare(entry.key, mod_revision=entry.mod_revision)]
-            last = await self._write_all_but(1, operations)
+            excess, last = self._split(operations)
+            # By the topic's revision too: once somebody else has added the same partitions, their records are not ours to make.
+            if not await self._write(excess, compares):
+                continue
             if (await self._store.txn(compares, [*last, Put(entry.key, encode(changed))])).succeeded:
                 return self.topic_from(topic.name, changed)
         raise _changed_meanwhile(topic.name)
