@@ -1,0 +1,130 @@
+"""What a follower is sent: what is in sync first, what moves behind it and within its budget, and where the log begins."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.delete_records import delete_records
+from penstock.core.partition import Partition
+from penstock.core.replication.budget import ByteBudget
+from penstock.core.replication.copying import Asked, CopySession
+from penstock.core.topics import Topic
+from penstock.types import NodeId
+from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
+from tests.support.kafka_node import NODE
+
+BYTES_MAX = 1_000_000
+
+
+class Session:
+    """What one other node copies from this one."""
+
+    def __init__(self, node: ClusterNode, follower: int) -> None:
+        self.news = 0
+        cluster = node.cluster
+        self.copies = CopySession(
+            NodeId(follower),
+            cluster.nodes.live()[follower],
+            cluster.replicas,
+            node.broker.topics,
+            node.clock,
+            lambda _partition: None,
+            self._told,
+        )
+
+    def _told(self) -> None:
+        self.news += 1
+
+    def ask(self, partition: Partition, offset: int) -> None:
+        asked = Asked(offset, partition.leader_epoch, -1, partition.high_watermark, BYTES_MAX)
+        self.copies.ask(partition.topic.topic_id, partition.index, asked)
+
+    def collect(self, bytes_max: int = BYTES_MAX) -> list[tuple[int, int]]:
+        """Of which partition how many bytes came."""
+        return [(copied.place.partition, len(copied.records)) for copied in self.copies.collect(bytes_max)]
+
+
+async def moving(node: ClusterNode) -> tuple[Topic, list[Partition]]:
+    """Two partitions of three batches each: of the first a replica is being given to the third node, the second it has."""
+    topic = await node.place("t", (NODE, OTHER), (NODE, THIRD))
+    partitions = [await node.append_written("t", index, 3) for index in (0, 1)]
+    await node.set_record(topic, 0, replicas=(NODE, OTHER, THIRD), adding=(THIRD,))
+    return topic, partitions
+
+
+async def test_what_moves_comes_behind_what_is_in_sync(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        _, partitions = await moving(node)
+        session = Session(node, THIRD)
+        for partition in partitions:
+            session.ask(partition, 0)
+        assert [index for index, _ in session.collect()] == [1, 0]
+
+
+async def test_what_moves_waits_for_its_budget_and_nobody_else_does(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        _, partitions = await moving(node)
+        node.cluster.replicas.moving_budget = ByteBudget(1)
+        session = Session(node, THIRD)
+        session.ask(partitions[0], 0)
+        (first,) = session.collect()
+        assert first[1] > 1, "a batch comes whole"
+        session.ask(partitions[0], 1)
+        session.ask(partitions[1], 0)
+        assert [index for index, _ in session.collect()] == [1]
+        assert not session.copies.has_news, "the follower may wait"
+        node.clock.advance(first[1] * 1000)
+        assert [index for index, _ in session.collect()] == [0]
+
+
+async def test_once_in_sync_it_is_not_held_up_any_more(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        topic, partitions = await moving(node)
+        node.cluster.replicas.moving_budget = ByteBudget(1)
+        node.cluster.replicas.moving_budget.take(1_000_000)
+        session = Session(node, THIRD)
+        session.ask(partitions[0], 0)
+        assert session.collect() == []
+        await node.set_record(topic, 0, isr=tuple(node.cluster.nodes.live().items()))
+        session.ask(partitions[0], 0)
+        assert [index for index, _ in session.collect()] == [0]
+
+
+async def test_what_is_forgotten_is_not_sent(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        topic, partitions = await moving(node)
+        node.cluster.replicas.moving_budget = ByteBudget(1)
+        node.cluster.replicas.moving_budget.take(10)
+        session = Session(node, THIRD)
+        session.ask(partitions[0], 0)
+        session.collect()
+        session.copies.forget(topic.topic_id, 0)
+        node.clock.advance(60_000)
+        assert session.collect() == []
+
+
+async def test_a_quiet_partition_says_that_its_beginning_went(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        await node.place("t", (NODE, OTHER))
+        partition = await node.append_written("t", 0, 3)
+        node.fetched(partition, OTHER, 3)
+        session = Session(node, OTHER)
+        session.ask(partition, 3)
+        session.collect()
+        assert session.news == 0
+        delete_records(partition, 2)
+        assert session.news == 1
+        (copied,) = session.copies.collect(BYTES_MAX)
+        assert (copied.start_offset, len(copied.records)) == (2, 0)
+        assert session.copies.collect(BYTES_MAX) == []
+
+
+@pytest.mark.parametrize("is_replica", [True, False])
+async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is_replica):
+    async with ClusterNode(tmp_path) as node:
+        await node.place("t", (NODE, OTHER) if is_replica else (OTHER, NODE))
+        said: list[str] = []
+        node.cluster.replicas.on_failed.append(said.append)
+        node.broker.replica("t", 0).log._fail(OSError("the disk is broken"))
+        assert len(said) == 1
+        assert "the disk is broken" in said[0]

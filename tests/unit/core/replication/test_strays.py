@@ -1,0 +1,72 @@
+"""Files of topics that the cluster does not know: removed after a second look, never when the cluster knows nothing."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from penstock.core.replication.strays import Strays
+from penstock.core.topic_records import TOPICS_PREFIX
+from penstock.errors import PenstockError, Reason
+from penstock.log.manager import LogManager
+from penstock.metadata.port import Delete
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.disk import RealDisk
+from tests.support.agreed import Agreed
+
+STRAY = UUID(int=77)
+
+
+class Kept:
+    """A data folder with the files of one topic that is known and one that is not."""
+
+    def __init__(self, path: Path, agreed: Agreed) -> None:
+        self.agreed = agreed
+        self.removed: list[UUID] = []
+        self.said: list[str] = []
+        for topic_id in (UUID(int=1), STRAY):
+            (path / "topics" / topic_id.hex / "0").mkdir(parents=True)
+        logs = LogManager(RealDisk(), str(path), SystemClock(), self.said.append)
+        self.strays = Strays(logs, agreed.topics, agreed.store, self.removed.append, self.said.append)
+
+
+async def test_an_unknown_topic_goes_at_the_second_look(tmp_path: Path):
+    agreed = await Agreed.make(1)
+    await agreed.topic("t", (1,))
+    kept = Kept(tmp_path, agreed)
+    kept.strays.check(str(tmp_path))
+    await kept.strays.sweep()
+    assert kept.removed == []
+    await kept.strays.sweep()
+    assert kept.removed == [STRAY]
+
+
+async def test_what_the_store_knows_stays_though_the_image_is_behind(tmp_path: Path):
+    agreed = await Agreed.make(1)
+    kept = Kept(tmp_path, agreed)
+    agreed.topics.close()
+    await agreed.topic_unseen("t", UUID(int=1))
+    await agreed.topic_unseen("u", STRAY)
+    await kept.strays.sweep()
+    await kept.strays.sweep()
+    assert kept.removed == []
+
+
+async def test_nothing_goes_when_the_store_was_emptied(tmp_path: Path):
+    agreed = await Agreed.make(1)
+    await agreed.topic("t", (1,))
+    kept = Kept(tmp_path, agreed)
+    await agreed.store.txn([], [Delete(f"{TOPICS_PREFIX}t")])
+    await kept.strays.sweep()
+    await kept.strays.sweep()
+    assert kept.removed == []
+    assert "snapshot" in kept.said[-1]
+
+
+async def test_a_node_with_records_does_not_start_in_a_cluster_that_knows_no_topic(tmp_path: Path):
+    kept = Kept(tmp_path, await Agreed.make(1))
+    with pytest.raises(PenstockError) as refused:
+        kept.strays.check("the-folder")
+    assert refused.value.reason is Reason.STORAGE_ERROR
+    assert "the-folder" in refused.value.text
+    assert "Restore etcd" in refused.value.text
