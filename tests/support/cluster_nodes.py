@@ -55,7 +55,7 @@ class Running:
     def __init__(self, broker: Broker, node: ClusterNode, commit: GroupCommit, logs: LogManager) -> None:
         self.broker = broker
         self.node = node
-        self._commit = commit
+        self.commit = commit
         self._logs = logs
         self.ended = False
 
@@ -87,8 +87,8 @@ class Running:
 
     async def _end(self) -> None:
         self.broker.close()
-        await self._commit.drain()
-        self._commit.close()
+        await self.commit.drain()
+        self.commit.close()
         self._logs.close()
         self.ended = True
 

@@ -1,13 +1,14 @@
-"""Housekeeping: one log that cannot be looked after does not keep the others from it."""
+"""Housekeeping: one log that cannot be looked after does not keep the others from it; copies are looked after as their leaders say."""
 
 import asyncio
 from pathlib import Path
 
+from penstock.core.replication.replicas import Place
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Flush
+from tests.support.cluster_nodes import Cluster, Running, until
 from tests.support.kafka_node import KafkaNode
-from tests.support.kafka_wire import until
 
 
 async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention_of_others(tmp_path: Path) -> None:
@@ -29,3 +30,61 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
             await housekeeping.stop()
             commit.close()
             broken.log._config = config
+
+
+def housekeeping_of(running: Running) -> Housekeeping:
+    return Housekeeping(running.broker, running.commit, checkpoint_interval_ms=3_600_000, housekeeping_interval_ms=10)
+
+
+async def test_a_copy_drops_what_its_leader_dropped_and_nothing_by_itself(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 2, min_in_sync=1) as cluster:
+        topic = await cluster.create("t", (1, 2), retention_ms="1", segment_bytes="1048576")
+        for number in range(3):
+            await cluster.produce("t", b"%d" % number)
+        copy = cluster.replica(2, "t")
+        assert copy is not None
+        await until(lambda: copy.high_watermark == 3, "the copy has all")
+        follower, leader = housekeeping_of(cluster.nodes[2]), housekeeping_of(cluster.nodes[1])
+        await follower._look_after_logs()
+        assert copy.log.start_offset == 0, "old as it is, that is the leader's to decide"
+        await leader._look_after_logs()
+        assert cluster.nodes[1].broker.partition("t", 0).log.start_offset == 3
+        await until(lambda: copy.log.start_offset == 3, "the copy is told, though nothing is written")
+        await follower._look_after_logs()
+        folder = tmp_path / "2" / "topics" / topic.topic_id.hex / "0"
+        assert [path.name for path in folder.glob("*.log")] == [f"{3:020d}.log"]
+        await follower.stop()
+        await leader.stop()
+        assert await cluster.produce("t", b"after") == 3
+
+
+async def test_a_node_knows_after_a_restart_what_was_committed_before(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 2) as cluster:
+        topic = await cluster.create("t", (1, 2))
+        for number in range(5):
+            await cluster.produce("t", b"%d" % number)
+        copy = cluster.replica(2, "t")
+        assert copy is not None
+        await until(lambda: copy.high_watermark == 5)
+        await housekeeping_of(cluster.nodes[2]).stop()
+        await cluster.nodes[2].crash()
+        await cluster.nodes[1].crash()
+        restarted = await cluster.start(2)
+        known = restarted.cluster.replicas.known_high_watermarks()
+        assert known[Place(topic.topic_id, 0)] == 5, "nobody else is up to tell"
+
+
+async def test_what_is_committed_is_noted_only_when_it_is_more(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, 1, 2) as cluster:
+        await cluster.create("t", (1, 2))
+        await cluster.produce("t", b"one")
+        housekeeping = housekeeping_of(cluster.nodes[1])
+        await housekeeping._note_marks()
+        (path,) = (tmp_path / "1").glob("high-watermarks*")
+        noted = path.stat().st_ino
+        await housekeeping._note_marks()
+        assert path.stat().st_ino == noted
+        await cluster.produce("t", b"two")
+        await housekeeping._note_marks()
+        assert path.stat().st_ino != noted
+        await housekeeping.stop()
