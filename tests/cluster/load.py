@@ -101,7 +101,7 @@ class Load:
         for topic_id in ids:
             copies: dict[str, dict[int, bytes]] = {}
             for node in self.cluster.nodes.values():
-                for folder in (node.data_dir / "topics" / str(topic_id)).iterdir():
+                for folder in (node.data_dir / "topics" / topic_id.hex).iterdir():
                     segments = sorted(folder.glob("*.log"))
                     copies.setdefault(folder.name, {})[node.node_id] = b"".join(each.read_bytes() for each in segments)
             for partition, by_node in copies.items():
