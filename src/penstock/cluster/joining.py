@@ -53,22 +53,22 @@ async def _claim(store: SharedStore, path: str, node_id: NodeId, directory: UUID
     """Be the one directory whose metadata this cluster begins with."""
     owner = await store.get(_OWNER_KEY)
     if owner is None:
-        found = await store.range("")
-        if any(not entry.key.startswith(_OF_A_NEW_CLUSTER) for entry in found.entries):
+        if not await _is_new(store):
             raise _not_the_first(path)
         claim = [Put(_OWNER_KEY, directory.hex.encode()), put_directory(node_id, directory)]
-        made = await store.txn([Compare(_OWNER_KEY, create_revision=0)], claim)
+        await store.txn([Compare(_OWNER_KEY, create_revision=0)], claim)
         owner = await store.get(_OWNER_KEY)
-        if made.succeeded and not await _is_first(store, made.revision):
-            raise _not_the_first(path)
-    if owner is None or owner.value != directory.hex.encode():
+    # Somebody may have begun between the look and the claim.
+    if owner is None or owner.value != directory.hex.encode() or not await _is_new(store, owner.create_revision):
         raise _not_the_first(path)
 
 
-async def _is_first(store: SharedStore, revision: int) -> bool:
-    """Whether nobody made anything between the look and the claim. If somebody did, the claim stays: the cluster has begun without this one."""
-    found = await store.range("")
-    return all(entry.create_revision >= revision or entry.key.startswith(_OF_A_NEW_CLUSTER) for entry in found.entries)
+async def _is_new(store: SharedStore, revision: int | None = None) -> bool:
+    """Whether nobody has made anything there, or had when ``revision`` was."""
+    return all(
+        entry.key.startswith(_OF_A_NEW_CLUSTER) or (revision is not None and entry.create_revision >= revision)
+        for entry in (await store.range("")).entries
+    )
 
 
 def _not_the_first(path: str) -> PenstockError:
