@@ -189,10 +189,10 @@ class InSync:
         leaving: list[int] = []
         for node, progress in self._progress.items():
             member = self.agreed.get(node)
-            caught_up_ms = progress.caught_up_ms
             if progress.end >= log_end:
-                caught_up_ms = max(caught_up_ms, heard_ms(node))
-            late = now_ms - caught_up_ms > lag_ms_max
+                # Noted, not only looked at: the next record may come after hours, and must not make it late at once.
+                progress.caught_up_ms = max(progress.caught_up_ms, heard_ms(node))
+            late = now_ms - progress.caught_up_ms > lag_ms_max
             if member is not None and member == progress.epoch:
                 if late:
                     leaving.append(node)

@@ -149,3 +149,12 @@ def test_a_node_that_is_no_replica_is_not_counted():
     members = in_sync({1: 10})
     assert not members.fetched(9, 90, 100, 100, 1)
     assert members.end_of(9) is None
+
+
+def test_the_first_record_after_a_long_silence_makes_nobody_late():
+    members = in_sync({1: 10, 2: 20})
+    members.fetched(2, 20, 100, 100, 0)
+    for now_ms in range(0, 100_000, 500):
+        assert wanted(members, now_ms, hw=100, heard=now_ms) is None
+    assert wanted(members, 100_000, hw=100, end=101, heard=100_000) is None, "it was up to date a moment ago"
+    assert wanted(members, 100_000 + LAG_MS, hw=100, end=101, heard=100_000) == Change({}, (2,))
