@@ -18,6 +18,8 @@ from penstock.types import Gateway, NodeId
 CONNECT_SECONDS: Final = 2.0
 _KEEPALIVE_MS: Final = 20_000
 _KEEPALIVE_TIMEOUT_MS: Final = 10_000
+_AHEAD_BYTES: Final = 1024 * 1024
+"""What a stream may have on its way between two nodes. grpc would let it grow to many times that, for a client that takes nothing."""
 _OPTIONS: Final[Sequence[tuple[str, int]]] = (
     # What the other node sends is bounded there; what is sent was bounded when it came here.
     ("grpc.max_receive_message_length", -1),
@@ -26,6 +28,8 @@ _OPTIONS: Final[Sequence[tuple[str, int]]] = (
     ("grpc.use_local_subchannel_pool", 1),
     # Whether a call may be sent again is decided here, by what it does.
     ("grpc.enable_retries", 0),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", _AHEAD_BYTES),
     ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -1,0 +1,329 @@
+"""Calls at a node that they do not belong to: carried to the one that they do, over kills and handovers; three real nodes, real channels."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from grpc import StatusCode
+
+from penstock.core.access import ANONYMOUS, Caller
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.carrying import Carrying
+from penstock.gateways.grpc.carrier import MARK, REASON
+from penstock.types import Gateway
+from penstock.wire.mq import mq_generated as mq
+from tests.support.gateway_cluster import SECONDS_MAX, GatewayCluster, GatewayNode
+
+SERVICE = "/mq.MessageQueueService"
+
+
+class Client:
+    """A client of one node."""
+
+    def __init__(self, node: GatewayNode) -> None:
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
+        self.channel = grpc.aio.insecure_channel(str(node.grpc_address), options=options)
+
+    async def ask(self, name: str, metadata: Any = None, **fields: Any) -> Any:
+        request = getattr(mq, f"{name}Request")(**fields)
+        method = self.channel.unary_unary(
+            f"{SERVICE}/{name}", response_deserializer=getattr(mq, f"{name}Response").FromString
+        )
+        return await method(request.SerializeToString(), timeout=SECONDS_MAX, metadata=metadata)
+
+    async def subscribe(self, timeout: float = SECONDS_MAX, **fields: Any) -> Any:
+        """A stream, once it stands."""
+        method = self.channel.unary_stream(f"{SERVICE}/Subscribe", response_deserializer=mq.Message.FromString)
+        stream = method(mq.SubscribeRequest(**fields).SerializeToString(), timeout=timeout)
+        await stream.initial_metadata()
+        return stream
+
+    async def publish(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            await self.ask("Publish", topic=topic, payload=value, partition=partition)
+
+
+async def read(stream: Any, count: int) -> list[bytes]:
+    return [(await stream.read()).payload for _ in range(count)]
+
+
+async def ended(stream: Any) -> tuple[StatusCode, str]:
+    """How a stream ends that gives nothing more."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    return caught.value.code(), caught.value.details() or ""
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[GatewayCluster]:
+    async with GatewayCluster(tmp_path) as made:
+        yield made
+
+
+Connect = Callable[[GatewayNode], Client]
+
+
+@pytest_asyncio.fixture
+async def connect() -> AsyncIterator[Connect]:
+    clients: list[Client] = []
+
+    def connect(node: GatewayNode) -> Client:
+        clients.append(Client(node))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        await client.channel.close()
+
+
+def streams(node: GatewayNode) -> int:
+    """Open streams that a node serves or carries."""
+    assert node.grpc._serving is not None
+    return len(node.grpc._serving.streams)
+
+
+async def test_a_reader_goes_on_at_the_next_node_when_its_groups_node_is_killed(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    owner = cluster.nodes[1]
+    asked, other = cluster.nodes[2], cluster.nodes[3]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2, 3))
+    client, publisher = connect(asked), connect(other)
+    stream = await client.subscribe(topic=topic, consumer_group=group)
+    named = dict(await stream.initial_metadata())["consumer-id"]
+    await publisher.publish(topic, b"0", b"1", b"2", partition=1)
+    assert await read(stream, 3) == [b"0", b"1", b"2"]
+    await owner.kill()
+    await publisher.publish(topic, b"3", b"4", partition=1)
+    assert await read(stream, 2) == [b"3", b"4"]
+    status = await connect(other).ask("GroupStatus", consumer_group=group)
+    assert [member.consumer_id for member in status.members] == [named]
+    stream.cancel()
+
+
+async def test_a_reader_goes_on_when_its_own_node_speaks_for_the_group_no_more(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    owner, other = cluster.nodes[1], cluster.nodes[2]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
+    client, publisher = connect(owner), connect(other)
+    stream = await client.subscribe(topic=topic, consumer_group=group, max_messages=4)
+    await publisher.publish(topic, b"0", b"1")
+    assert await read(stream, 2) == [b"0", b"1"]
+    await cluster.drain(1)
+    assert cluster.coordinator(group) is not owner
+    await publisher.publish(topic, b"2", b"3")
+    assert await read(stream, 2) == [b"2", b"3"]
+    assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_reader_without_a_group_goes_on_when_the_leader_of_its_partition_is_killed(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    topic = await cluster.topic("t", (1, 2))
+    client, publisher = connect(cluster.nodes[3]), connect(cluster.nodes[2])
+    stream = await client.subscribe(topic=topic)
+    await publisher.publish(topic, b"0", b"1")
+    assert await read(stream, 2) == [b"0", b"1"]
+    await cluster.nodes[1].kill()
+    await publisher.publish(topic, b"2")
+    await publisher.publish(topic, b"3", partition=1)
+    assert sorted(await read(stream, 2)) == [b"2", b"3"]
+    stream.cancel()
+
+
+async def test_a_worker_is_told_that_its_leases_are_gone_and_what_was_acked_stays_so(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(cluster.nodes[2])
+    await client.publish(topic, b"0", b"1", b"2")
+    work = {"topic": topic, "consumer_group": group, "consumer_id": "w", "lease_ms": 60_000}
+    stream = await client.subscribe(**work)
+    assert await read(stream, 3) == [b"0", b"1", b"2"]
+    await client.ask("Ack", topic=topic, consumer_group=group, consumer_id="w", partition=0, offsets=[1])
+    await owner.kill()
+    code, text = await ended(stream)
+    assert code is StatusCode.UNAVAILABLE
+    assert "Subscribe again" in text
+    again = await client.subscribe(**work)
+    assert await read(again, 2) == [b"0", b"2"]
+    await client.ask("Ack", topic=topic, consumer_group=group, consumer_id="w", partition=0, offsets=[0, 2])
+    again.cancel()
+
+
+async def test_a_worker_that_takes_a_number_takes_the_rest_from_the_next_node(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(cluster.nodes[2])
+    await client.publish(topic, b"0", b"1")
+    stream = await client.subscribe(topic=topic, consumer_group=group, consumer_id="w", lease_ms=60_000, max_messages=3)
+    assert await read(stream, 2) == [b"0", b"1"]
+    await owner.kill()
+    await client.publish(topic, b"2")
+    assert await read(stream, 1) == [b"2"]
+    assert await stream.read() is grpc.aio.EOF
+
+
+async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_connected(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(cluster.nodes[2])
+    await client.publish(topic, b"0")
+    work = {"topic": topic, "consumer_group": group, "lease_ms": 60_000}
+    first = await client.subscribe(**work, consumer_id="a")
+    assert await read(first, 1) == [b"0"]
+    second = await connect(cluster.nodes[3]).subscribe(**work, consumer_id="b")
+    first.cancel()
+    assert await read(second, 1) == [b"0"]
+    second.cancel()
+    await cluster.until(lambda: not any(streams(node) for node in cluster.up))
+
+
+async def test_a_deadline_ends_the_stream_on_both_nodes(cluster: GatewayCluster, connect: Connect) -> None:
+    owner, asked = cluster.nodes[1], cluster.nodes[2]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    stream = await connect(asked).subscribe(timeout=0.5, topic=topic, consumer_group=group)
+    assert streams(owner) == streams(asked) == 1
+    assert (await ended(stream))[0] is StatusCode.DEADLINE_EXCEEDED
+    await cluster.until(lambda: not streams(owner) and not streams(asked))
+
+
+async def test_a_reader_that_takes_nothing_is_not_sent_everything(cluster: GatewayCluster, connect: Connect) -> None:
+    owner, asked = cluster.nodes[1], cluster.nodes[2]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
+    client = connect(asked)
+    records = [mq.PublishRequest(payload=bytes(10_000)) for _ in range(100)]
+    frame = mq.PublishFrame(topic=topic, records=records).SerializeToString()
+    publish = client.channel.stream_stream(f"{SERVICE}/PublishStream")
+    sent = publish(iter([frame] * 30), timeout=SECONDS_MAX)
+    assert len([answer async for answer in sent]) == 30
+    flow = owner.broker.meters.flow(topic, Gateway.GRPC)
+    stream = await client.subscribe(topic=topic, consumer_group=group)
+    assert len(await read(stream, 1)) == 1
+    # Until nothing moves any more between two looks.
+    seen = -1
+    while flow.records_out != seen:
+        seen = flow.records_out
+        await connect(asked).ask("GroupStatus", consumer_group=group)
+    assert flow.records_out < 500
+    assert len(await read(stream, 2999)) == 2999
+    stream.cancel()
+
+
+async def test_a_refusal_that_will_pass_is_looked_at_again(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    commit, refused = owner.broker.groups.commit_offset_checked, []
+
+    def refuse_once(*given: Any) -> None:
+        if not refused:
+            refused.append(given)
+            raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
+        commit(*given)
+
+    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", refuse_once)
+    client = connect(cluster.nodes[2])
+    await client.ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    assert refused
+
+
+async def test_what_may_have_been_done_is_not_done_again(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    calls = []
+
+    def begin_and_lose(*given: Any) -> None:
+        calls.append(given)
+        # As one that was appended and of which nobody knows whether it was copied.
+        given[2](Reason.NOT_COORDINATOR)
+
+    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", begin_and_lose)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await connect(cluster.nodes[2]).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    assert caught.value.code() is StatusCode.UNAVAILABLE
+    assert len(calls) == 1
+
+
+async def test_a_node_that_dies_with_the_answer_is_not_asked_to_do_it_twice(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    came = asyncio.Event()
+    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", lambda *_: came.set())
+    asking = asyncio.ensure_future(
+        connect(cluster.nodes[2]).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    )
+    await came.wait()
+    await owner.kill()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asking
+    assert caught.value.code() is StatusCode.DEADLINE_EXCEEDED
+    assert "it may have done this, or not" in (caught.value.details() or "")
+
+
+async def test_a_call_is_carried_once_only(cluster: GatewayCluster, connect: Connect) -> None:
+    owner, wrong, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
+    group = cluster.group_of(owner)
+    raw = mq.GroupStatusRequest(consumer_group=group).SerializeToString()
+    caller = Caller(ANONYMOUS, Gateway.GRPC, "client")
+    mark = Carrying(by.broker).mark(wrong.node_id, caller, b"grpc GroupStatus\n\n" + raw)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await connect(wrong).ask("GroupStatus", metadata=((MARK, mark),), consumer_group=group)
+    assert caught.value.code() is StatusCode.UNAVAILABLE
+    assert dict(caught.value.trailing_metadata() or ())[REASON] == "NOT_COORDINATOR"
+
+
+async def test_a_mark_of_an_outsider_is_nothing(cluster: GatewayCluster, connect: Connect) -> None:
+    owner, asked, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(asked)
+    await client.ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    caller = Caller(ANONYMOUS, Gateway.GRPC, "client")
+    for_another_call = Carrying(by.broker).mark(asked.node_id, caller, b"grpc Ack\n\n")
+    for mark in ("", "x", "AAAA", for_another_call):
+        status = await client.ask("GroupStatus", metadata=((MARK, mark),), consumer_group=group)
+        assert status.consumer_group == group
+
+
+async def test_a_topic_that_the_other_node_has_not_heard_of_is_waited_for(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    get, hidden = owner.broker.topics.get, []
+
+    def get_later(name: str) -> Any:
+        if name == topic and not hidden:
+            hidden.append(name)
+            return None
+        return get(name)
+
+    monkeypatch.setattr(owner.broker.topics, "get", get_later)
+    await connect(cluster.nodes[2]).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    assert hidden
+
+
+async def test_statistics_of_a_topic_are_gathered_from_the_leaders(cluster: GatewayCluster, connect: Connect) -> None:
+    topic = await cluster.topic("t", (1, 2, 3))
+    client = connect(cluster.nodes[3])
+    for partition, count in enumerate((1, 2, 3)):
+        await client.publish(topic, *[b"x"] * count, partition=partition)
+    for node in cluster.nodes.values():
+        found = await connect(node).ask("TopicStats", topic=topic)
+        assert [partition.end_offset for partition in found.partitions] == [1, 2, 3]
+        assert found.records == 6
