@@ -30,7 +30,7 @@ class QueueCluster(Cluster):
     async def start(self, node_id: int, before: Callable[[Broker], None] = lambda _: None) -> Running:
         running = await super().start(node_id, before)
         housekeeping = Housekeeping(
-            running.broker, running._commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000
+            running.broker, running.commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000
         )
         housekeeping.start()
         if not hasattr(self, "_housekeeping"):
