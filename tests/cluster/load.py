@@ -51,7 +51,7 @@ class Load:
         """Return once more was written and more was worked, by whoever is there."""
         self.producing.wait_for_more(records, SECONDS)
         self.ledger.wait_for_acks(acks, SECONDS)
-        assert self.ledger.wrong == []
+        assert self.ledger.wrong == [], self.ledger.wrong[:5]
 
     def finish(self) -> None:
         """Everything heals and comes to its end; then what was promised is compared with what is there."""
