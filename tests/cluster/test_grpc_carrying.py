@@ -35,10 +35,10 @@ class Client:
         )
         return await method(request.SerializeToString(), timeout=SECONDS_MAX, metadata=metadata)
 
-    async def subscribe(self, timeout: float = SECONDS_MAX, **fields: Any) -> Any:
+    async def subscribe(self, seconds: float = SECONDS_MAX, **fields: Any) -> Any:
         """A stream, once it stands."""
         method = self.channel.unary_stream(f"{SERVICE}/Subscribe", response_deserializer=mq.Message.FromString)
-        stream = method(mq.SubscribeRequest(**fields).SerializeToString(), timeout=timeout)
+        stream = method(mq.SubscribeRequest(**fields).SerializeToString(), timeout=seconds)
         await stream.initial_metadata()
         return stream
 
@@ -192,7 +192,7 @@ async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_
 async def test_a_deadline_ends_the_stream_on_both_nodes(cluster: GatewayCluster, connect: Connect) -> None:
     owner, asked = cluster.nodes[1], cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
-    stream = await connect(asked).subscribe(timeout=0.5, topic=topic, consumer_group=group)
+    stream = await connect(asked).subscribe(seconds=0.5, topic=topic, consumer_group=group)
     assert streams(owner) == streams(asked) == 1
     assert (await ended(stream))[0] is StatusCode.DEADLINE_EXCEEDED
     await cluster.until(lambda: not streams(owner) and not streams(asked))
