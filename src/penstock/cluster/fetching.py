@@ -4,7 +4,8 @@ A partition is asked for again when everything that came of it is there for good
 always on its way, and the leader answers it as soon as it has something new for any of the partitions, or as a second question comes. A partition that is refused waits a moment by
 itself: its new leader is learnt from the records, not from the old one.
 
-Only what changed since the last question is said again, so many quiet partitions cost nothing.
+Only what changed since the last question is said again, so many quiet partitions cost nothing. A replica that is not in sync asks again now and then: the record
+that made it a replica may have reached it before it reached the leader, which did not count its question then.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.replicas import Place
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.types import NO_OFFSET, NodeId
@@ -45,6 +47,8 @@ _ANSWER_SECONDS: Final = 3.0
 _RETRY_SECONDS_MIN: Final = 0.05
 _RETRY_SECONDS_MAX: Final = 1.0
 _REFUSED_SECONDS: Final = 0.2
+_OUTSIDE_SECONDS: Final = 0.5
+"""How often a replica that is not in sync says how far it is, though nothing has changed."""
 _QUESTIONS_MAX: Final = 2
 """On their way at once: one that waits for news, and one that brings it to an end."""
 _OFFSET_OUT_OF_RANGE: Final = 1
@@ -101,6 +105,11 @@ class Fetcher:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         await self._link.aclose()
+
+    def ask_again(self, follower: Follower) -> None:
+        """Say once more how far it is, if all that it has is there for good."""
+        if follower not in self._unsettled:
+            self._ask_again(Place(follower.topic.topic_id, follower.index))
 
     def _settled(self, follower: Follower) -> None:
         if follower in self._unsettled and follower.is_settled:
@@ -281,9 +290,15 @@ class Fetching:
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
         self._fetchers: dict[NodeId, Fetcher] = {}
+        self._outside: dict[Follower, None] = {}
+        """Replicas here that are not in sync."""
+        self._has_outside = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Copy what is followed now, and what will be."""
+        self._broker.topics.on_partition.append(self._record_changed)
+        self._task = asyncio.create_task(self._remind())
         replicas = self._cluster.replicas
         replicas.on_follow.append(self._follow)
         replicas.on_unfollow.append(self._unfollow)
@@ -292,6 +307,10 @@ class Fetching:
 
     async def stop(self) -> None:
         """Copy nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
         fetchers, self._fetchers = list(self._fetchers.values()), {}
         for fetcher in fetchers:
             await fetcher.stop()
@@ -307,8 +326,37 @@ class Fetching:
             link = Link(node_id, self._cluster.nodes, self._broker.entropy)
             fetcher = self._fetchers[node_id] = Fetcher(node_id, self._cluster, link, self._identity)
         fetcher.add(follower)
+        self._look_at(follower)
 
     def _unfollow(self, follower: Follower) -> None:
+        self._outside.pop(follower, None)
         fetcher = self._fetchers.get(NodeId(follower.leader))
         if fetcher is not None:
             fetcher.remove(follower)
+
+    # Who is not in sync.
+
+    def _record_changed(self, topic: Topic, index: int) -> None:
+        follower = self._cluster.replicas.follower(Place(topic.topic_id, index))
+        if follower is not None:
+            self._look_at(follower)
+
+    def _look_at(self, follower: Follower) -> None:
+        record = self._broker.topics.partition(follower.topic, follower.index)
+        node_id = self._broker.node_id
+        if node_id in record.replicas and (node_id, self._cluster.replicas.node_epoch) not in record.isr:
+            self._outside[follower] = None
+            self._has_outside.set()
+        else:
+            self._outside.pop(follower, None)
+
+    async def _remind(self) -> None:
+        while True:
+            await self._has_outside.wait()
+            await asyncio.sleep(_OUTSIDE_SECONDS)
+            for follower in list(self._outside):
+                fetcher = self._fetchers.get(NodeId(follower.leader))
+                if fetcher is not None:
+                    fetcher.ask_again(follower)
+            if not self._outside:
+                self._has_outside.clear()
