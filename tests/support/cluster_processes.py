@@ -3,6 +3,8 @@
 Nodes keep their ports over restarts. A node may live in a network namespace of its own: then ``prefix`` is what its command begins with.
 """
 
+import http.client
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -103,27 +105,34 @@ class ClusterProcesses:
         """The node that is the controller, once there is one."""
         return eventually(lambda: self.describe().controller_id + 1, 60, "there is a controller") - 1
 
-    def wait_until_in_sync(self, replicas: int = 3, seconds: float = 90.0) -> None:
-        """Return once every partition of every topic has a leader and so many replicas in sync."""
+    def wait_until_in_sync(self, seconds: float = 90.0) -> None:
+        """Return once every node knows of every other one, and of no partition that lacks a leader or a replica."""
+        trouble: list[str] = []
 
-        def lacking() -> list[str]:
-            topics = self.describe().topics
-            return [
-                f"{name}/{index}: leader {partition.leader}, in sync {partition.isrs}"
-                for name, topic in topics.items()
-                for index, partition in topic.partitions.items()
-                if partition.leader < 0 or len(partition.isrs) < min(replicas, len(partition.replicas))
-            ]
+        def all_well() -> bool:
+            trouble[:] = [said for node in self.nodes.values() if (said := self._trouble(node))]
+            return not trouble
 
-        def all_there() -> bool:
-            missing[:] = lacking()
-            return not missing
-
-        missing: list[str] = []
         try:
-            eventually(all_there, seconds, "every replica is in sync")
+            eventually(all_well, seconds, "every replica is in sync")
         except AssertionError as error:
-            raise AssertionError(f"{error}: {missing[:5]}") from None
+            raise AssertionError(f"{error}: {trouble}") from None
+
+    def _trouble(self, node: NodeProcess) -> str:
+        host, _, port = node.addresses["http"].rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        try:
+            connection.request("GET", "/v1/cluster")
+            said = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException) as error:
+            return f"node {node.node_id}: {error}"
+        finally:
+            connection.close()
+        up = sum(each["is_up"] for each in said["nodes"])
+        lacking = said["under_replicated"][:2] + said["offline"][:2]
+        if said["metadata"]["is_reachable"] and up == len(self.nodes) and not lacking and not said["moving_count"]:
+            return ""
+        return f"node {node.node_id}: {up} nodes, {said['metadata']}, {said['moving_count']} move, {lacking}"
 
 
 class AnyNode:
