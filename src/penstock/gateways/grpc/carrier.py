@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
+from penstock.core.access import Action
 from penstock.core.broker import ClusterSide
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import (
@@ -27,6 +28,7 @@ from penstock.gateways.carrying import (
 )
 from penstock.gateways.grpc.call import Begun, Call, Serving, Told
 from penstock.gateways.grpc.channels import Channels
+from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.progress import Progress, read_places, relayed_places
 from penstock.gateways.grpc.subscribe import consumer_of
 from penstock.types import NodeId
@@ -115,19 +117,18 @@ class Carrier:
         return await self._ask(node, name, request.SerializeToString(), call)
 
     async def _ask(self, node: NodeId, name: str, raw: bytes, call: Call) -> bytes:
-        channel = await self._channels.to(node)
-        ask = channel.unary_unary(f"/{self._service}/{name}")
-        try:
-            answer: bytes = await ask(
-                raw, timeout=call.context.time_remaining(), metadata=self._metadata(node, name, "", raw, call)
-            )
-        except grpc.aio.AioRpcError as error:
-            _refuse(node, error)
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
-                raise
-            raise _lost(node) from error
-        return answer
+        async with self._channels.to(node) as channel:
+            ask = channel.unary_unary(f"/{self._service}/{name}")
+            metadata = self._metadata(node, name, "", raw, call)
+            try:
+                answer: bytes = await ask(raw, timeout=call.context.time_remaining(), metadata=metadata)
+            except grpc.aio.AioRpcError as error:
+                _refuse(node, error)
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    raise
+                raise _lost(node) from error
+            return answer
 
     async def follow(
         self, serving: Serving, name: str, find: Find, handle: Handle, came: tuple[bytes, Any], context: Any
@@ -147,9 +148,13 @@ class Carrier:
     async def _follow(self, name: str, request: Any, call: Call, find: Find, handle: Handle) -> None:
         progress = call.progress = Progress(request)
         search = _Search(call, request, STREAM_SECONDS_MAX)
+        topic = call.topic(request.topic, Action.READ)
         while True:
             sent = progress.sent
             try:
+                if call.broker.topics.get_by_id(topic.topic_id) is None:
+                    # Where it stands says nothing of a topic that has the name now.
+                    raise topic_not_found(topic.name)
                 node = find(self._carrying, request)
                 if node is None:
                     await handle(progress.request(), call)
@@ -168,12 +173,14 @@ class Carrier:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     async def _relay(self, node: NodeId, name: str, progress: Progress, call: Call) -> None:
-        channel = await self._channels.to(node)
-        raw, places = progress.request().SerializeToString(), progress.places()
-        subscribe = channel.unary_stream(f"/{self._service}/{name}")
-        stream = subscribe(
-            raw, timeout=call.context.time_remaining(), metadata=self._metadata(node, name, places, raw, call)
-        )
+        async with self._channels.to(node) as channel:
+            raw, places = progress.request().SerializeToString(), progress.places()
+            subscribe = channel.unary_stream(f"/{self._service}/{name}")
+            metadata = self._metadata(node, name, places, raw, call)
+            stream = subscribe(raw, timeout=call.context.time_remaining(), metadata=metadata)
+            await self._give_on(node, name, stream, progress, call)
+
+    async def _give_on(self, node: NodeId, name: str, stream: Any, progress: Progress, call: Call) -> None:
         write, relayed = call.context.write, relayed_places(name)
         try:
             with call.serving.stream(stream.cancel):

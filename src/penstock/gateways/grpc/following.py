@@ -76,6 +76,8 @@ class Following:
         self._mine: dict[int, _Mine] = {}
         self._lost: set[int] = set()
         """Partitions of which nothing can be read here until somebody leads them."""
+        self._unbegun: set[int] = set()
+        """The same, of which it is not known yet where they are read from."""
         self._replayed: set[int] = set()
         self._deleted = False
         self._replaced = False
@@ -183,7 +185,7 @@ class Following:
             self._share(tuple(range(topic.partition_count)))
 
     def _partition_changed(self, topic: Topic, index: int) -> None:
-        if index in self._lost and topic.topic_id == self._topic.topic_id:
+        if (index in self._lost or index in self._unbegun) and topic.topic_id == self._topic.topic_id:
             self.woken.set()
 
     def _share(self, partitions: tuple[int, ...]) -> None:
@@ -198,6 +200,7 @@ class Following:
         for index in set(self._mine).difference(partitions):
             self._lost.discard(index)
             self._tail.remove(self._mine.pop(index).replica)
+        self._unbegun.intersection_update(partitions)
         new = [index for index in dict.fromkeys(partitions) if index not in self._mine]
         if not new:
             return
@@ -208,8 +211,12 @@ class Following:
                 raise
             # Told by take: whoever changed the sharing is in the middle of its own work.
             self._deleted = self._topic.name not in self._call.broker.topics
+            if self._call.broker.cluster is not None:
+                self._unbegun.update(new)
+                self._is_in_doubt = bool(self._group)
             self.woken.set()
             return
+        self._unbegun.difference_update(new)
         for mine in starts:
             self._mine[mine.replica.index] = mine
             self._tail.add(mine.replica, mine.next_offset)
@@ -294,6 +301,8 @@ class Following:
             )
         if self._is_in_doubt:
             self._check_coordinator()
+        if self._unbegun:
+            self._begin_late()
         taken: list[Taken] = []
         for replica, record in self._tail.take(max_records, max_bytes):
             mine = self._mine[replica.index]
@@ -323,6 +332,18 @@ class Following:
             mine.earlier.append(mine.replica)
             mine.replica = replica
             self._tail.add(replica, mine.next_offset)
+
+    def _begin_late(self) -> None:
+        """Begin with partitions that had no leader when they became this subscription's, each as soon as it has one."""
+        for index in sorted(self._unbegun):
+            try:
+                (mine,) = self._starts([index], strict=False)
+            except PenstockError:
+                # A change of the partition's record wakes this again.
+                continue
+            self._unbegun.discard(index)
+            self._mine[index] = mine
+            self._tail.add(mine.replica, mine.next_offset)
 
     def _check_coordinator(self) -> None:
         """NOT_COORDINATOR when this node does not speak for the group any more: then the partitions are gone for good."""
