@@ -1,13 +1,20 @@
 """Queues whose nodes come and go: three whole nodes on real sockets, one store in memory."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.core.dead_letters.letters import ALL
 from penstock.core.publish import NewRecord
+from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.envelope import MAX_ATTEMPTS
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.settings import QueueSettings
+from penstock.core.replication import replicas as replicas_module
+from penstock.core.replication.replicas import Place
 from penstock.errors import PenstockError, Reason
 from tests.support.cluster_nodes import until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places
@@ -138,3 +145,146 @@ async def test_a_record_with_its_own_policy_keeps_it_with_the_next_node(tmp_path
         second = await cluster.moved(group, first)
         await cluster.nack(second, group, taken)
         await until(lambda: cluster.values("dlq.t") == [b"once"], "the dead letter is there")
+
+
+async def test_a_dead_letter_is_made_once_though_the_node_died_before_it_noted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with world(tmp_path, max_attempts=1) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (2, 3, 1))
+        await cluster.create("dlq.t", (3, 1, 2))
+        first = cluster.nodes[1]
+        group = cluster.group_of(first)
+        await cluster.publish(first, "t", [b"poison", b"good"])
+        taken = await cluster.lease(first, "t", group)
+        monkeypatch.setattr(first.broker.queues._context.mover, "_finish", lambda _: None)
+        await cluster.nack(first, group, taken)
+        await until(lambda: cluster.values("dlq.t") == [b"poison"], "the dead letter is there")
+        await cluster.kill(first)
+        second = await cluster.moved(group, first)
+        await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is finished")
+        assert [item.value for item in await cluster.lease(second, "t", group, 2)] == [b"good"]
+        assert cluster.values("dlq.t") == [b"poison"]
+
+
+async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with world(tmp_path, max_attempts=1) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (2, 3, 1))
+        await cluster.create("dlq.t", (3, 1, 2))
+        first = cluster.nodes[1]
+        group = cluster.group_of(first)
+        await cluster.publish(first, "t", [b"poison"])
+        held: list[tuple[object, ...]] = []
+        real = first.node.remote.append_once
+        monkeypatch.setattr(first.node.remote, "append_once", lambda *asked: held.append(asked))
+        await cluster.nack(first, group, await cluster.lease(first, "t", group))
+        await until(lambda: held, "the first node is about to make it")
+        await first.node.hand_over()
+        second = await cluster.moved(group, first)
+        await until(lambda: cluster.values("dlq.t") == [b"poison"], "the second made it")
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        real(*held[0][:-1], answer.set_result)
+        async with asyncio.timeout(10):
+            assert await answer == [0]
+        assert cluster.values("dlq.t") == [b"poison"]
+        await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is finished")
+
+
+async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops(tmp_path: Path):
+    async with world(tmp_path, max_attempts=1) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (2, 3, 1), (3, 1, 2))
+        await cluster.create("dlq.t", (3, 2, 1), (2, 3, 1))
+        worked = cluster.nodes[2]
+        group = cluster.group_of(worked)
+        count = 40
+        await cluster.publish(worked, "t", [b"%d" % n for n in range(count)])
+        taken = await cluster.lease(worked, "t", group, count)
+        while len(taken) < count:
+            taken += await cluster.lease(worked, "t", group, count - len(taken))
+        await cluster.nack(worked, group, taken)
+        dead = lambda: cluster.values("dlq.t", 0) + cluster.values("dlq.t", 1)  # noqa: E731
+        await until(lambda: len(dead()) == count, "all are dead letters")
+        first = cluster.coordinator(REDRIVE_GROUP)
+        plan = await _told(first.broker.dead_letters.plan, CALLER, "t", ALL)
+        assert plan.count == count
+        first.broker.dead_letters.redrive(CALLER, "t", ALL, lambda _: None, lambda _: None, rate_per_second=200.0)
+        await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) > count + 5, "some are back")
+        await cluster.leave(first)
+        second = await cluster.moved(REDRIVE_GROUP, first)
+        done = asyncio.get_running_loop().create_future()
+        second.broker.dead_letters.redrive(CALLER, "t", ALL, lambda _: None, done.set_result)
+        async with asyncio.timeout(20):
+            await done
+        await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) >= 2 * count, "all are back")
+        values = sorted(int(value) for value in cluster.values("t", 0) + cluster.values("t", 1))
+        assert values == sorted([*range(count), *range(count)])
+        assert (await _told(second.broker.dead_letters.plan, CALLER, "t", ALL)).count == 0
+
+
+async def _told(ask: Callable[..., object], *said: object) -> Any:
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    ask(*said, done.set_result)
+    async with asyncio.timeout(10):
+        found = await done
+    if isinstance(found, PenstockError):
+        raise found
+    return found
+
+
+async def test_dead_letters_are_shown_on_a_node_that_has_no_copy_of_them(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        coordinator = cluster.coordinator(REDRIVE_GROUP)
+        elsewhere = cluster.others(coordinator)[0].broker.node_id
+        await cluster.create("t", (elsewhere,), min_insync_replicas="1")
+        await cluster.create("dlq.t", (elsewhere,), min_insync_replicas="1")
+        places(await cluster.publish(coordinator, "dlq.t", [b"a", b"b"]))
+        shown = await _told(coordinator.broker.dead_letters.show, CALLER, "t", ALL, 10)
+        assert [letter.value for letter in shown] == [b"a", b"b"]
+        with pytest.raises(PenstockError) as refused:
+            await _told(cluster.others(coordinator)[0].broker.dead_letters.show, CALLER, "t", ALL, 10)
+        assert refused.value.reason is Reason.NOT_COORDINATOR
+
+
+async def test_why_is_answered_for_a_topic_that_is_copied_for_it(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (2,), min_insync_replicas="1")
+        first = cluster.nodes[1]
+        group = cluster.group_of(first)
+        places(await cluster.publish(first, "t", [b"a"]))
+
+        def why() -> WhyState | None:
+            try:
+                return first.broker.queues.why("t", 0, 0, group).state
+            except PenstockError as error:
+                assert error.reason is Reason.LEADER_NOT_AVAILABLE
+                return None
+
+        await until(why, "the records are here")
+        assert why() is WhyState.NO_SUCH_GROUP
+        await cluster.lease(first, "t", group)
+        assert why() is WhyState.LEASED
+
+
+async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(replicas_module, "OBSERVED_MS", 50)
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        topic = await cluster.create("t", (2,), min_insync_replicas="1")
+        first = cluster.nodes[1]
+        group = cluster.group_of(first)
+        await cluster.lease(first, "t", group, wait_ms=0)
+        place = Place(topic.topic_id, 0)
+        for _ in range(20):
+            first.cluster.replicas.tick(first.broker.clock.monotonic_ms() + 1_000)
+        assert first.cluster.replicas.follower(place) is not None, "its queue reads it"
+        first.broker.queues.forget_group(group)
+        first.cluster.replicas.tick(first.broker.clock.monotonic_ms() + 2_000)
+        assert first.cluster.replicas.follower(place) is None
+        assert not first.broker.logs.has_records(topic.topic_id, 0)

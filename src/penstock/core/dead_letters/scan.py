@@ -1,15 +1,17 @@
 """Going over the open dead letters of a topic, in small steps, so that a million of them hold nobody up.
 
 A scan ends where each partition ended when it began: what dies meanwhile is for the next one, and a record that is redriven
-and dies again is not met twice. It begins when everything is here that is to be gone over: what other nodes lead may have to be copied first.
+and dies again is not met twice. What other nodes lead is read from a copy: the scan asks each leader for the end, and begins when all of it is here.
 """
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, read_dead_letter
 from penstock.core.reading import read_from
+from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
@@ -42,14 +44,32 @@ class Scan:
         self._left = count_max
         self._stretches: deque[tuple[int, int, int]] = deque()
         self._waits_until_ms = broker.clock.monotonic_ms() + _COPY_MS_MAX
+        self._ends: dict[int, int] = {}
+        self._problem: PenstockError | None = None
         self.has_begun = False
         """Whether it is known what there is to go over."""
+        for index in range(topic.partition_count):
+            if broker.peers is None:
+                self._ends[index] = broker.partition(topic.name, index).high_watermark
+            else:
+                broker.peers.standing(topic, index, partial(self._told, index))
         self._begin()
 
+    def _told(self, index: int, standing: Standing | PenstockError) -> None:
+        if isinstance(standing, PenstockError):
+            self._problem = standing
+        else:
+            self._ends[index] = standing.high_watermark
+
     def _begin(self) -> None:
+        """If all is here that there was when it was asked for."""
         broker, topic = self._broker, self._topic
+        if self._problem is not None:
+            raise self._problem
         replicas = [broker.observe(topic.name, index) for index in range(topic.partition_count)]
-        if not all(replica.is_caught_up for replica in replicas):
+        if len(self._ends) < len(replicas) or any(
+            replica.high_watermark < self._ends[index] for index, replica in enumerate(replicas)
+        ):
             if broker.clock.monotonic_ms() >= self._waits_until_ms:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
@@ -57,8 +77,8 @@ class Scan:
                 )
             return
         self.has_begun = True
-        for index, replica in enumerate(replicas):
-            start, end = self._wanted.within(index, self._floor(index), replica.high_watermark)
+        for index, last in sorted(self._ends.items()):
+            start, end = self._wanted.within(index, self._floor(index), last)
             if start < end:
                 self._stretches.append((index, start, end))
 
