@@ -54,12 +54,14 @@ def elected(
     is_unclean = not candidates and (unclean or not rules.elect_in_sync_only)
     if is_unclean:
         candidates = sorted((node for node in record.replicas if node in live), key=lambda node: node in avoid)
+    # The lease of the leader before may have ended without its knowing: what it still does is told apart by its epoch.
+    step = 1 if rules.fenced_by_epoch else 0
     if not candidates:
         if record.leader == NO_LEADER:
             return record
-        return replace(record, leader=NO_LEADER, leader_node_epoch=0, leader_epoch=record.leader_epoch + 1)
+        return replace(record, leader=NO_LEADER, leader_node_epoch=0, leader_epoch=record.leader_epoch + step)
     leader = candidates[0]
-    named = replace(record, leader=leader, leader_node_epoch=live[leader], leader_epoch=record.leader_epoch + 1)
+    named = replace(record, leader=leader, leader_node_epoch=live[leader], leader_epoch=record.leader_epoch + step)
     if is_unclean:
         # Nobody can be trusted to have what this one has: all others have to follow it.
         return replace(named, isr=((leader, live[leader]),), elr=())
