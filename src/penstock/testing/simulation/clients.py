@@ -206,7 +206,10 @@ class Reader:
 
     async def _read(self, link: KafkaLink) -> bool:
         partition = FetchRequestPartition(
-            partition=self.place.partition, fetch_offset=self.offset, partition_max_bytes=MIB
+            partition=self.place.partition,
+            current_leader_epoch=self._bootstrap.leader_epoch,
+            fetch_offset=self.offset,
+            partition_max_bytes=MIB,
         )
         topic = FetchRequestTopic(topic=self.place.topic, partitions=[partition])
         request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=MIB, topics=[topic])

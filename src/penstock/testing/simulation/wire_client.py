@@ -115,6 +115,8 @@ class Bootstrap:
     def __init__(self, nodes: Sequence[Address], random: Random) -> None:
         self._nodes = nodes
         self._random = random
+        self.leader_epoch = -1
+        """The latest that was heard of; a bootstrap is for one partition."""
 
     async def any_node(self) -> KafkaLink:
         """A connection to some node."""
@@ -133,11 +135,12 @@ class Bootstrap:
             link.close()
 
     async def leader(self, place: Place) -> Address | None:
-        """Where the leader of a partition listens; None when nobody knows."""
+        """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
         answer = await self.metadata(place.topic)
         for topic in answer.topics:
             for partition in topic.partitions:
-                if partition.partition_index == place.partition:
+                if partition.partition_index == place.partition and partition.leader_epoch >= self.leader_epoch:
+                    self.leader_epoch = partition.leader_epoch
                     for node in answer.brokers:
                         if node.node_id == partition.leader_id:
                             return Address(node.host, node.port)
