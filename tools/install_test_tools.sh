@@ -1,8 +1,8 @@
 #!/bin/sh
-# Install the programs that tests drive the broker with, where the machine allows it: kcat, curl, nc.
+# Install the programs that tests drive the broker with, where the machine allows it: kcat, curl, nc, and etcd for clusters.
 # Never fails: without one of them its tests are skipped, and say so.
 missing=""
-for pair in kcat:kcat curl:curl nc:netcat-openbsd; do
+for pair in kcat:kcat curl:curl nc:netcat-openbsd etcd:etcd-server; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0
@@ -16,11 +16,25 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing$missing for the tests"
 export DEBIAN_FRONTEND=noninteractive
-# shellcheck disable=SC2086  # a list of words
-if ! timeout 120 apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1; then
+# Tests start their own etcd, on ports that are free. The package would start one as a service: this is Debian's way to say no.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
+fi
+# Each by itself: a system that lacks one has the others all the same.
+install() {
+    for package in $missing; do
+        timeout 120 apt-get install -qq -y --no-install-recommends "$package" >/dev/null 2>&1 || return 1
+    done
+}
+if ! install; then
     # A fresh container has no package lists yet.
     timeout 120 apt-get update -qq >/dev/null 2>&1
-    timeout 120 apt-get install -qq -y --no-install-recommends $missing >/dev/null 2>&1 ||
-        echo "$missing could not be installed (no network, or no such package): their tests will be skipped."
+    for package in $missing; do
+        timeout 120 apt-get install -qq -y --no-install-recommends "$package" >/dev/null 2>&1 ||
+            echo "$package could not be installed (no network, or no such package): its tests will be skipped."
+    done
 fi
 exit 0
