@@ -1,11 +1,13 @@
 """Three nodes with their HTTP gateways in the test's own event loop, on real sockets and files; the agreed state is in memory.
 
-Every node is whole but for Kafka's, TCP's and gRPC's listeners. A node can be killed: it answers nobody from then on, and does not take its leave.
+Every node is whole but for Kafka's, TCP's and gRPC's listeners. A node can be killed: it answers nobody from then on, and does not take its
+leave. For clients that block the nodes run in a loop of their own (:func:`http_cluster_in_a_thread`).
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +18,7 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import ClusterNode, ClusterSettings
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.cluster_image import node_key
+from penstock.core.cluster_image import drain_key, node_key
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError
@@ -24,7 +26,7 @@ from penstock.gateways.http.gateway import HttpBounds, HttpDefaults, HttpGateway
 from penstock.gateways.listening import address_of, bind
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.port import Delete
+from penstock.metadata.port import Delete, Put
 from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
@@ -36,15 +38,22 @@ GROUPS_PARTITIONS = 6
 """Of the internal topics: each node leads some."""
 
 
+async def _pause(seconds: float) -> None:
+    """Let the nodes do something before they are looked at again."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
+
+
 class HttpClusterNode:
     """One node; ``client`` asks it."""
 
-    def __init__(self, node_id: int, store: MemoryStore, folder: Path, bounds: HttpBounds | None = None) -> None:
+    def __init__(self, node_id: int, store: MemoryStore, folder: Path, defaults: HttpDefaults) -> None:
         self.node_id = NodeId(node_id)
         self.problem: str | None = None
         self._store = store
         self._folder = folder
-        self._bounds = bounds or HttpBounds()
+        self._defaults = defaults
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -88,15 +97,16 @@ class HttpClusterNode:
             broker,
             self._store,
             commit.turn,
-            ClusterSettings(lease_ms=2_000),
+            # Nobody waits for it to run out; a machine that is busy must not let it.
+            ClusterSettings(lease_ms=30_000),
             secret=agreed.secret,
             directory=entropy.uuid(),
             listeners={"peer": address_of(peer), "http": self.address},
         )
         await self.cluster_node.start(peer)
         stack.push_async_callback(self.cluster_node.stop)
-        defaults = HttpDefaults(partitions=3)
-        self.http = HttpGateway(broker, commit.turn, self._bounds, lambda: True, defaults, lambda: self.problem)
+        self.addresses = {"http": str(self.address)}
+        self.http = HttpGateway(broker, commit.turn, HttpBounds(), lambda: True, self._defaults, lambda: self.problem)
         self.http.start(http)
         stack.push_async_callback(self.http.stop)
         self.client = httpx.AsyncClient(base_url=f"http://{self.address}", timeout=ANSWER_SECONDS_MAX)
@@ -135,16 +145,16 @@ class HttpClusterNode:
 class HttpCluster:
     """Use it as an async context manager; the nodes are 1, 2 and 3."""
 
-    def __init__(self, folder: Path, count: int = 3, bounds: HttpBounds | None = None) -> None:
+    def __init__(self, folder: Path, count: int = 3, defaults: HttpDefaults | None = None) -> None:
         self._folder = folder
-        self._bounds = bounds
+        self._defaults = defaults or HttpDefaults(partitions=3)
         self.store = MemoryStore(operations_max=128)
         self.nodes = {n: self._new(n) for n in range(1, count + 1)}
 
     def _new(self, node_id: int) -> HttpClusterNode:
         folder = self._folder / f"node{node_id}"
         folder.mkdir(exist_ok=True, parents=True)
-        return HttpClusterNode(node_id, self.store, folder, self._bounds)
+        return HttpClusterNode(node_id, self.store, folder, self._defaults)
 
     async def __aenter__(self) -> Self:
         clock = SystemClock()
@@ -152,7 +162,7 @@ class HttpCluster:
 
         async def expire() -> None:
             while True:
-                await asyncio.sleep(0.1)
+                await _pause(0.1)
                 self.store.expire(clock.monotonic_ms())
 
         self._clock = asyncio.ensure_future(expire())
@@ -177,8 +187,8 @@ class HttpCluster:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
-            while not condition():  # noqa: ASYNC110 - what happens here happens in this loop
-                await asyncio.sleep(0.005)
+            while not condition():
+                await _pause(0.005)
 
     async def topic(self, name: str, partitions: int = 1) -> str:
         """A topic that every node knows, and that is led."""
@@ -195,6 +205,15 @@ class HttpCluster:
 
         await self.until(known)
         return name
+
+    async def drain(self, node_id: int) -> HttpClusterNode:
+        """Let a node lead nothing, for good."""
+        await self.store.txn([], [Put(drain_key(node_id), b"{}")])
+        node = self.nodes[node_id]
+        assert node.broker.cluster is not None
+        replicas = node.broker.cluster.replicas
+        await self.until(lambda: not list(replicas.leading()) and self._knows_all(node))
+        return node
 
     # Who is who.
 
@@ -214,3 +233,37 @@ class HttpCluster:
     def group_of(self, node: HttpClusterNode) -> str:
         """A group that this node speaks for."""
         return next(name for n in range(1000) if self.coordinator(name := f"group-{n}") is node)
+
+
+@contextlib.contextmanager
+def http_cluster_in_a_thread(folder: Path, defaults: HttpDefaults) -> Iterator[HttpClusterNode]:
+    """A cluster of three, seen through a fourth node that leads nothing."""
+    found: list[HttpClusterNode] = []
+    problems: list[BaseException] = []
+    started, stopping = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with HttpCluster(folder, 4, defaults) as cluster:
+            found.append(await cluster.drain(4))
+            started.set()
+            await asyncio.to_thread(stopping.wait)
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as problem:  # noqa: BLE001 - it is raised where the test waits
+            problems.append(problem)
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=run, name="cluster")
+    thread.start()
+    try:
+        assert started.wait(ANSWER_SECONDS_MAX)
+        if not problems:
+            yield found[0]
+    finally:
+        stopping.set()
+        thread.join(ANSWER_SECONDS_MAX)
+    if problems:
+        raise problems[0]
