@@ -3,14 +3,19 @@
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
+from uuid import UUID
 
 import pytest
 
 from penstock.address import Address
+from penstock.cluster.membership import Membership
+from penstock.core.cluster_image import NodeRecord
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import store as store_module
+from penstock.metadata.etcd.endpoints import Member
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Compare, Delete, Event, Put, Range
+from penstock.types import NodeId
 from tests.support.etcd import Etcd, Relay, free_port, opened
 
 HANGS_SECONDS = 30
@@ -328,3 +333,37 @@ async def test_opening_where_nobody_listens_says_where_and_what(monkeypatch: pyt
         await EtcdStore.open("c", [address])
     assert caught.value.reason is Reason.METADATA_UNAVAILABLE
     assert str(address) in caught.value.text
+
+
+async def test_a_registration_whose_answer_is_lost_is_adopted_by_its_lease(etcd: Etcd) -> None:
+    async with (
+        Relay(etcd.addresses[0]) as relay,
+        opened(etcd) as other,
+        opened(etcd, addresses=[relay.address]) as store,
+    ):
+        epochs: list[int] = []
+        record = NodeRecord(UUID(int=1), UUID(int=2), {"peer": "127.0.0.1:1"})
+        membership = Membership(store, NodeId(1), record, ttl_ms=60_000, on_registered=epochs.append)
+        ask_once = store._endpoints.ask_once
+
+        async def losing(question: Callable[[Member], Awaitable[object]]) -> object:
+            """The first transaction is done, and what etcd says to it never arrives."""
+            store._endpoints.ask_once = ask_once  # type: ignore[method-assign]
+            relay.swallowing = True
+            try:
+                return await ask_once(question)
+            finally:
+                relay.swallowing = False
+                relay.cut()
+
+        store._endpoints.ask_once = losing  # type: ignore[assignment,method-assign]
+        async with asyncio.timeout(HANGS_SECONDS):
+            await membership.start()
+        assert relay.swallowed > 0
+        entry = await other.get("nodes/1")
+        assert entry is not None
+        assert (entry.lease, entry.create_revision) == (membership.lease, membership.epoch)
+        assert entry.mod_revision == entry.create_revision
+        assert epochs == [entry.create_revision]
+        await membership.leave()
+        assert await other.get("nodes/1") is None
