@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster_state import ClusterState, ClusterStatus, PartitionMove
     from penstock.client.moves import Outcome
 
-app = typer.Typer(help="Run a local cluster, see how one stands, move replicas and leaders.", no_args_is_help=True)
+app = typer.Typer(help="Run a local cluster, and look after any.", no_args_is_help=True)
 
 LOOK_SECONDS = 0.5
 """Between two looks of --watch."""
