@@ -7,6 +7,7 @@ nobody touches costs a line in the checkpoint and an entry in a dict.
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 from uuid import UUID
 
@@ -192,8 +193,10 @@ class LogManager:
         folder = self._directory(key)
         if not self._disk.exists(folder):
             return RemovalTask(self._disk)
-        self._disk.rename(folder, folder + DELETED)
-        return RemovalTask(self._disk, folders=(folder + DELETED,))
+        # It may have been here before, and the removal of that may not be over.
+        aside = next(name for n in count() if not self._disk.exists(name := f"{folder}.{n}{DELETED}"))
+        self._disk.rename(folder, aside)
+        return RemovalTask(self._disk, folders=(aside,))
 
     def delete(self, topic_id: UUID) -> None:
         """:meth:`forget` a topic and remove its files at once; blocks while large files go."""

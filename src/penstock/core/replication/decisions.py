@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred, tidied, wants_preferred
-from penstock.core.replication.records import can_complete, completed
+from penstock.core.replication.records import can_complete, completed, without_eligible
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_names import SINKS_TOPIC, is_staging
@@ -56,8 +56,14 @@ def touched(topics: TopicImage, topic: Topic, index: int) -> Iterator[Seat]:
 def decide(
     topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
 ) -> Decision | None:
-    """What to change about a partition; None when it is as it should be. ``avoided`` are nodes that lead only if nobody else can."""
-    record = topics.partition(topic, index)
+    """What to change about a partition; None when it is as it should be. ``avoided`` are nodes that lead only if nobody else can.
+
+    The topic is taken as it is now, whatever it was when somebody noted that there is something to decide.
+    """
+    now = topics.get_by_id(topic.topic_id)
+    if now is None or index >= now.partition_count:
+        return None
+    topic, record = now, topics.partition(now, index)
     if not record.replicas:
         return None
     wanted = _wanted(topics, topic, index, record, live, avoided, rules)
@@ -92,7 +98,7 @@ def _wanted(
     together = _together(topics, topic, index, live, avoided)
     if together not in (None, record.leader):
         return elected(tidy, live, minimum, avoid=_others(record, together), rules=rules)
-    return tidy
+    return without_eligible(tidy, minimum)
 
 
 def _others(record: PartitionRecord, node: int | None) -> list[int]:

@@ -53,6 +53,7 @@ class InSync:
         "_progress",
         "adding",
         "agreed",
+        "eligible",
         "epoch_start",
         "leader_end",
         "min_in_sync",
@@ -81,6 +82,7 @@ class InSync:
         self.agreed: dict[int, int] = {}
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
+        self.eligible: tuple[int, ...] = ()
         self._pending: Change | None = None
         self._progress: dict[int, Progress] = {}
         self.agree(record, now_ms)
@@ -92,6 +94,7 @@ class InSync:
         self.agreed = dict(record.isr)
         self.replicas = record.replicas
         self.adding = record.adding
+        self.eligible = record.elr
         for node in record.replicas:
             if node != self._node_id and node not in self._progress:
                 self._progress[node] = Progress(now_ms)
@@ -150,9 +153,12 @@ class InSync:
     # What follows from it.
 
     def committed(self) -> int:
-        """Up to where everyone has it who counts; :data:`NOT_YET` while too few are in sync."""
+        """Up to where everyone has it who counts; :data:`NOT_YET` while too few are in sync, or others may lead that would not have it.
+
+        These are the eligible ones. They stay so for a moment after the topic came to demand fewer, until the controller has struck them off.
+        """
         agreed, rules = self.agreed, self.rules
-        if len(agreed) < self.min_in_sync and rules.frozen_below_min:
+        if (len(agreed) < self.min_in_sync or self.eligible) and rules.frozen_below_min:
             return NOT_YET
         end = self.leader_end
         pending = self._pending

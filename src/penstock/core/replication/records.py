@@ -2,7 +2,7 @@
 
 When the set becomes smaller than the topic's ``min.insync.replicas``, the high watermark stands still, so whoever leaves it then still
 has everything that is committed. Such nodes are kept in ``elr`` (eligible leader replicas): they may lead when nobody in sync is
-left. Once the set is large enough again the high watermark moves on without them, and the list is emptied.
+left. Once the set is large enough again the list is emptied, and the high watermark moves on without them: in this order.
 
 Every function gives a new record and leaves the old one alone.
 """
@@ -42,6 +42,13 @@ def _eligible(
     members = {node for node, _ in isr}
     known = dict.fromkeys((*record.elr, *left))
     return tuple(node for node in known if node not in members and node in record.replicas)
+
+
+def without_eligible(record: PartitionRecord, min_in_sync: int) -> PartitionRecord:
+    """The record without eligible replicas, if enough are in sync: the topic may have come to demand fewer."""
+    if record.elr and len(record.isr) >= min(min_in_sync, len(record.replicas)):
+        return replace(record, elr=())
+    return record
 
 
 def _place(record: PartitionRecord, node: int) -> int:

@@ -158,3 +158,15 @@ def test_the_first_record_after_a_long_silence_makes_nobody_late():
         assert wanted(members, now_ms, hw=100, heard=now_ms) is None
     assert wanted(members, 100_000, hw=100, end=101, heard=100_000) is None, "it was up to date a moment ago"
     assert wanted(members, 100_000 + LAG_MS, hw=100, end=101, heard=100_000) == Change({}, (2,))
+
+
+def test_nothing_is_committed_while_others_may_lead_that_would_lack_it():
+    members = in_sync({1: 10}, minimum=1)
+    assert members.committed() == 100
+    agreed = PartitionRecord(
+        leader=1, leader_epoch=3, replicas=(1, 2, 3), isr=((1, 10),), leader_node_epoch=10, elr=(2,)
+    )
+    members.agree(agreed, 0)
+    assert members.committed() == NOT_YET, "the topic demands fewer than it did, and the record does not know it yet"
+    members.agree(record({1: 10}), 0)
+    assert members.committed() == 100

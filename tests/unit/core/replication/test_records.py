@@ -8,6 +8,7 @@ from penstock.core.replication.records import (
     reassigning,
     target_of,
     without,
+    without_eligible,
 )
 from penstock.core.topic_records import PartitionRecord
 
@@ -72,3 +73,10 @@ def test_a_move_can_be_replaced_by_another_and_taken_back():
     other = reassigning(joined(moving, {4: 40}, 2), (5, 2, 3))
     assert (other.replicas, other.adding, other.removing) == ((5, 2, 3, 1), (5,), (1,))
     assert 4 not in other.in_sync
+
+
+def test_nobody_is_eligible_any_more_once_the_topic_demands_fewer():
+    small = without(record(), [2, 3], 2)
+    assert without_eligible(small, 2) == small
+    assert without_eligible(small, 1).elr == ()
+    assert without_eligible(record(), 1) == record()
