@@ -56,7 +56,9 @@ async def test_a_worker_goes_on_at_the_same_node_when_the_one_behind_it_dies(clu
         "GET", "/v1/consume", params={**work, "owner": "x", "lease_ms": 60_000}
     ) as stream:
         assert stream.status_code == 200
-        again = await taken(stream.aiter_lines(), 3)
+        # Kept: the stream would end with it.
+        lines = stream.aiter_lines()
+        again = await taken(lines, 3)
         assert sorted(record["value"] for record in again) == ["1", "2", "3"]
         for record in again:
             body = {**work, "owner": "x", "partition": 0, "offset": record["offset"]}
