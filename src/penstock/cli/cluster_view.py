@@ -23,9 +23,9 @@ def print_status(status: "ClusterStatus") -> None:
     _print_troubles("offline", status.offline_count, status.offline)
     _print_troubles("under-replicated", status.under_replicated_count, status.under_replicated)
     if status.under_min_in_sync_count:
-        print(
-            f"\n{_partitions(status.under_min_in_sync_count)} with too few in sync for acks=all: produce with it is refused there"
-        )
+        count = status.under_min_in_sync_count
+        which = "1 partition has" if count == 1 else f"{count:,} partitions have"
+        print(f"\n{which} too few replicas in sync for acks=all: produce with it is refused there")
     if status.moves:
         print(f"\n{_partitions(status.moving_count)} on the way to other nodes")
         print_table([move_row(move) for move in status.moves], MOVE_COLUMNS)

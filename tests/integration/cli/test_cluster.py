@@ -1,0 +1,130 @@
+"""penstock cluster: a local one on a real etcd, from its start to its end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.failures import Exit
+from tests.support.local_cluster import LocalCluster, is_there
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("local") / "c", 3) as started:
+        yield started
+
+
+@pytest.fixture
+def penstock(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run ``penstock WORDS`` against the cluster; it must succeed unless ``code`` says otherwise."""
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", cluster.bootstrap)
+    monkeypatch.setenv("PENSTOCK_HTTP", cluster.http)
+
+    def run(*words: str, code: int = Exit.OK):
+        capsys.readouterr()
+        ended = main.run(words)
+        said = capsys.readouterr()
+        assert ended == code, (words, said)
+        return said
+
+    return run
+
+
+def status(penstock, code: int = Exit.OK):
+    return json.loads(penstock("cluster", "status", "--json", code=code).out)
+
+
+def replicas_of(penstock, topic: str) -> list[list[int]]:
+    [described] = json.loads(penstock("topic", "describe", topic, "-o", "json").out)
+    return [part["replicas"] for part in described["partition_list"]]
+
+
+def test_every_node_says_where_it_is_and_the_cluster_is_well(cluster: LocalCluster, penstock) -> None:
+    assert sorted(cluster.addresses) == [1, 2, 3]
+    assert all(line.startswith("penstock ready kafka=127.0.0.1:") for line in cluster.lines)
+    found = eventually(
+        lambda: (now := status(penstock)) and now["partitions"] > 3 and now, what="internal topics are made"
+    )
+    assert [(node["node"], node["is_up"]) for node in found["nodes"]] == [(1, True), (2, True), (3, True)]
+    assert [node["listeners"]["kafka"] for node in found["nodes"]] == [cluster.addresses[n]["kafka"] for n in (1, 2, 3)]
+    assert found["metadata"]["is_reachable"]
+    assert "controller node" in penstock("cluster", "status").out
+    assert eventually(lambda: "penstock cluster status" in cluster.said())
+
+
+def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
+    penstock("topic", "create", "moved", "-p", "2", "-r", "1")
+    begun = penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes", "--watch")
+    assert "2 moves begun" in begun.err
+    assert begun.err.endswith("no partition is being moved any more\n")
+    assert replicas_of(penstock, "moved") == [[3, 1], [1, 3]]
+    assert penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes").err.startswith("nothing to move")
+    assert penstock("cluster", "reassign", "--list").err == "no partition is being moved\n"
+    assert penstock("cluster", "reassign", "moved", "--cancel", "--yes").err.startswith("nothing to take back")
+    penstock("cluster", "elect", "moved")
+    assert "nothing to do: moved/0, moved/1" in penstock("cluster", "elect", "moved").err
+    refused = penstock("cluster", "reassign", "moved/0", "--to", "1,9", "--yes", code=Exit.FAILED)
+    assert "Node 9 is not up" in refused.err
+    penstock("cluster", "reassign", "moved/9", "--to", "1", code=Exit.NOT_FOUND)
+    penstock("cluster", "reassign", "moved", code=Exit.USAGE)
+    penstock("cluster", "reassign", "--to", "1", code=Exit.USAGE)
+
+
+def test_a_node_is_emptied_of_what_others_can_take(penstock) -> None:
+    penstock("topic", "create", "drained", "-p", "3", "-r", "2")
+    said = penstock("cluster", "drain", "3", "--yes", "--watch", code=Exit.FAILED).err
+    assert "cannot be emptied further" in said
+    # The internal topics are on all three nodes; this one need not be.
+    eventually(lambda: all(3 not in replicas for replicas in replicas_of(penstock, "drained")), what="it has moved")
+    assert [drain["node"] for drain in status(penstock)["drains"]] == [3]
+    assert "used again" in penstock("cluster", "drain", "3", "--undo").err
+    assert status(penstock)["drains"] == []
+    penstock("cluster", "drain", "9", "--yes", code=Exit.NOT_FOUND)
+
+
+def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(cluster: LocalCluster, penstock) -> None:
+    os.kill(cluster.pid_of(2), signal.SIGKILL)
+    said = eventually(lambda: "node-2 was ended by SIGKILL; the others go on" in cluster.said() and cluster.said())
+    assert "penstock ready" in said
+    down = eventually(lambda: (now := status(penstock)) and not now["nodes"][1]["is_up"] and now, 30, "it is missed")
+    assert down["offline_count"] == 0
+
+
+def test_ctrl_c_stops_the_nodes_and_then_etcd_and_leaves_nothing(cluster: LocalCluster) -> None:
+    children = cluster.children()
+    assert len(children) == 4
+    # A node died by itself before: that is not forgotten.
+    assert cluster.stop() == Exit.FAILED
+    assert [command for pid, command in children.items() if is_there(pid)] == []
+    assert "stopping the nodes, then etcd" in cluster.said()
+    for node in (1, 3):
+        assert (cluster.folder / f"node-{node}.log").read_text().splitlines()[-1].endswith("stopped")
+
+
+def test_a_restart_has_the_same_ports_and_a_kill_leaves_nothing(tmp_path) -> None:
+    with LocalCluster(tmp_path / "c", 1) as first:
+        assert first.stop(signal.SIGTERM) == Exit.OK
+    with LocalCluster(tmp_path / "c", 1, is_new=False) as again:
+        assert again.addresses == first.addresses
+        children = again.children()
+        assert len(children) == 3
+        again.process.kill()
+        again.process.wait()
+        eventually(lambda: not any(is_there(pid) for pid in children), what="all children are gone")
+
+
+def test_without_etcd_it_says_how_to_get_one_and_leaves_nothing(tmp_path) -> None:
+    environment = {**os.environ, "PATH": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "penstock", "cluster", "up"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.FAILED
+    assert "apt-get install etcd-server" in done.stderr
+    assert "brew install etcd" in done.stderr
+    assert list(tmp_path.iterdir()) == []
