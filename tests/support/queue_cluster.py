@@ -74,6 +74,13 @@ class QueueCluster(Cluster):
         """A group that this node works for."""
         return next(name for n in range(1000) if self.coordinator(name := f"group-{n}") is running)
 
+    def group_on(self, *replicas: int) -> str:
+        """A group whose state lies on these nodes, in this order: the first works for it, and the next when that is gone."""
+        count = self.any.broker.topics.require(QUEUE_STATE_TOPIC).partition_count
+        records = {index: self.record(QUEUE_STATE_TOPIC, index).replicas for index in range(count)}
+        assert replicas in records.values(), records
+        return next(name for n in range(1000) if records[partition_of(name := f"group-{n}", count)] == replicas)
+
     def others(self, running: Running) -> list[Running]:
         return [each for each in self.up if each is not running]
 

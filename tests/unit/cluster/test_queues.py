@@ -130,6 +130,66 @@ async def test_a_queue_is_worked_on_a_node_that_has_no_copy_of_the_topic(tmp_pat
         assert [item.value for item in await cluster.lease(first, "t", group)] == [b"c"]
 
 
+async def test_workers_get_what_comes_after_the_topic_changed_its_leader(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (2, 3, 1))
+        await cluster.create("u", (2, 1, 3))
+        first = cluster.nodes[1]
+        group = cluster.group_of(first)
+        for topic in ("t", "u"):
+            await cluster.publish(first, topic, [b"before"])
+            (taken,) = await cluster.lease(first, topic, group)
+            assert taken.value == b"before"
+        await cluster.leave(cluster.nodes[2])
+        await until(lambda: (cluster.record("t").leader, cluster.record("u").leader) == (3, 1))
+        for topic in ("t", "u"):
+            places(await cluster.publish(cluster.nodes[3], topic, [b"after"]))
+            assert [item.value for item in await cluster.lease(first, topic, group)] == [b"after"]
+
+
+async def test_nothing_is_decided_on_a_record_before_it_is_copied_to_the_next_node(tmp_path: Path):
+    async with world(tmp_path, max_attempts=3) as cluster:
+        await cluster.ready()
+        group = cluster.group_on(1, 2, 3)
+        first, second = cluster.nodes[1], cluster.nodes[2]
+        await cluster.create("t", (3,), min_insync_replicas="1")
+        await cluster.create("dlq.t", (3, 2, 1))
+        record = NewRecord(None, b"once", headers=((MAX_ATTEMPTS, b"1"),))
+        places(await cluster.publish_records(first, "t", [record]))
+        taken = await cluster.lease(first, "t", group)
+        await cluster.leave(first)
+        assert await cluster.moved(group, first) is second
+        with pytest.raises(PenstockError) as refused:
+            await cluster.nack(second, group, taken)
+        assert refused.value.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+        queue = second.broker.queues.get("t", group)
+        assert queue is not None
+        await until(lambda: queue.is_here(queue.partitions[0]), "the record is copied")
+        await cluster.nack(second, group, taken)
+        await until(lambda: cluster.values("dlq.t") == [b"once"], "it had its one attempt")
+
+
+async def test_a_record_on_its_way_to_the_dead_letters_gets_there_though_the_next_node_has_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with world(tmp_path, max_attempts=1) as cluster:
+        await cluster.ready()
+        group = cluster.group_on(1, 2, 3)
+        first, second = cluster.nodes[1], cluster.nodes[2]
+        await cluster.create("t", (3,), min_insync_replicas="1")
+        await cluster.create("dlq.t", (3, 2, 1))
+        places(await cluster.publish(first, "t", [b"poison"]))
+        held: list[object] = []
+        monkeypatch.setattr(first.node.remote, "append_once", lambda *asked: held.append(asked))
+        await cluster.nack(first, group, await cluster.lease(first, "t", group))
+        await until(lambda: held, "the first node is about to move it")
+        await cluster.kill(first)
+        assert await cluster.moved(group, first) is second
+        await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is moved")
+        assert cluster.values("dlq.t") == [b"poison"]
+
+
 async def test_a_record_with_its_own_policy_keeps_it_with_the_next_node(tmp_path: Path):
     async with world(tmp_path) as cluster:
         await cluster.ready()
