@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.core.broker import Broker
@@ -25,6 +26,7 @@ AGAIN = frozenset(
         Reason.NOT_ENOUGH_REPLICAS,
         Reason.LINK_LOST,
         Reason.STORAGE_ERROR,
+        Reason.SHUTTING_DOWN,
     }
 )
 """After which a client comes again."""
@@ -155,14 +157,17 @@ class CoordinatorCluster(QueueCluster):
 
     @property
     def sinks_node(self) -> Running:
-        return self.nodes[self.any.cluster.coordinators.sinks_node()]
+        running = self.nodes[self.any.cluster.coordinators.sinks_node()]
+        if running.ended:
+            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE)
+        return running
 
     async def open_sink(self, name: str) -> Opened:
         answers: list[Opened] = []
 
         async def one_try() -> None:
             told: asyncio.Future[Opened | PenstockError] = asyncio.get_running_loop().create_future()
-            self.sinks_node.broker.sinks.open(CALLER, name, told.set_result)
+            self.sinks_node.broker.sinks.open(CALLER, name, partial(_tell, told))
             opened = await told
             if isinstance(opened, PenstockError):
                 raise opened
@@ -210,7 +215,7 @@ class CoordinatorCluster(QueueCluster):
     ) -> "asyncio.Future[Committed | PenstockError]":
         """On one node; the future has its answer."""
         told: asyncio.Future[Committed | PenstockError] = asyncio.get_running_loop().create_future()
-        running.broker.sinks.commit(CALLER, name, batch_id, [Part(*part) for part in parts], told.set_result)
+        running.broker.sinks.commit(CALLER, name, batch_id, [Part(*part) for part in parts], partial(_tell, told))
         return told
 
     async def commit_sink(
@@ -239,6 +244,12 @@ class CoordinatorCluster(QueueCluster):
             found += [record.value or b"" for record in records]
             offset = records[-1].offset + 1
         return found
+
+
+def _tell(told: "asyncio.Future[Any]", answer: Any) -> None:
+    """Unless nobody waits any more."""
+    if not told.done():
+        told.set_result(answer)
 
 
 def _once() -> Callable[[], bool]:

@@ -12,7 +12,8 @@ from penstock.core.partition import Partition
 from penstock.core.sinks.jobs import Outcome
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
-from penstock.types import Acks
+from penstock.records.batch import set_offset
+from penstock.types import NO_EPOCH, Acks
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -109,6 +110,8 @@ class LineToLeader:
     def append(self, batch: bytearray) -> None:
         """One batch; a leader that has it already says where."""
         self._tally.expect()
+        # Its place in the staging log means nothing to others.
+        set_offset(batch, 0, NO_EPOCH)
         self._peers.produce(self._topic, self._index, batch, Acks.ALL, self._tally.ended)
 
     def committed(self) -> Outcome:

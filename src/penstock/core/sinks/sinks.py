@@ -10,13 +10,14 @@ Nothing here waits: each ``done`` is called exactly once, perhaps before the cal
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from penstock.core.access import Action, Caller
 from penstock.core.internal_topic import InternalTopic
+from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import Commits, wake
 from penstock.core.sinks.jobs import Jobs, Resume, Wait
@@ -41,45 +42,6 @@ _SWEEP_AGAIN_MS: Final = 100
 _SWEEP_SINKS_MAX: Final = 200
 """Sinks that are looked at in one go: a millisecond of the event loop, and some more when all of them are forgotten."""
 _NAMED_MAX: Final = 5
-
-
-class Opened(NamedTuple):
-    """A sink that is ready."""
-
-    staging_topic: str
-    staging_id: UUID
-    """Of the staging topic: one that is made later is another, and what is staged in this one is not in it."""
-    partitions: int
-    last_batch_id: int | None
-
-
-class Aborted(NamedTuple):
-    """Whether what was staged is dropped; if not, why not."""
-
-    aborted: bool
-    why: str = ""
-
-
-class Deleted(NamedTuple):
-    """The sink is forgotten."""
-
-    sink: str
-
-
-class SinkStatus(NamedTuple):
-    """How a sink stands."""
-
-    sink: str
-    staging_topic: str
-    last_batch_id: int | None
-    committed_ms: int | None
-    since_ms: int
-    staged_bytes: int
-    committing: int | None
-    problem: str | None
-    used_ms: int
-    remember_ms: int
-    """For how long after ``used_ms`` its last batch is remembered."""
 
 
 OpenDone = Callable[[Opened | PenstockError], None]
@@ -311,7 +273,7 @@ class Sinks:
     # Looking.
 
     def names(self) -> list[str]:
-        """Every sink."""
+        """Every sink. NOT_COORDINATOR when another node speaks for them."""
         self._check_served()
         return sorted(self._sinks)
 
@@ -342,6 +304,8 @@ class Sinks:
         sink = self._sinks.get(name)
         if sink is None:
             raise unknown(name)
+        if sink.left is not None:
+            raise PenstockError(sink.left)
         return sink
 
     # Its life.
