@@ -173,7 +173,9 @@ class Membership:
         return entry is not None and entry.create_revision == self.epoch
 
     def _trouble(self, error: PenstockError) -> None:
-        if self.problem is None or error.reason is not Reason.METADATA_UNAVAILABLE:
+        # Once each: a store that cannot be reached says every time for how long.
+        is_new = self.problem is None or error.reason is not Reason.METADATA_UNAVAILABLE
+        if is_new and self.problem != error.text:
             logger.warning("node %d: %s", self._node_id, error.text)
         self.problem = error.text
 

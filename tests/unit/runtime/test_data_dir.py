@@ -48,3 +48,25 @@ def test_a_path_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataDirError, match="--data-dir"):
         DataDir(str(tmp_path / "file" / "data")).own()
+
+
+def test_a_directory_gets_an_id_once_and_is_alone_still(tmp_path: Path) -> None:
+    data_dir, disk, entropy = DataDir(str(tmp_path)), RealDisk(), SystemEntropy()
+    named = data_dir.name(disk, entropy, data_dir.identify(disk, entropy, 1))
+    again = DataDir(str(tmp_path)).identify(disk, entropy, 1)
+    assert again == named == data_dir.name(disk, entropy, again)
+    assert len(named.directory) == 32
+    data_dir.stay_alone(again)
+
+
+def test_a_directory_of_a_cluster_is_that_clusters_alone(tmp_path: Path) -> None:
+    data_dir, disk, entropy = DataDir(str(tmp_path)), RealDisk(), SystemEntropy()
+    named = data_dir.name(disk, entropy, data_dir.identify(disk, entropy, 1))
+    joined = data_dir.join(disk, entropy, named, "blue", "id-1")
+    assert (joined.cluster, joined.cluster_id, joined.directory) == ("blue", "id-1", named.directory)
+    assert data_dir.join(disk, entropy, data_dir.identify(disk, entropy, 1), "blue", "id-1") == joined
+    for cluster, cluster_id in (("green", "id-1"), ("blue", "id-2")):
+        with pytest.raises(DataDirError, match=r"belongs to cluster blue .*--cluster"):
+            data_dir.join(disk, entropy, joined, cluster, cluster_id)
+    with pytest.raises(DataDirError, match="--cluster blue"):
+        data_dir.stay_alone(joined)

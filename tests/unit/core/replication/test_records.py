@@ -3,6 +3,7 @@
 from penstock.core.replication.records import (
     can_complete,
     completed,
+    forgotten,
     is_reassigning,
     joined,
     reassigning,
@@ -80,3 +81,10 @@ def test_nobody_is_eligible_any_more_once_the_topic_demands_fewer():
     assert without_eligible(small, 2) == small
     assert without_eligible(small, 1).elr == ()
     assert without_eligible(record(), 1) == record()
+
+
+def test_who_lost_what_it_had_is_neither_in_sync_nor_eligible_even_if_nobody_is_left():
+    assert forgotten(record(), 2).isr == ((1, 10), (3, 30))
+    assert forgotten(record(isr=((1, 10),), elr=(3, 2)), 2).elr == (3,)
+    assert forgotten(record(isr=((1, 10),)), 1).isr == ()
+    assert forgotten(record(isr=((1, 10),)), 2) == record(isr=((1, 10),))
