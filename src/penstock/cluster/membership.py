@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from penstock.cluster.directories import put_directory, settle_directory
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.port import Compare, Entry, Put, SharedStore
+from penstock.metadata.port import Compare, Entry, Event, Put, SharedStore, Unsubscribe
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -64,6 +64,8 @@ class Membership:
         self._ttl_ms = ttl_ms
         self._on_registered = on_registered
         self._task: asyncio.Task[None] | None = None
+        self._removed = asyncio.Event()
+        self._unsubscribe: Unsubscribe = lambda: None
         self.lease = 0
         """The lease of this life; 0 before the first."""
         self.epoch = -1
@@ -73,6 +75,7 @@ class Membership:
 
     async def start(self) -> None:
         """Register, however long it takes, and stay so. INVALID_CONFIG when another node has the id and lives."""
+        self._unsubscribe = self._store.subscribe(node_key(self._node_id), self._take)
         await self._register(gives_up=True)
         self._task = asyncio.create_task(self._keep_alive())
 
@@ -86,6 +89,7 @@ class Membership:
 
     async def leave(self) -> None:
         """End this life now, so that nobody waits for the lease to run out."""
+        self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -153,7 +157,10 @@ class Membership:
 
     async def _keep_alive(self) -> None:
         while True:
-            await asyncio.sleep(self._ttl_ms * _KEEP_ALIVE_SHARE / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._ttl_ms * _KEEP_ALIVE_SHARE / 1000):
+                    await self._removed.wait()
+            self._removed.clear()
             try:
                 if not await self._is_alive():
                     logger.warning("node %d was not heard of for too long: it registers again", self._node_id)
@@ -164,6 +171,11 @@ class Membership:
             except Exception:
                 # A node that does not keep itself alive is dead to the others, whatever else it does.
                 logger.exception("node %d could not be kept registered; it is tried again", self._node_id)
+
+    def _take(self, events: list[Event]) -> None:
+        """Whoever took this node for dead is to be told otherwise at once."""
+        if any(event.key == node_key(self._node_id) and event.entry is None for event in events):
+            self._removed.set()
 
     async def _is_alive(self) -> bool:
         """Whether this life goes on. Somebody may have removed the entry though the lease lives."""
