@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.process import BrokerProcess
+from tests.support.local_cluster import LocalCluster
 
 EXTERNAL = os.environ.get("PENSTOCK_TEST_BOOTSTRAP", "")
 
@@ -41,6 +42,21 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert broker.running, f"the broker died under the suite:\n{broker.log_text()}"
         assert broker.stop() == 0, broker.log_text()
         assert "Traceback" not in broker.log_text(), broker.log_text()
+
+
+@pytest.fixture(scope="session")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes, in racks a, b and c, that leave nothing behind."""
+    if EXTERNAL:
+        pytest.skip("PENSTOCK_TEST_BOOTSTRAP is set: this test is about Penstock alone")
+    folder = tmp_path_factory.mktemp("three")
+    with LocalCluster(folder, racks="a,b,c", is_kept=False) as cluster:
+        yield cluster
+        logs = {file.name: file.read_text() for file in folder.glob("*/node-*.log")}
+        assert len(logs) == 3
+        assert cluster.stop() == 0, cluster.said()
+        assert {name: text for name, text in logs.items() if "Traceback" in text} == {}
+    assert list(folder.iterdir()) == []
 
 
 @pytest.fixture(scope="session")

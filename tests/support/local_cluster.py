@@ -19,16 +19,20 @@ STOP_SECONDS_MAX = 60.0
 class LocalCluster:
     """One ``penstock cluster up``. Use it as a context manager; ``stop`` is what a user's Ctrl-C does."""
 
-    def __init__(self, folder: Path, nodes: int | None = 3, *, is_new: bool = True, **settings: object) -> None:
+    def __init__(
+        self, folder: Path, nodes: int | None = 3, *, is_new: bool = True, racks: str = "", is_kept: bool = True
+    ) -> None:
+        """Without ``is_kept`` it chooses its own folder below ``folder``."""
         if shutil.which("etcd") is None:
             pytest.skip("etcd is not on PATH; tools/install_test_tools.sh installs it where it may")
         self.folder = folder
         self._nodes = nodes
         self._words = ["--kafka-port", "0", "--http-port", "0"] if is_new else []
+        self._words += ["--racks", racks] if racks else []
+        self._words += ["--data-dir", str(folder)] if is_kept else []
         self._environment = {**os.environ, "PENSTOCK__GROUPS__OFFSETS_TOPIC_PARTITIONS": "3"}
         self._environment["PENSTOCK__GROUPS__INITIAL_REBALANCE_DELAY_MS"] = "0"
-        for path, value in settings.items():
-            self._environment[f"PENSTOCK__{path}".upper()] = str(value)
+        self._environment["TMPDIR"] = str(folder)
         self.addresses: dict[int, dict[str, str]] = {}
         self.lines: list[str] = []
 
@@ -44,8 +48,6 @@ class LocalCluster:
                     "cluster",
                     "up",
                     *count,
-                    "--data-dir",
-                    str(self.folder),
                     *self._words,
                 ],
                 stdin=subprocess.DEVNULL,

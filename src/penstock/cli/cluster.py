@@ -81,6 +81,9 @@ def up(
         int | None,
         typer.Option("--http-port", min=0, max=65535, help=f"The same for HTTP.  [default: {HTTP_PORT}]"),
     ] = None,
+    racks: Annotated[
+        str, typer.Option("--racks", metavar="NAME,...", help="Racks, given to the nodes in turn.  [default: none]")
+    ] = "",
 ) -> None:
     """Run etcd and some nodes on this machine, for development.
 
@@ -89,7 +92,7 @@ def up(
     """
     from penstock.cli import cluster_up
 
-    code = cluster_up.up(data_dir, nodes, kafka_port, http_port)
+    code = cluster_up.up(data_dir, nodes, kafka_port, http_port, [rack for rack in racks.split(",") if rack])
     if code:
         raise typer.Exit(code)
 

@@ -35,12 +35,18 @@ _REPLICAS_MAX: Final = 3
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def up(data_dir: Path | None, nodes: int | None, kafka_port: int | None, http_port: int | None) -> int:
-    """Run a cluster until it is told to stop; the exit code."""
+def up(
+    data_dir: Path | None,
+    nodes: int | None,
+    kafka_port: int | None,
+    http_port: int | None,
+    racks: Sequence[str] = (),
+) -> int:
+    """Run a cluster until it is told to stop; the exit code. The nodes are given the racks in turn."""
     program = find_etcd()
     with _folder(data_dir) as folder, folder.held():
         layout = folder.layout(nodes, kafka_port, http_port)
-        return LocalCluster(folder, layout, program, is_kept=data_dir is not None).run()
+        return LocalCluster(folder, layout, program, racks, is_kept=data_dir is not None).run()
 
 
 def find_etcd() -> str:
@@ -127,9 +133,12 @@ class Child:
 class LocalCluster:
     """All children, from the first to the last."""
 
-    def __init__(self, folder: ClusterFolder, layout: Layout, etcd: str, *, is_kept: bool) -> None:
+    def __init__(
+        self, folder: ClusterFolder, layout: Layout, etcd: str, racks: Sequence[str], *, is_kept: bool
+    ) -> None:
         self._folder = folder
         self._layout = layout
+        self._racks = racks
         self._etcd_program = etcd
         self._is_kept = is_kept
         self._children: dict[str, Child] = {}
@@ -195,6 +204,8 @@ class LocalCluster:
             "etcd": f"{HOST}:{self._layout.etcd.client}",
             **{listener: f"{HOST}:{getattr(ports, listener)}" for listener in ports.__struct_fields__},
         }
+        if self._racks:
+            options["rack"] = self._racks[(node - 1) % len(self._racks)]
         command = [sys.executable, "-P", "-m", "penstock", "serve"]
         self._start(
             name, command + [word for key, value in options.items() for word in (f"--{key}", value)], self._settings()
