@@ -173,11 +173,15 @@ class Cluster:
             dataclasses.replace(self._settings, rack=self._racks.get(node_id)),
             secret=agreed.secret,
             directory=UUID(int=node_id),
-            listeners={"peer": address_of(listener)},
+            listeners={"peer": address_of(listener), **await self.listen(node_id, broker, commit)},
         )
         await node.start(listener)
         running = self.nodes[node_id] = Running(broker, node, commit, logs)
         return running
+
+    async def listen(self, node_id: int, broker: Broker, commit: GroupCommit) -> dict[str, Address]:  # noqa: ARG002 - for others
+        """Where a node listens besides, before it says so; nowhere, here."""
+        return {}
 
     # Asking.
 
