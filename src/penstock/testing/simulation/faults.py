@@ -232,6 +232,5 @@ class Faults:
     def _move_leader(self) -> None:
         """A controller gives a partition to another of those that are in sync, as when leaders are balanced."""
         place = self._random.choice(self._world.places)
-        self._world.history.note(
-            "move leader", place, self._world.etcd.move_leader(place.topic, place.partition, self._random)
-        )
+        leader = self._world.etcd.move_leader(place.topic, place.partition, self._random.choice)
+        self._world.history.note("move leader", place, leader)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.limits import MIB
 from penstock.testing.simulation.clients import Producer, Reader, values_of
@@ -36,6 +37,10 @@ class Plan:
     shape: ClusterShape = field(default_factory=ClusterShape)
     trouble_seconds: float = 20.0
     partitions_max: int = 2
+    producers: int = 2
+    """Of the first partition; the others have one."""
+    paces_seconds: tuple[float, ...] = (0.05, 0.2, 0.5)
+    """How long a producer waits between two batches: the seed picks one."""
     faults: Callable[["Simulation", Random], Faults] = Faults
 
 
@@ -202,11 +207,11 @@ class Simulation:
 
     def _start_clients(self) -> None:
         for place in self.places:
-            for number in (1, 2) if place.partition == 0 else (1,):
+            for number in range(1, 1 + (self.plan.producers if place.partition == 0 else 1)):
                 process = self.client(f"p{number}")
                 producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
                 self.producers.append(producer)
-                self.loop.spawn(process, producer.run(self.random.choice((0.05, 0.2, 0.5))))
+                self.loop.spawn(process, producer.run(self.random.choice(self.plan.paces_seconds)))
             process = self.client("reader")
             self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
 
@@ -222,10 +227,23 @@ class Simulation:
                     yield machine, Place(replica.topic.name, replica.index), replica
 
     async def _sample(self) -> None:
+        below: dict[Partition, tuple[int, int]] = {}
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
+            below, before = {}, below
             for machine, place, replica in self.replicas():
                 self.history.sees_high_watermark(machine.process, place, replica.high_watermark)
+                if (
+                    isinstance(replica, Partition)
+                    and replica.in_sync_count < self.shape.min_in_sync
+                    and machine.running
+                ):
+                    epoch = machine.running.broker.topics.partition_epoch(replica.topic, replica.index)
+                    now = below[replica] = (epoch, replica.log.next_offset)
+                    # As the leader knew all the time since the last look.
+                    then = before.get(replica, now)
+                    if then[0] == epoch and now[1] > then[1]:
+                        self.history.violate(f"{place} grew on {machine.process} while too few replicas were in sync")
 
     async def _settle(self) -> None:
         """Wait until all is as it should be."""

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from functools import partial
-from random import Random
 from typing import Any, Final, TypeVar
 
 from penstock.core.cluster_image import NODES_PREFIX
 from penstock.core.replication.election import elected
 from penstock.core.topic_records import (
     NO_LEADER,
+    PartitionRecord,
     decode_partition,
     decode_topic,
     encode,
@@ -38,7 +38,6 @@ _LEASES_SECONDS: Final = 0.05
 _AGAIN_SECONDS: Final = 0.1
 _LATE_SECONDS_MAX: Final = 5.0
 _HELD_SHARE: Final = 0.5
-"""Of the requests that cannot get through: these arrive when they can, the others never."""
 
 T = TypeVar("T")
 _NOBODY: Final = Context()
@@ -57,6 +56,8 @@ class SimulatedEtcd:
         """The share of answers that get lost."""
         self.late_requests = 0.0
         """The share of requests that are late."""
+        self.held_requests = _HELD_SHARE
+        """The share of those requests that cannot get through now and arrive when they can; the others never do."""
         self._clients: dict[StoreClient, None] = {}
         loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
 
@@ -105,19 +106,24 @@ class SimulatedEtcd:
         found = _at_once(self.store.range("")).entries
         return [f"{entry.key} {entry.create_revision} {entry.mod_revision} {entry.value!r}" for entry in found]
 
-    def move_leader(self, name: str, index: int, random: Random) -> int:
-        """Have another of the replicas in sync lead a partition, as a controller would; who leads it then, or would go on to."""
-        found = _at_once(self.store.get(topic_key(name)))
-        entry = _at_once(self.store.get(partition_key(decode_topic(found).id, index))) if found is not None else None
-        if entry is None or not self.is_up:
+    def partition(self, name: str, index: int) -> tuple[Entry, PartitionRecord] | None:
+        """What is agreed of a partition."""
+        topic = _at_once(self.store.get(topic_key(name)))
+        entry = _at_once(self.store.get(partition_key(decode_topic(topic).id, index))) if topic is not None else None
+        return None if entry is None else (entry, decode_partition(entry.key, entry.value))
+
+    def move_leader(self, name: str, index: int, choose: Callable[[list[int]], int]) -> int:
+        """Have another of the replicas in sync lead a partition, as a controller would; who leads it then, or goes on to."""
+        found = self.partition(name, index)
+        if found is None or not self.is_up:
             return NO_LEADER
-        record = decode_partition(entry.key, entry.value)
+        entry, record = found
         nodes = _at_once(self.store.range(NODES_PREFIX)).entries
         live = {int(node.key.removeprefix(NODES_PREFIX)): node.create_revision for node in nodes}
         able = [node for node, epoch in record.isr if node != record.leader and live.get(node) == epoch]
         if not able or live.get(record.leader) != record.leader_node_epoch:
             return record.leader
-        leader = random.choice(able)
+        leader = choose(able)
         others = [node for node in record.replicas if node != leader]
         moved = elected(record, live, 2, avoid=others)
         _at_once(self.store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], [Put(entry.key, encode(moved))]))
@@ -130,7 +136,7 @@ class SimulatedEtcd:
         seconds = self.network.latency()
         if self.late_requests and self.loop.random.random() < self.late_requests:
             seconds += self.loop.random.random() * _LATE_SECONDS_MAX
-        is_held = self.loop.random.random() < _HELD_SHARE
+        is_held = self.loop.random.random() < self.held_requests
         self.loop.call_later(seconds, self._asked, host, action, answer, is_held, context=_NOBODY)
 
     def _asked(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", is_held: bool) -> None:

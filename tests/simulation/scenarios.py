@@ -1,0 +1,254 @@
+"""Short stories, each of which one rule alone brings to a good end. What goes wrong without it, the history finds, not the story.
+
+A story knows who leads ``t/0`` and who follows; the followers come in the order in which they would be elected.
+"""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from penstock.core.topic_records import PartitionRecord
+from penstock.testing.simulation.faults import Faults
+from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.machine import Machine
+from penstock.testing.simulation.simulation import Simulation
+from penstock.testing.simulation.store import HOST as ETCD
+
+PLACE = Place("t", 0)
+PATIENCE_SECONDS = 20.0
+
+
+class Story(Faults):
+    """What happens, instead of a schedule."""
+
+    def __init__(self, world: Simulation, random: Random) -> None:
+        super().__init__(world, random)
+        self.world = world
+
+    async def run(self, seconds: float) -> None:
+        await self.until(lambda: len(self.record.isr) == 3)
+        order = [self.world.machines[number - 1] for number in self.record.replicas]
+        leader = self.world.machines[self.record.leader - 1]
+        order.remove(leader)
+        await asyncio.sleep(1.0)
+        await self.tell(leader, *order)
+        await asyncio.sleep(seconds)
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        raise AssertionError("every story tells something")
+
+    # What stories are made of.
+
+    @property
+    def record(self) -> PartitionRecord:
+        found = self.world.etcd.partition(*PLACE)
+        assert found is not None
+        return found[1]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def until_acknowledged(self, more: int) -> None:
+        """So many more batches, or none for a while."""
+        counts = self.world.history.counts
+        wanted = counts.get("acked", 0) + more
+        try:
+            async with asyncio.timeout(2.0):
+                await self.until(lambda: counts.get("acked", 0) >= wanted)
+        except TimeoutError:
+            return
+
+    def move_to(self, machine: Machine) -> None:
+        assert self.world.etcd.move_leader(*PLACE, lambda _: machine.number) == machine.number
+
+    def cut(self, source: str, target: str) -> None:
+        self.world.network.cut(source, target)
+
+    def part(self, one: Machine, *others: Machine) -> None:
+        for other in others:
+            self.cut(one.host, other.host)
+            self.cut(other.host, one.host)
+
+    def mend(self, one: str, other: str) -> None:
+        self.world.network.mend(one, other)
+        self.world.network.mend(other, one)
+
+
+class PowerEverywhere(Story):
+    """1. Everybody has written what was acknowledged, and the power fails before anybody has synced it."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        for machine in (leader, first, second):
+            machine.set_disk_speed(20.0)
+        await asyncio.sleep(0.5)
+        for machine in (leader, first, second):
+            machine.lose_power()
+            machine.set_disk_speed(0.001)
+        await asyncio.sleep(0.1)
+
+
+class JoinUnheard(Story):
+    """2. The store agrees that a follower joins, and its leader does not hear of it. Then the follower is to lead."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        first.kill()
+        await self.until(lambda: first.number not in self.record.in_sync)
+        self.cut(ETCD, leader.host)
+        first.start()
+        await self.until(lambda: first.number in self.record.in_sync)
+        self.part(leader, first)
+        await self.until_acknowledged(5)
+        leader.kill()
+        await self.until(lambda: self.record.leader == first.number)
+        await asyncio.sleep(1.0)
+
+
+class AloneInSync(Story):
+    """2. A leader is left by its followers, and they are agreed to have left. Then it is lost, and one of them leads."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.part(leader, first, second)
+        await self.until(lambda: self.record.in_sync == (leader.number,))
+        await self.until_acknowledged(1)
+        leader.kill()
+        await self.until(lambda: self.record.leader in (first.number, second.number))
+        await asyncio.sleep(1.0)
+
+
+class OldQuestion(Story):
+    """2. A follower's question from an older epoch arrives when it has cut its log since, at a leader that has not."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        # The second follower lacks what comes now; the first has it, and says so, but is not heard.
+        self.part(leader, second)
+        await asyncio.sleep(0.2)
+        self.cut(first.host, leader.host)
+        await asyncio.sleep(0.2)
+        self.move_to(second)
+        await asyncio.sleep(0.3)
+        # It has followed the second by now, which leads no more.
+        self.move_to(leader)
+        self.cut(leader.host, first.host)
+        self.mend(leader.host, second.host)
+        await asyncio.sleep(0.4)
+        self.world.network.mend(first.host, leader.host)
+        await self.until_acknowledged(1)
+        leader.kill()
+        await self.until(lambda: self.record.leader == first.number)
+        await asyncio.sleep(0.5)
+
+
+class ShrinkInVain(Story):
+    """3. A leader that is cut off from everybody wants its followers out of the set, and nobody can agree to that."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.part(leader, first, second)
+        self.cut(leader.host, ETCD)
+        self.cut(ETCD, leader.host)
+        await self.until(lambda: self.record.leader != leader.number)
+        await self.until_acknowledged(5)
+        await asyncio.sleep(2.0)
+
+
+class LateShrink(Story):
+    """3. A change of the set by a leader that was replaced meanwhile arrives late at the store."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.world.etcd.held_requests = 1.0
+        self.part(leader, first, second)
+        self.cut(leader.host, ETCD)
+        await self.until(lambda: self.record.leader != leader.number)
+        await self.until(lambda: leader.number not in self.record.in_sync)
+        # By now the old one has asked for the change, too.
+        await asyncio.sleep(3.0)
+        self.mend(leader.host, ETCD)
+        await asyncio.sleep(1.0)
+
+
+class SameEpochAgain(Story):
+    """4. A leader loses what it had not synced, though its followers have it, and is back before anybody is told that it was gone."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        leader.set_disk_speed(20.0)
+        await asyncio.sleep(0.5)
+        # Whoever decides about leaders does not hear of it.
+        for machine in (first, second):
+            self.cut(ETCD, machine.host)
+        leader.disk.lose_power(torn=False)
+        leader.kill()
+        leader.set_disk_speed(0.001)
+        leader.start()
+        await asyncio.sleep(0.8)
+
+
+class TwoMoves(Story):
+    """5. A follower that does not know yet what is committed follows one leader for a moment, and leads itself then."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        for _ in range(8):
+            await self.until_acknowledged(1)
+            order = [machine for machine in (leader, first, second) if machine.number != self.record.leader]
+            self.move_to(order[0])
+            await self.until(lambda number=order[1].number: self._follows(number))  # type: ignore[misc]
+            self.move_to(order[1])
+            await asyncio.sleep(0.3)
+
+    def _follows(self, number: int) -> bool:
+        """Whether a node knows who leads now."""
+        running = self.world.machines[number - 1].running
+        if running is None:
+            return False
+        topic = running.broker.topics.get(PLACE.topic)
+        return topic is not None and running.broker.topics.partition(topic, PLACE.partition) == self.record
+
+
+class TooFew(Story):
+    """6. A leader is alone in sync, and producers go on."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.part(leader, first, second)
+        await self.until(lambda: self.record.in_sync == (leader.number,))
+        await asyncio.sleep(2.0)
+
+
+class LeftBehind(Story):
+    """6. The only one that is up left the set long ago."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        first.kill()
+        await self.until(lambda: first.number not in self.record.in_sync)
+        await self.until_acknowledged(5)
+        leader.kill()
+        second.kill()
+        first.start()
+        await asyncio.sleep(4.0)
+
+
+class DeposedTail(Story):
+    """7. A leader takes records that it cannot pass on, is replaced when its lease ends, and comes back."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.part(leader, first, second)
+        await asyncio.sleep(0.3)
+        leader.pause()
+        await self.until(lambda: self.record.leader != leader.number)
+        await self.until_acknowledged(10)
+        leader.resume()
+        self.heal()
+        await asyncio.sleep(1.0)
+
+
+class LostAnswers(Story):
+    """9. Answers to producers are lost, and they ask another leader again."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        for _ in range(8):
+            await self.until_acknowledged(1)
+            self.world.network.break_connections(1.0)
+            order = [machine for machine in (leader, first, second) if machine.number != self.record.leader]
+            await asyncio.sleep(0.005)
+            if order[0].number in self.record.in_sync:
+                self.move_to(order[0])
+            await asyncio.sleep(0.5)

@@ -1,0 +1,52 @@
+"""Each rule is needed: without it the same story ends badly, and the simulator says so."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.replication.rules import ALL
+from penstock.testing.simulation.machine import ClusterShape
+from penstock.testing.simulation.simulation import Outcome, Plan, simulate
+from tests.simulation import scenarios
+from tests.simulation.scenarios import Story
+
+SEEDS = range(1, 9)
+SHAPE = ClusterShape(internal_partitions=1, lease_ms=1_000, lag_ms_max=1_500)
+STORIES: dict[str, type[Story]] = {
+    "synced_before_counted": scenarios.PowerEverywhere,
+    "maximal_in_sync_set": scenarios.JoinUnheard,
+    "frozen_below_min": scenarios.AloneInSync,
+    "counted_by_epoch": scenarios.OldQuestion,
+    "agreed_shrink": scenarios.ShrinkInVain,
+    "compare_and_set": scenarios.LateShrink,
+    "named_by_node_epoch": scenarios.SameEpochAgain,
+    "truncate_by_epoch": scenarios.TwoMoves,
+    "refuse_below_min": scenarios.TooFew,
+    "elect_in_sync_only": scenarios.LeftBehind,
+    "fenced_by_epoch": scenarios.DeposedTail,
+    "producers_from_log": scenarios.LostAnswers,
+}
+
+
+def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
+    rules = replace(ALL, **{rule: not without})
+    plan = Plan(
+        shape=replace(SHAPE, rules=rules),
+        trouble_seconds=0.5,
+        partitions_max=1,
+        paces_seconds=(0.05,),
+        faults=STORIES[rule],
+    )
+    return simulate(seed, plan)
+
+
+@pytest.mark.parametrize("rule", STORIES)
+def test_the_simulator_catches_a_cluster_without_the_rule(rule: str) -> None:
+    outcomes = [found for seed in SEEDS if (found := outcome(rule, seed, without=True)).violation is None]
+    assert len(outcomes) < len(SEEDS), f"{rule} was off, and nobody noticed"
+
+
+@pytest.mark.parametrize("rule", STORIES)
+def test_the_same_story_ends_well_with_the_rule(rule: str) -> None:
+    found = outcome(rule, 1, without=False)
+    assert found.violation is None, str(found)
