@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.dead_letters.letters import ALL
+from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord
 from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.envelope import MAX_ATTEMPTS
@@ -15,6 +16,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.replication import replicas as replicas_module
 from penstock.core.replication.replicas import Place
+from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from tests.support.cluster_nodes import until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places
@@ -348,3 +350,33 @@ async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: 
         first.cluster.replicas.tick(first.broker.clock.monotonic_ms() + 2_000)
         assert first.cluster.replicas.follower(place) is None
         assert not first.broker.logs.has_records(topic.topic_id, 0)
+
+
+async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        group = cluster.group_on(1, 2, 3)
+        first = cluster.nodes[1]
+        await cluster.create("t", (1, 2, 3))
+        places(await cluster.publish(first, "t", [b"a"]))
+        await cluster.kill(cluster.nodes[2])
+        await cluster.kill(cluster.nodes[3])
+        state = first.broker.partition(QUEUE_STATE_TOPIC, partition_of(group, 6))
+        await until(lambda: state.in_sync_count == 1, "it is alone")
+        # Answered, and not held up until another node is there.
+        assert await cluster.lease(first, "t", group, wait_ms=200) == []
+        await cluster.start(2)
+        await until(lambda: state.in_sync_count == 2, "another node is in sync")
+        assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]
+
+
+async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        group = cluster.group_on(1, 2, 3)
+        first = cluster.nodes[1]
+        await cluster.create("t", (1, 2, 3))
+        places(await cluster.publish(first, "t", [b"a"]))
+        await cluster.lease(first, "t", group, wait_ms=0)
+        state = first.broker.partition(QUEUE_STATE_TOPIC, partition_of(group, 6))
+        assert state.high_watermark == state.log.next_offset

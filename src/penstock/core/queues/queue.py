@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.groups.deadlines import Timer
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
+from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import ACK_TIMEOUT, Delivery
 from penstock.core.queues.envelope import has_policy, read_envelope
 from penstock.core.queues.failures import Failures, before_deadline
@@ -18,8 +19,11 @@ from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import Piece
 from penstock.core.queues.state import NOT_HERE
 from penstock.core.queues.workers import Poll, Taker, Worker
+from penstock.core.topic_names import QUEUE_STATE_TOPIC
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
+from penstock.types import GroupId
 
 PORTION: Final = 32
 """Records that one taker gets before the next one's turn."""
@@ -48,6 +52,15 @@ class Queue(Failures):
 
     _passes = _PASSES_MAX
     """Records that this turn may still pass over."""
+
+    def __init__(self, context: Context, topic: Topic, group: GroupId) -> None:
+        super().__init__(context, topic, group)
+        self._retry: Final = Timer(self.wake)
+
+    def close(self) -> None:
+        """Hand out nothing more."""
+        super().close()
+        self.context.deadlines.cancel(self._retry)
 
     # -- takers
 
@@ -92,7 +105,7 @@ class Queue(Failures):
             return
         context = self.context
         self._passes = _PASSES_MAX
-        if context.clock.monotonic_ms() >= self.paused_until_ms:
+        if context.clock.monotonic_ms() >= self.paused_until_ms and self._can_lease():
             log = context.state_log
             when_leased = log.when_committed if context.in_cluster else log.when_written
             for taker, deliveries in self._share(context.clock.now_ms()).items():
@@ -104,6 +117,17 @@ class Queue(Failures):
                     taker.deliver([])
         if self._passes <= 0:
             self.wake()
+
+    def _can_lease(self) -> bool:
+        """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and whoever waits is not held up."""
+        if not self.context.in_cluster:
+            return True
+        try:
+            self.context.broker.partition(QUEUE_STATE_TOPIC, self.state_partition).check_in_sync()
+        except PenstockError:
+            self.context.deadlines.set(self._retry, self.context.clock.monotonic_ms() + _COPY_RETRY_MS)
+            return False
+        return True
 
     def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
         takers = self.takers

@@ -73,7 +73,6 @@ class Upkeep:
 
     def load(self, state_partition: int) -> None:
         """Take in the queues of a partition of the state topic."""
-        self._loaded.add(state_partition)
         for queue_id, image in read_images(self._context, state_partition).items():
             topic = self._broker.topics.get_by_id(queue_id.topic_id)
             if topic is None:
@@ -82,6 +81,7 @@ class Upkeep:
             queue = self._add(topic, queue_id.group)
             fill(queue, image)
             self._unopened.append(queue)
+        self._loaded.add(state_partition)
 
     def unload(self, state_partition: int) -> None:
         """Another node works for these groups: whoever waits for records is told, and nothing of the queues is kept here."""
