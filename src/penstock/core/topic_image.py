@@ -20,6 +20,7 @@ from penstock.core.topic_records import (
     decode_partition,
     decode_topic,
     partition_of_key,
+    topic_key,
     topic_of_key,
 )
 from penstock.errors import PenstockError, Reason
@@ -118,6 +119,10 @@ class TopicImage:
     def get_by_id(self, topic_id: TopicId) -> Topic | None:
         """The topic of that id."""
         return self._by_id.get(topic_id)
+
+    async def is_agreed(self, name: str) -> bool:
+        """Whether there is such a topic by now, though this image may not have it for a moment more."""
+        return name in self._by_name or await self._store.get(topic_key(name)) is not None
 
     def require(self, name: str) -> Topic:
         """The topic of that name, or ``UNKNOWN_TOPIC_OR_PARTITION``."""

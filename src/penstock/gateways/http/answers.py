@@ -58,6 +58,24 @@ class Refusal(Exception):
         self.more = more
 
 
+class UnknownTopic(Refusal):
+    """There is no such topic, as far as this node knows: in a cluster another one may have made it just now."""
+
+    def __init__(self, topic: str, status: int, text: str) -> None:
+        super().__init__(status, text)
+        self.topic = topic
+
+
+class UnknownTopicError(PenstockError):
+    """The same in the words of /v1."""
+
+    def __init__(self, topic: str, text: str) -> None:
+        super().__init__(Reason.INVALID_REQUEST, text)
+        self.topic = topic
+
+
+UNKNOWN_TOPIC: Final = (UnknownTopic, UnknownTopicError)
+
 CODES: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     403: "PERMISSION_DENIED",

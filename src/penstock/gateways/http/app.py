@@ -26,7 +26,7 @@ from penstock.gateways.http import (
     v1_resources,
 )
 from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id, is_v1
-from penstock.gateways.http.carry import AnswerCut
+from penstock.gateways.http.carried_answer import AnswerCut
 from penstock.gateways.http.routing import RawAnswer
 from penstock.observe import logs as log_lines
 

@@ -16,11 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS_MAX, Carrying, can_be_elsewhere
-from penstock.gateways.http.answers import REQUEST_ID, Answer, RawHeaders, Refusal, failure_answer, refusal_of
+from penstock.gateways.http.answers import (
+    REQUEST_ID,
+    UNKNOWN_TOPIC,
+    Answer,
+    RawHeaders,
+    Refusal,
+    failure_answer,
+    refusal_of,
+)
+from penstock.gateways.http.carried_answer import ELSEWHERE, CarriedAnswer, given_back
 from penstock.gateways.http.peer_connection import Exchange, Head, NodeLost
 from penstock.gateways.http.peer_pool import PeerPool
 from penstock.gateways.http.routing import Call, Done, HotHandler, answer_of, refused
@@ -32,8 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.http")
 
 MARK: Final = b"x-penstock-carried"
-ELSEWHERE: Final = b"x-penstock-elsewhere"
-"""In the answer to a marked request: the reason for which nothing was done. No client ever sees it."""
 _WAIT_SECONDS_MAX: Final = 60.0
 """What a request may wait for by its own wish, beside the time that any request may take."""
 _NOT_CARRIED: Final = frozenset(
@@ -53,9 +60,9 @@ _NOT_CARRIED: Final = frozenset(
         REQUEST_ID,
     }
 )
-_NOT_GIVEN_BACK: Final = frozenset(
-    {b"connection", b"keep-alive", b"transfer-encoding", b"trailer", b"upgrade", b"date", ELSEWHERE}
-)
+_LEARNING_MAX: Final = 64
+"""Requests at a time that ask the metadata store for a topic that this node does not know."""
+_LEARN_SECONDS: Final = 0.005
 _REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT"})
 """Methods whose requests may be sent again although the first may have been served."""
 
@@ -69,10 +76,6 @@ T = TypeVar("T")
 def here(_: Call) -> NodeId | None:
     """The owner of what every node answers for itself: it may take a moment until it can."""
     return None
-
-
-class AnswerCut(Exception):
-    """The other node was lost in the middle of an answer that cannot be ended as if it were whole."""
 
 
 class _Outgoing(NamedTuple):
@@ -92,6 +95,7 @@ class Carry:
         self.whose: Final = Carrying(gateway.broker)
         self.pool: Final = PeerPool(gateway)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._learning = 0
 
     # The node that is carried to.
 
@@ -105,9 +109,39 @@ class Carry:
             call.caller = found.caller(Gateway.HTTP)
             call.is_carried = True
 
+    # Every node.
+
+    async def answered(self, call: Call, owner: Owner | None, serve: Serve, *, alone: bool = True) -> Answer | Response:
+        """The answer of whoever the request belongs to; without an ``owner`` that is whoever gets it."""
+        self.take_mark(call)
+        try:
+            return await (serve(call) if owner is None else self.served(call, owner, serve, alone=alone))
+        except UNKNOWN_TOPIC as error:
+            if not await self._learned(error.topic):
+                raise
+        return await (serve(call) if owner is None else self.served(call, owner, serve, alone=alone))
+
+    async def _learned(self, topic: str) -> bool:
+        """Whether this node knows a topic by now, which another one made just before."""
+        topics = self._gateway.broker.topics
+        if self._learning >= _LEARNING_MAX:
+            return False
+        self._learning += 1
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS_MAX):
+                if not await topics.is_agreed(topic):
+                    return False
+                while topic not in topics:  # noqa: ASYNC110 - the image tells nobody of one topic
+                    await asyncio.sleep(_LEARN_SECONDS)
+        except (PenstockError, TimeoutError):
+            return False
+        finally:
+            self._learning -= 1
+        return True
+
     # The node that carries.
 
-    async def served(self, call: Call, owner: Owner, serve: Serve, *, alone: bool = True) -> Answer | Response:
+    async def served(self, call: Call, owner: Owner, serve: Serve, *, alone: bool) -> Answer | Response:
         """The answer of whoever the request belongs to; ``serve`` is for this node's own.
 
         ``alone``: it may wait, so it has a connection of its own, and closing it tells the other node that nobody waits.
@@ -129,15 +163,19 @@ class Carry:
                     raise refusal_of(error) from None
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
-    def hot(self, handler: HotHandler, owner: Owner, *, alone: bool) -> HotHandler:
+    def hot(self, handler: HotHandler, owner: Owner | None, *, alone: bool) -> HotHandler:
         """The same for the fast lane: what belongs to this node is served in the same turn."""
 
         def served(call: Call, done: Done) -> None:
-            self.take_mark(call)
+            if owner is not None:
+                self.take_mark(call)
             try:
-                if call.is_carried or owner(call) is None:
+                if owner is None or call.is_carried or owner(call) is None:
                     handler(call, done)
                     return
+            except UNKNOWN_TOPIC:
+                # Another node may have made it just now.
+                pass
             except PenstockError as error:
                 if not can_be_elsewhere(error.reason):
                     raise
@@ -147,7 +185,7 @@ class Carry:
 
         return served
 
-    def _begin_hot(self, call: Call, done: Done, handler: HotHandler, owner: Owner, *, alone: bool) -> None:
+    def _begin_hot(self, call: Call, done: Done, handler: HotHandler, owner: Owner | None, *, alone: bool) -> None:
         async def serve(call: Call) -> Answer:
             call.cancel = None
             try:
@@ -158,7 +196,7 @@ class Carry:
 
         async def run() -> None:
             try:
-                answer = await self.served(call, owner, serve, alone=alone)
+                answer = await self.answered(call, owner, serve, alone=alone)
                 assert isinstance(answer, Answer)
             except (PenstockError, Refusal) as error:
                 answer = refused(self._gateway, call.path, error)
@@ -247,7 +285,7 @@ class Carry:
             raise Refusal(503, "The answer is too large. Ask for less.") from None
         content_type = head.header(b"content-type") or b""
         ours = {b"content-type", b"content-length", REQUEST_ID}
-        more = tuple(header for header in _given_back(head.headers) if header[0] not in ours)
+        more = tuple(header for header in given_back(head.headers) if header[0] not in ours)
         return Answer(head.status, body, content_type, more)
 
     # Asking on behalf of a request.
@@ -307,65 +345,6 @@ class Carry:
         self.pool.close()
 
 
-class CarriedAnswer(Response):
-    """The answer of another node, given back as it comes and at the client's pace."""
-
-    def __init__(
-        self, gateway: "HttpGateway", node: NodeId, exchange: Exchange, head: Head, gone: asyncio.Future[None]
-    ) -> None:
-        super().__init__(status_code=head.status)
-        self.raw_headers = _given_back(head.headers)
-        self._gateway = gateway
-        self._node = node
-        self._exchange = exchange
-        self._gone = gone
-        self._is_stream = head.header(b"content-length") is None and head.status != 204
-        self._gone.add_done_callback(self._close)
-
-    @classmethod
-    def begun(
-        cls, gateway: "HttpGateway", node: NodeId, exchange: Exchange, head: Head, gone: asyncio.Future[None]
-    ) -> "CarriedAnswer":
-        """The answer; 503 when it is one stream too many."""
-        answer = cls(gateway, node, exchange, head, gone)
-        if answer._is_stream:
-            try:
-                gateway.begin_stream(answer._close)
-            except Refusal:
-                gone.cancel()
-                exchange.close()
-                raise
-        return answer
-
-    def _close(self, _: object = None) -> None:
-        self._exchange.close()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Give it back to its end."""
-        try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if self._is_stream:
-                # At once, so that the client sees the headers before the first line.
-                await send({"type": "http.response.body", "body": b"", "more_body": True})
-            await self._give(send)
-        finally:
-            self._exchange.close()
-            self._gone.cancel()
-            self._gateway.end_stream(self._close)
-
-    async def _give(self, send: Send) -> None:
-        last = b"\n"
-        try:
-            async for piece in self._exchange.pieces():
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-                last = piece[-1:]
-        except NodeLost:
-            # Streams are lines: one that ends behind a whole line ends well, and its reader comes again.
-            if not self._gone.done() and not (self._is_stream and last == b"\n"):
-                raise AnswerCut(f"node {self._node} was lost in the middle of an answer") from None
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
 async def _served_or_elsewhere(call: Call, serve: Serve) -> Answer | Response:
     try:
         return await serve(call)
@@ -422,10 +401,6 @@ def _marked(method: str, target: bytes) -> bytes:
 
 def _carried_headers(headers: RawHeaders) -> RawHeaders:
     return [header for header in headers if header[0] not in _NOT_CARRIED]
-
-
-def _given_back(headers: RawHeaders) -> RawHeaders:
-    return [header for header in headers if header[0] not in _NOT_GIVEN_BACK]
 
 
 class _ErrorBody(msgspec.Struct):

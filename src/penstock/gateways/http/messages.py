@@ -18,7 +18,7 @@ from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord, Results
 from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.answers import NDJSON, Answer, Refusal, encoder, error_answer, json_answer
+from penstock.gateways.http.answers import NDJSON, Answer, Refusal, UnknownTopic, encoder, error_answer, json_answer
 from penstock.gateways.http.message_models import (
     ACKS,
     MISSING_VALUE,
@@ -239,7 +239,7 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
         call.gateway.broker.publisher.publish(call.caller, topic, records, acks, placed)
     except PenstockError as error:
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Refusal(404, TOPIC_NOT_FOUND) from None
+            raise UnknownTopic(topic, 404, TOPIC_NOT_FOUND) from None
         if error.reason not in _PASSING or not call.gateway.defaults.retries:
             raise
         _append_later(call, topic, records, acks, placed, call.gateway.defaults.retries)
@@ -267,7 +267,8 @@ async def _publish(call: Call) -> Answer | Response:
     if content_type == NDJSON:
         find_topic(call, call.params["topic"], Action.WRITE)
         return publish_lines(call, publish_each)
-    call.body = await read_body(call.gateway, call.request)
+    # It is there already when it is tried again.
+    call.body = call.body or await read_body(call.gateway, call.request)
     return await answer_of(publish, call)
 
 

@@ -221,11 +221,7 @@ def route(
         try:
             if reads_body:
                 call.body = await read_body(gateway, request)
-            if carry is None:
-                answer = await handler(call)
-            else:
-                carry.take_mark(call)
-                answer = await (handler(call) if owner is None else carry.served(call, owner, handler))
+            answer = await (handler(call) if carry is None else carry.answered(call, owner, handler))
         except ClientDisconnect:
             # Nobody is there to be answered.
             return Response(status_code=400)
@@ -263,7 +259,7 @@ def hot_route(
         return await answer_of(handler, call)
 
     made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads, owner=owner)
-    made.hot = handler if gateway.carry is None or owner is None else gateway.carry.hot(handler, owner, alone=is_large)
+    made.hot = handler if gateway.carry is None else gateway.carry.hot(handler, owner, alone=is_large)
     made.is_large = is_large
     return made
 

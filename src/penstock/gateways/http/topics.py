@@ -10,7 +10,7 @@ from starlette.routing import Route
 from penstock.core.access import Action
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError
-from penstock.gateways.http.answers import Answer, Refusal, json_answer
+from penstock.gateways.http.answers import Answer, Refusal, UnknownTopic, json_answer
 from penstock.gateways.http.routing import Call, Operation, decoded, required, route
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 
@@ -94,7 +94,7 @@ def find_topic(call: Call, name: str, action: Action) -> Topic:
     broker.access.require_topic(call.caller, action, name)
     topic = broker.topics.get(name)
     if topic is None:
-        raise Refusal(404, TOPIC_NOT_FOUND)
+        raise UnknownTopic(name, 404, TOPIC_NOT_FOUND)
     return topic
 
 

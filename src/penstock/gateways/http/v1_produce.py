@@ -13,7 +13,7 @@ from penstock.core.backlog import BacklogFull
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.answers import Answer, Refusal, json_answer
+from penstock.gateways.http.answers import Answer, Refusal, UnknownTopicError, json_answer
 from penstock.gateways.http.message_models import Encoding
 from penstock.gateways.http.routing import Call, Done, Operation, Parameter, hot_route, refused
 from penstock.gateways.http.v1_models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
@@ -37,7 +37,7 @@ def produce(call: Call, done: Done) -> None:
     broker = call.gateway.broker
     found = broker.topics.get(topic)
     if found is None:
-        raise refuse(NO_SUCH_TOPIC)
+        raise UnknownTopicError(topic, NO_SUCH_TOPIC)
     value = bytes_of("value", request.value, request.encoding)
     key = None if request.key is None else bytes_of("key", request.key, request.key_encoding)
     envelope = NO_ENVELOPE

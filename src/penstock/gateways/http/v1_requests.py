@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.answers import UnknownTopicError
 from penstock.gateways.http.message_models import Encoding
 from penstock.gateways.http.routing import Call
 from penstock.gateways.http.v1_models import (
@@ -306,5 +307,5 @@ def require_topic(call: Call, topic: str) -> int:
     """The number of the topic's partitions; a refusal in the words of this API when there is no such topic."""
     found = call.gateway.broker.topics.get(topic)
     if found is None:
-        raise refuse(NO_SUCH_TOPIC)
+        raise UnknownTopicError(topic, NO_SUCH_TOPIC)
     return found.partition_count

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import UUID
@@ -14,11 +14,11 @@ import pytest
 from penstock.core.access import Access, Action, Caller, Principal
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
-from penstock.core.topics import NewTopic
+from penstock.core.topics import NewTopic, TopicDefaults, Topics
 from penstock.gateways.carrying import Carrying
 from penstock.gateways.http import carry, peer_connection
 from penstock.gateways.http.gateway import HttpBounds, HttpGateway
-from penstock.metadata.port import Delete, Put
+from penstock.metadata.port import Delete, Event, Put
 from penstock.types import Gateway, NodeId
 from tests.support.http_node import RawHttp, becomes, post, request, status_of
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
@@ -446,3 +446,53 @@ async def test_a_gateway_that_stops_ends_the_streams_that_it_carries(world: Worl
     await stopping
     assert other.lost == 1
     assert NodeId(OTHER) in world.node.cluster.nodes.nodes
+
+
+# A topic that another node made just now.
+
+
+async def made_elsewhere(world: World, name: str) -> Callable[[], None]:
+    """A topic that is agreed on, and not known here before the function is called that this gives."""
+    broker = world.node.broker
+    held: list[Event] = []
+    broker.topics._held_events = held
+    others = Topics(world.node.store, broker.clock, broker.entropy, NodeId(OTHER), TopicDefaults())
+    await others.load()
+    others.placer = broker.topics.placer
+    await others.create(NewTopic(name, assignments={0: [NODE]}))
+
+    def learn() -> None:
+        broker.topics._held_events = None
+        broker.topics._take(held)
+
+    return learn
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/topics/new", b""),
+        ("POST", "/topics/new/messages", b'{"value": "v", "acks": "none"}'),
+        ("POST", "/v1/produce", b'{"topic": "new", "value": "v"}'),
+    ],
+)
+async def test_a_topic_that_another_node_made_is_known_before_it_is_refused(
+    world: World, method: str, path: str, body: bytes
+) -> None:
+    await world.start()
+    learn = await made_elsewhere(world, "new")
+    assert world.gateway.carry is not None
+    asking = asyncio.ensure_future(world.client.request(method, path, content=body))
+    await becomes(lambda: world.gateway.carry._learning)  # type: ignore[union-attr]
+    learn()
+    answer = await asking
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/topics/none/messages", 404), ("/v1/produce?topic=none&value=v", 400), ("/v1/lease", 400)]
+)
+async def test_a_topic_that_nobody_made_is_refused_at_once(world: World, path: str, status: int) -> None:
+    await world.start()
+    answer = await world.client.post(path, content=b'{"value": "v"}' if "topics" in path else b"")
+    assert answer.status_code == status
