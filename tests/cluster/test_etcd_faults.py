@@ -2,7 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -16,7 +17,7 @@ from penstock.metadata.etcd.endpoints import Member
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Compare, Delete, Event, Put, Range
 from penstock.types import NodeId
-from tests.support.etcd import Etcd, Relay, free_port, opened
+from tests.support.etcd import Etcd, Relay, free_port, opened, running_etcd
 
 HANGS_SECONDS = 30
 """A call that has not ended by then never would."""
@@ -367,3 +368,27 @@ async def test_a_registration_whose_answer_is_lost_is_adopted_by_its_lease(etcd:
         assert epochs == [entry.create_revision]
         await membership.leave()
         assert await other.get("nodes/1") is None
+
+
+@pytest.fixture
+def small_etcd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Etcd]:
+    """One that has room for little."""
+    monkeypatch.setenv("ETCD_QUOTA_BACKEND_BYTES", str(2 * 1024 * 1024))
+    with running_etcd(tmp_path / "small") as etcd:
+        yield etcd
+
+
+async def fill(store: EtcdStore) -> None:
+    async with asyncio.timeout(HANGS_SECONDS):
+        while True:
+            await store.txn([], [Put("large", b"x" * 500_000)])
+
+
+async def test_an_etcd_whose_quota_is_used_up_says_what_to_do_and_is_read_all_the_same(small_etcd: Etcd) -> None:
+    async with opened(small_etcd) as store:
+        await store.txn([], [Put("first", b"")])
+        with pytest.raises(PenstockError) as caught:
+            await fill(store)
+        assert caught.value.reason is Reason.METADATA_UNAVAILABLE
+        assert "alarm disarm" in caught.value.text
+        assert await bounded(store.get("first")) is None
