@@ -71,7 +71,6 @@ class GroupAdmin:
         found: dict[str, GroupListing] = {}
         for node in self._cluster.describe().nodes.values():
             answer = self._cluster.retry(partial(self._list_at, node.address))
-            check(answer.error_code, "groups")
             for group in answer.groups:
                 found[group.group_id] = GroupListing(
                     group.group_id, group.protocol_type, group.group_state, group.group_type
@@ -81,7 +80,9 @@ class GroupAdmin:
     def _list_at(self, address: Address) -> "ListGroupsResponse":
         from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse
 
-        return self._cluster.connection_to(address).call(ListGroupsRequest(), ListGroupsResponse)
+        answer = self._cluster.connection_to(address).call(ListGroupsRequest(), ListGroupsResponse)
+        check(answer.error_code, "groups")
+        return answer
 
     def describe(self, group: str) -> GroupDescription:
         """One group; GROUP_ID_NOT_FOUND when there is none."""
