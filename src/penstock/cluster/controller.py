@@ -36,6 +36,8 @@ _DECISIONS_AT_ONCE: Final = 5_000
 """Partitions looked at before the event loop has its turn again."""
 _MOVES_SECONDS: Final = 0.5
 """How often it is looked for moves to begin, while any are wanted."""
+_MOVES_SHARE: Final = 10
+"""Looking through very many partitions takes time: it may have so small a part of it."""
 _BALANCED_AT_ONCE: Final = 100
 _BALANCE_MORE_SECONDS: Final = 2.0
 """When leadership of more than these belongs elsewhere, the next ones follow so much later."""
@@ -199,9 +201,8 @@ class Controller:
         await self._write(decisions)
         for topic in topics if everything else dict.fromkeys(topic for topic, _ in dirty):
             await self._note_factor(topic)
-        now = asyncio.get_running_loop().time()
-        if self._moves_due and now >= self._moves_at:
-            await self._begin_moves(now)
+        if self._moves_due and asyncio.get_running_loop().time() >= self._moves_at:
+            await self._begin_moves()
         if self._balance_due:
             self._balance_due = False
             if not await self._balance():
@@ -209,10 +210,12 @@ class Controller:
         again = [seconds for chore in self.chores if (seconds := await chore()) is not None]
         self._chores_at = asyncio.get_running_loop().time() + min(again) if again else None
 
-    async def _begin_moves(self, now: float) -> None:
+    async def _begin_moves(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         moves = Moves(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)
         begun = list(moves.decisions())
-        self._moves_at = now + _MOVES_SECONDS
+        self._moves_at = loop.time() + max(_MOVES_SECONDS, _MOVES_SHARE * (loop.time() - began))
         # A drain goes on until it is over; what is begun is finished by the records' own changes.
         self._moves_due = bool(begun) or bool(self._cluster.nodes.draining)
         await self._write(begun)

@@ -16,7 +16,7 @@ from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
 
-PATIENCE_MS: Final = 3_000
+PATIENCE_MS: Final = 5_000
 """So long after the last node came it is waited for the next one. Nodes that are started together come within less."""
 
 

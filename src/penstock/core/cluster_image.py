@@ -2,7 +2,7 @@
 
 ``nodes/<id>`` (on the node's lease): ``{"incarnation", "directory", "listeners": {"kafka": "host:port", ...}, "rack", "shutting_down", "version",
 "started_ms"}``. A node's epoch is the entry's create revision: a node that comes back is another one. ``controller`` (on a lease):
-``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node shall lead nothing.
+``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node shall lead and have nothing.
 
 Invariant: the image changes only by the store's events.
 """

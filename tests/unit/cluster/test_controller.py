@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.node import ClusterSettings
 from penstock.core.cluster_image import node_key
@@ -10,6 +12,7 @@ from penstock.core.replication.reassignment import ElectionKind
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import NewTopic
+from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Delete
 from tests.support.cluster_nodes import LEASE_MS, Cluster, until
 
@@ -241,3 +244,16 @@ async def test_a_failover_costs_one_transaction_for_many_partitions(tmp_path: Pa
         )
         assert written.operations - operations >= 100
         assert written.transactions - transactions <= 4, "one, and what leaders changed at the same time"
+
+
+async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(tmp_path: Path):
+    async with Cluster(tmp_path, 1, replication_factor=1, min_in_sync=1) as cluster:
+        await cluster.create("t", (1,))
+        await cluster.produce("t", b"kept")
+        await cluster.nodes[1].crash()
+    async with Cluster(tmp_path) as emptied:
+        with pytest.raises(PenstockError) as refused:
+            await emptied.start(1)
+        assert refused.value.reason is Reason.STORAGE_ERROR
+        assert "etcd" in refused.value.text
+    assert list((tmp_path / "1" / "topics").iterdir()), "nothing was removed"
