@@ -4,14 +4,15 @@ Nothing is asked of other nodes: all of it follows from the agreed state, but fo
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster_image import ClusterImage, Node
 from penstock.core.replication.election import LiveNodes, is_led
 from penstock.core.replication.reassignment import Drain, Move
-from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.replication.records import is_reassigning
+from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX: Final = 1_000
 """Partitions named in each list; the counts are of all."""
+_PARTITIONS_A_STEP: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +78,37 @@ class ClusterStatus:
 
 def cluster_status(broker: "Broker") -> ClusterStatus:
     """How the cluster stands; of a broker that is alone, itself."""
+    steps = status_steps(broker)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        found: ClusterStatus = done.value
+        return found
+
+
+def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
+    """The same, a portion at a time: whoever has others to serve does so in between."""
     cluster = broker.cluster
     image = None if cluster is None else cluster.nodes
     live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
     leading: Counter[int] = Counter()
     holding: Counter[int] = Counter()
     status = ClusterStatus(nodes=[])
-    for topic in broker.topics:
+    for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):
             status.partitions += 1
+            if status.partitions % _PARTITIONS_A_STEP == 0:
+                yield
             holding.update(record.replicas)
+            if is_reassigning(record):
+                _moving(status, broker, topic, index, record)
             if is_led(record, live):
                 leading[record.leader] += 1
                 _look(status, topic, index, record, live)
             else:
                 _offline(status, topic, index, record, live, image)
     if cluster is not None:
-        for move in cluster.reassignments.list():
-            status.moving_count += 1
-            if len(status.moves) < LISTED_MAX:
-                status.moves.append(_move(broker, move))
         status.drains = cluster.reassignments.drains()
     known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
     draining: set[int] = set() if image is None else {*image.draining}
@@ -162,13 +175,15 @@ def _trouble(topic: Topic, index: int, record: PartitionRecord, why: str) -> Tro
     return Trouble(topic.name, index, record.leader, record.replicas, record.in_sync, record.elr, why)
 
 
-def _move(broker: "Broker", move: Move) -> MoveStatus:
-    topic = broker.topics.require(move.topic)
-    record = broker.topics.partition(topic, move.partition)
-    partition = broker.opened(move.topic, move.partition)
-    if partition is None or partition.in_sync is None or record.leader == NO_LEADER:
-        return MoveStatus(move, record.leader, record.in_sync)
+def _moving(status: ClusterStatus, broker: "Broker", topic: Topic, index: int, record: PartitionRecord) -> None:
+    status.moving_count += 1
+    if len(status.moves) >= LISTED_MAX:
+        return
+    move = Move(topic.name, index, record.replicas, record.adding, record.removing)
+    partition = broker.opened(topic.name, index)
+    if partition is None or partition.in_sync is None:
+        status.moves.append(MoveStatus(move, record.leader, record.in_sync))
+        return
     copied = {node: partition.in_sync.end_of(node) or 0 for node in move.adding}
-    return MoveStatus(
-        move, record.leader, record.in_sync, partition.log.start_offset, partition.log.next_offset, copied
-    )
+    start, end = partition.log.start_offset, partition.log.next_offset
+    status.moves.append(MoveStatus(move, record.leader, record.in_sync, start, end, copied))

@@ -104,3 +104,13 @@ async def test_a_broker_that_is_alone_leads_all_it_has(tmp_path: Path) -> None:
         status = cluster_status(alone.broker)
         assert [(each.node_id, each.leading == each.replicas > 0) for each in status.nodes] == [(NODE, True)]
         assert (status.offline_count, status.under_replicated_count, status.moves) == (0, 0, [])
+
+
+async def test_others_are_served_between_portions(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PARTITIONS_A_STEP", 2)
+    await node.place("t", ALL, ALL, ALL, ALL, ALL)
+    steps = module.status_steps(node.broker)
+    assert [next(steps), next(steps)] == [None, None]
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    assert done.value.value.partitions == 5

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_status import MoveStatus, NodeStatus, Trouble, cluster_status
+from penstock.core.cluster_status import ClusterStatus, MoveStatus, NodeStatus, Trouble, status_steps
 from penstock.core.replication.reassignment import Drain
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, json_answer
@@ -119,7 +119,7 @@ async def _cluster(call: Call) -> Answer:
     broker = call.gateway.broker
     broker.access.require_cluster(call.caller, Action.DESCRIBE)
     metadata = await _metadata(broker)
-    status = cluster_status(broker)
+    status = await _status(broker)
     return json_answer(
         Cluster(
             cluster_id=broker.cluster_id,
@@ -139,6 +139,17 @@ async def _cluster(call: Call) -> Answer:
             drains=[_drained(each) for each in status.drains],
         )
     )
+
+
+async def _status(broker: Broker) -> ClusterStatus:
+    steps = status_steps(broker)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: ClusterStatus = done.value
+            return found
+        await asyncio.sleep(0)
 
 
 async def _drain(call: Call) -> Answer:
