@@ -263,6 +263,9 @@ async def test_a_line_is_carried_once_only(cluster: GatewayCluster, connect: Con
     assert refused["reason"] == "NOT_COORDINATOR"
     refused = await client.ask("fetch", topic=topic, partition=0, offset=0)
     assert refused["reason"] == "NOT_LEADER_OR_FOLLOWER"
+    for api in ("commit", "metrics"):
+        refused = await client.ask(api, groupId=group, topic=topic, partition=0, offset=0)
+        assert refused["reason"] == "NOT_COORDINATOR"
 
 
 @pytest.mark.parametrize("mark", ["", "x", "an older one", "for another node"])

@@ -39,12 +39,10 @@ Standings = Mapping[int, Standing]
 class _Mine:
     """A partition that is this subscription's, and where it stands in it."""
 
-    __slots__ = ("earlier", "encoder", "next_offset", "replica", "skip_to")
+    __slots__ = ("encoder", "next_offset", "replica", "skip_to")
 
     def __init__(self, replica: Replica, topic: str, next_offset: int) -> None:
         self.replica = replica
-        self.earlier: list[Replica] = []
-        """What was read before, since the last take: when roles change, a replica becomes another."""
         self.encoder: Final = MessageEncoder(topic, replica.index)
         self.next_offset = next_offset
         self.skip_to: tuple[int, int] | None = None
@@ -286,8 +284,6 @@ class Following:
 
     def take(self, max_records: int, max_bytes: int) -> list[Taken]:
         """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
-        for mine in self._mine.values():
-            mine.earlier.clear()
         if self._tail.gone or self._lost:
             self._go_on_elsewhere()
         if self._deleted:
@@ -303,15 +299,27 @@ class Following:
             self._check_coordinator()
         if self._unbegun:
             self._begin_late()
-        taken: list[Taken] = []
-        for replica, record in self._tail.take(max_records, max_bytes):
-            mine = self._mine[replica.index]
-            mine.next_offset = record.offset + 1
-            if mine.skip_to is None or mine.wants(record):
-                taken.append((replica, record))
+        taken = self._tail.take(max_records, max_bytes)
+        if self._call.broker.cluster is not None:
+            while taken:
+                wanted = self._noted(taken)
+                if wanted:
+                    return wanted
+                taken = self._tail.take(max_records, max_bytes)
         if not taken and self._tail.gone:
             return self.take(max_records, max_bytes)
         return taken
+
+    def _noted(self, taken: list[Taken]) -> list[Taken]:
+        """Remember where it stands, for when roles change, and leave out what a replay passes over."""
+        wanted = []
+        for each in taken:
+            replica, record = each
+            mine = self._mine[replica.index]
+            mine.next_offset = record.offset + 1
+            if mine.skip_to is None or mine.wants(record):
+                wanted.append(each)
+        return wanted
 
     def _go_on_elsewhere(self) -> None:
         """Partitions that were read are not what they were: deleted, or led and copied in other roles."""
@@ -329,7 +337,6 @@ class Following:
                 continue
             self._lost.discard(index)
             mine = self._mine[index]
-            mine.earlier.append(mine.replica)
             mine.replica = replica
             self._tail.add(replica, mine.next_offset)
 
@@ -360,7 +367,7 @@ class Following:
         """What the subscriber gets; None when the partition is another member's by now."""
         replica, record = taken
         mine = self._mine.get(replica.index)
-        if mine is None or (mine.replica is not replica and replica not in mine.earlier):
+        if mine is None or mine.replica is not replica:
             return None
         return mine.encoder.encode(*record)
 

@@ -78,6 +78,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._ended = False
         """The client sends no more; it may still read."""
         self._closing = False
+        self._lost = False
 
     # The event loop's side.
 
@@ -92,9 +93,9 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone; what it waits for is dropped, what it produced stays, and what was begun comes to its end."""
-        self._closing = True
+        self._closing = self._lost = True
         self.gateway.forget(self)
-        if self._carrier is not None:
+        if self._carrier is not None and self._working is None:
             self._carrier.close()
         self._keep(0)
         self._backlog.clear()
@@ -265,6 +266,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
             data = self._bug(error)
         self._working = None
+        if self._carrier is not None and self._lost:
+            self._carrier.close()
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 

@@ -117,11 +117,9 @@ class Links:
         """A link that is open, on behalf of this caller. LEADER_NOT_AVAILABLE when the node cannot be reached."""
         link = self._links.get(node)
         if link is None or not link.is_open:
-            link = await self._connect(node, caller)
             if self._closed:
-                link.close()
                 raise PenstockError(Reason.SHUTTING_DOWN, "The client is gone.")
-            self._links[node] = link
+            link = self._links[node] = await self._connect(node, caller)
         link.used_ms = self._gateway.swept_ms
         return link
 
@@ -136,12 +134,9 @@ class Links:
                 epoch = self._nodes.nodes[node].epoch
                 reader, writer = await asyncio.open_connection(address.host, address.port, limit=limit)
                 send_at_once(writer)
-                greeting = await _say(reader, writer, {"type": "carry"})
-                nonce = greeting.data.nonce if greeting.data is not None else ""
+                nonce = await _say(reader, writer, {"type": "carry"})
                 mark = carrying.mark(node, caller, signed_part(nonce))
-                greeting = await _say(reader, writer, {"type": "carry", "mark": mark})
-                if not greeting.ok:
-                    raise OSError(greeting.error)
+                await _say(reader, writer, {"type": "carry", "mark": mark})
         except (OSError, EOFError, TimeoutError, KeyError, msgspec.MsgspecError, asyncio.LimitOverrunError) as error:
             if writer is not None:
                 writer.transport.abort()
@@ -172,6 +167,10 @@ class Links:
         self._links.clear()
 
 
-async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: dict[str, str]) -> _Greeting:
+async def _say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, words: dict[str, str]) -> str:
+    """What is to be signed, if anything; OSError when the other side will have none of it."""
     writer.write(_encode(words) + b"\n")
-    return _decode_greeting(await reader.readuntil(b"\n"))
+    greeting = _decode_greeting(await reader.readuntil(b"\n"))
+    if not greeting.ok:
+        raise OSError(greeting.error)
+    return "" if greeting.data is None else greeting.data.nonce
