@@ -214,6 +214,8 @@ async def test_nothing_is_served_before_all_that_was_promised_is_known_to_be_com
     await until(lambda: partition.log.written_offset == partition.log.next_offset, "it is written")
     for name in INTERNAL:
         await node.lead(name, NODE)
+    for _ in range(10):
+        await turn()
     loading = {
         # A member that was there is loaded with a fresh session, and a sync belongs to a generation that is not loaded.
         name: None
@@ -368,6 +370,8 @@ async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_commi
     for name in (IDEMPOTENCY_TOPIC, SINKS_TOPIC):
         await node.append_written(name, 0, 1)
         await node.lead(name, NODE)
+    for _ in range(10):
+        await turn()
     assert node.send() is Reason.COORDINATOR_LOAD_IN_PROGRESS
     assert refused(node.broker.sinks.names) is Reason.COORDINATOR_LOAD_IN_PROGRESS
     for name in (IDEMPOTENCY_TOPIC, SINKS_TOPIC):

@@ -91,3 +91,60 @@ async def test_a_name_that_cannot_be_kept_is_refused(group: str) -> None:
     with pytest.raises(PenstockError) as refused:
         await world.registry.register(topic, group)
     assert refused.value.reason is Reason.INVALID_GROUP_ID
+
+
+# Several nodes.
+
+
+async def two_nodes(groups_max: int = 100) -> tuple[World, World]:
+    """On one store, which takes no more at once than etcd does."""
+    one, two = World(groups_max), World(groups_max)
+    one.store = two.store = MemoryStore(operations_max=128)
+    two.entropy = one.entropy
+    return await one.start(), await two.start()
+
+
+async def test_both_nodes_give_a_group_the_same_registration() -> None:
+    one, two = await two_nodes()
+    topic = await one.topics.create(NewTopic("orders", 1))
+    assert await one.registry.register(topic, "g") == await two.registry.register(topic, "g")
+
+
+async def test_what_another_node_registered_counts_here() -> None:
+    one, two = await two_nodes(groups_max=2)
+    topic = await one.topics.create(NewTopic("orders", 1))
+    await one.registry.register(topic, "a")
+    assert two.registry.has_any(topic)
+    await two.registry.register(topic, "b")
+    for world in (one, two):
+        with pytest.raises(PenstockError) as refused:
+            await world.registry.register(topic, "c")
+        assert refused.value.reason is Reason.POLICY_VIOLATION
+
+
+async def test_a_topic_that_goes_takes_along_what_another_node_registered() -> None:
+    one, two = await two_nodes(groups_max=1000)
+    topic = await one.topics.create(NewTopic("orders", 1))
+    for n in range(300):
+        await one.registry.register(topic, f"g{n}")
+    await one.topics.delete("orders")
+    assert two.registry.has_any(topic)
+    await two.registry.forget_topic(topic)
+    await one.registry.forget_topic(topic)
+    assert await two.keys() == []
+    assert not one.registry.has_any(topic)
+    assert not two.registry.has_any(topic)
+
+
+async def test_a_node_that_starts_keeps_the_registrations_of_a_topic_that_it_does_not_know_yet() -> None:
+    one, _ = await two_nodes()
+    late = World()
+    late.store, late.entropy = one.store, one.entropy
+    late.topics = Topics(late.store, late.clock, late.entropy, NodeId(3))
+    await late.topics.load()
+    late.topics.close()
+    topic = await one.topics.create(NewTopic("orders", 1))
+    registered = await one.registry.register(topic, "g")
+    late.registry = GroupRegistry(late.store, late.clock, late.entropy)
+    await late.registry.load(late.topics)
+    assert await one.registry.register(topic, "g") == registered
