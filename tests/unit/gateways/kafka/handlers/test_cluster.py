@@ -1,11 +1,15 @@
 """The handlers on one node of a cluster of three."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from penstock.core.broker import INTERNAL_CONFIGS
+from penstock.core.coordinators import BUNDLE
+from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (
@@ -25,11 +29,14 @@ from penstock.wire.kafka.delete_records_generated import (
 )
 from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
+from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
 from penstock.wire.kafka.describe_log_dirs_generated import DescribeLogDirsRequest
 from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestTopic,
 )
+from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
+from penstock.wire.kafka.list_groups_generated import ListGroupsRequest
 from penstock.wire.kafka.list_offsets_generated import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -221,3 +228,27 @@ async def test_a_brokers_configs_are_known_to_itself_alone_and_tell_where_others
     [other] = (await node.ask(ApiKey.DESCRIBE_CONFIGS, asked(OTHER), 4)).results
     assert reason_of(other.error_code) is Reason.INVALID_REQUEST
     assert "127.0.0.1:9008" in other.error_message
+
+
+# Groups.
+
+
+async def test_each_group_has_its_own_coordinator_and_the_others_say_that_it_is_not_theirs(node: ClusterNode) -> None:
+    groups = [f"g{n}" for n in range(8)]
+    find = FindCoordinatorRequest(coordinator_keys=groups)
+    found = (await node.ask(ApiKey.FIND_COORDINATOR, find, 4)).coordinators
+    assert {reason_of(each.error_code) for each in found} == {Reason.COORDINATOR_NOT_AVAILABLE}
+    for name in BUNDLE:
+        new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments={0: [OTHER, NODE], 1: [NODE, OTHER]})
+        await node.broker.topics.create(new, internal=True)
+    found = (await node.ask(ApiKey.FIND_COORDINATOR, find, 4)).coordinators
+    assert {(each.error_code, each.node_id, each.port) for each in found} == {(0, NODE, 9007), (0, OTHER, 9008)}
+    old = (await node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key=found[0].key), 3)).node_id
+    assert old == found[0].node_id
+    async with asyncio.timeout(30):
+        while (await node.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).error_code:
+            await asyncio.sleep(0)
+    described = (await node.ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=groups), 5)).groups
+    assert [reason_of(each.error_code) for each in described] == [
+        None if each.node_id == NODE else Reason.NOT_COORDINATOR for each in found
+    ]
