@@ -246,7 +246,7 @@ async def test_each_group_has_its_own_coordinator_and_the_others_say_that_it_is_
     old = (await node.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key=found[0].key), 3)).node_id
     assert old == found[0].node_id
     async with asyncio.timeout(30):
-        while (await node.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).error_code:
+        while (await node.ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), 5)).error_code:  # noqa: ASYNC110 - loading has no event
             await asyncio.sleep(0)
     described = (await node.ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=groups), 5)).groups
     assert [reason_of(each.error_code) for each in described] == [
