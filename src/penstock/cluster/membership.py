@@ -79,13 +79,16 @@ class Membership:
         await self._register(gives_up=True)
         self._task = asyncio.create_task(self._keep_alive())
 
-    async def announce_stop(self) -> None:
-        """Let the controller move leaders elsewhere. Fine when the store cannot be reached."""
+    async def announce_stop(self) -> bool:
+        """Let the controller move leaders elsewhere. False when it cannot be told: then there is nothing to wait for."""
         self._record = replace(self._record, shutting_down=True)
         key = node_key(self._node_id)
-        with contextlib.suppress(PenstockError):
-            put = Put(key, msgspec.json.encode(self._record), self.lease)
-            await self._store.txn([Compare(key, create_revision=self.epoch)], [put])
+        put = Put(key, msgspec.json.encode(self._record), self.lease)
+        try:
+            return (await self._store.txn([Compare(key, create_revision=self.epoch)], [put])).succeeded
+        except PenstockError as error:
+            logger.warning("node %d stops without handing over what it leads: %s", self._node_id, error.text)
+            return False
 
     async def leave(self) -> None:
         """End this life now, so that nobody waits for the lease to run out."""

@@ -99,7 +99,8 @@ class ClusterNode:
 
     async def hand_over(self) -> None:
         """Let others lead what this node leads, as far as they can, before it stops."""
-        await self.membership.announce_stop()
+        if not await self.membership.announce_stop():
+            return
         try:
             async with asyncio.timeout(self._settings.handover_seconds):
                 while any(self._can_move(*place) for place in self._led()):  # noqa: ASYNC110 - records tell, not events

@@ -186,13 +186,29 @@ async def test_a_store_that_cannot_be_reached_ends_no_life(store: MemoryStore) -
         assert one.epochs == [one.membership.epoch]
 
 
+async def test_an_announcement_of_a_stop_is_in_the_entry_and_leaves_the_life_as_it_is(store: MemoryStore) -> None:
+    async with started(life(store)) as one:
+        before = await the_entry(store)
+        assert await one.membership.announce_stop()
+        entry = await the_entry(store)
+        assert msgspec.json.decode(entry.value, type=NodeRecord).shutting_down
+        assert (entry.create_revision, entry.lease) == (before.create_revision, before.lease)
+
+
+async def test_a_stop_that_cannot_be_announced_is_told_to_whoever_would_wait(store: MemoryStore) -> None:
+    faulty = FaultyStore(store)
+    async with started(life(faulty)) as one:
+        faulty.is_down = True
+        assert not await one.membership.announce_stop()
+
+
 async def test_an_announcement_of_a_stop_is_this_lifes_alone(store: MemoryStore) -> None:
     one = life(store, process=1)
     await one.membership.start()
     assert one.membership._task is not None
     one.membership._task.cancel()
     async with started(life(store, process=2)):
-        await one.membership.announce_stop()
+        assert not await one.membership.announce_stop()
         found = msgspec.json.decode((await the_entry(store)).value, type=NodeRecord)
         assert not found.shutting_down
 
