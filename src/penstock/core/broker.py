@@ -120,7 +120,7 @@ class Broker:
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
-        self.tiering: Final = Tiering(self.topics, self.groups)
+        self.tiering: Final = Tiering(self)
         self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
         keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
@@ -350,6 +350,7 @@ class Broker:
         self.publisher.forget_topic(topic.name)
         self.idempotency.forget_topic(topic)
         self.backlog.forget_topic(topic)
+        self.tiering.forget_topic(topic)
         self.meters.forget_topic(topic.name)
         self.trash(topic.topic_id)
 
@@ -449,7 +450,11 @@ class ClusterSide:
         """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
         await self.nodes.load()
         logs = self._broker.logs
-        self.replicas.high_watermarks.update(checkpoint.load(logs.disk, self._marks_path, self._broker.report))
+        marks = checkpoint.load(logs.disk, self._marks_path, self._broker.report)
+        known = self._broker.topics.get_by_id
+        self.replicas.high_watermarks.update(
+            (place, offset) for place, offset in marks.items() if known(place.topic_id) is not None
+        )
         self.replicas.apply_all()
 
     @property

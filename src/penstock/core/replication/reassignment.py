@@ -178,10 +178,11 @@ class Reassignments:
                 Reason.ELECTION_NOT_NEEDED,
                 f"{topic.name}/{partition} is led by node {first} already, which is its preferred one.",
             )
-        if (first, live.get(first)) not in record.isr:
+        if (first, live.get(first)) not in record.isr or first in self._nodes.avoided():
+            why = "it is drained, or about to stop" if first in self._nodes.avoided() else "it is not up and in sync"
             raise PenstockError(
                 Reason.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"Node {first} cannot lead {topic.name}/{partition}: it is not up and in sync. Start it, and wait until it has caught up.",
+                f"Node {first} cannot lead {topic.name}/{partition}: {why}. Start it, or end its drain, and wait until it has caught up.",
             )
         return elected(record, live, topic.min_in_sync, avoid=[node for node in record.replicas if node != first])
 

@@ -107,6 +107,14 @@ async def test_the_preferred_leader_is_elected_if_it_is_in_sync():
     assert await refusal(elect) is Reason.PREFERRED_LEADER_NOT_AVAILABLE
 
 
+async def test_a_drained_node_is_not_elected_on_request():
+    agreed = await Agreed.make(1, 2, 3)
+    await agreed.topic("t", (1, 2, 3), leader=2, leader_node_epoch=agreed.nodes.live()[2])
+    await agreed.drain(1)
+    elect = door(agreed).elect("t", 0, ElectionKind.PREFERRED)
+    assert await refusal(elect) is Reason.PREFERRED_LEADER_NOT_AVAILABLE
+
+
 async def test_an_unclean_election_is_for_partitions_that_nobody_leads():
     agreed = await Agreed.make(1, 2, 3)
     await agreed.topic("t", (1, 2, 3), isr=agreed.in_sync(1))
