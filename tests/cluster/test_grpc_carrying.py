@@ -86,6 +86,21 @@ def streams(node: GatewayNode) -> int:
     return len(node.grpc._serving.streams)
 
 
+def calls_of(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The contexts of the calls that come to a node from now on."""
+    assert node.grpc._serving is not None
+    carrier = node.grpc._serving.carrier
+    assert carrier is not None
+    made, came = carrier.call, []
+
+    def call(serving: Any, name: str, raw: bytes, context: Any) -> Any:
+        came.append(context)
+        return made(serving, name, raw, context)
+
+    monkeypatch.setattr(carrier, "call", call)
+    return came
+
+
 async def test_a_reader_goes_on_at_the_next_node_when_its_groups_node_is_killed(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
@@ -189,11 +204,15 @@ async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_
     await cluster.until(lambda: not any(streams(node) for node in cluster.up))
 
 
-async def test_a_deadline_ends_the_stream_on_both_nodes(cluster: GatewayCluster, connect: Connect) -> None:
+async def test_a_deadline_ends_the_stream_on_both_nodes(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner, asked = cluster.nodes[1], cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    came = calls_of(owner, monkeypatch)
     stream = await connect(asked).subscribe(seconds=0.5, topic=topic, consumer_group=group)
     assert streams(owner) == streams(asked) == 1
+    assert came[0].time_remaining() is not None
     assert (await ended(stream))[0] is StatusCode.DEADLINE_EXCEEDED
     await cluster.until(lambda: not streams(owner) and not streams(asked))
 
@@ -307,17 +326,10 @@ async def test_a_topic_that_the_other_node_has_not_heard_of_is_waited_for(
 ) -> None:
     owner = cluster.nodes[1]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
-    get, hidden = owner.broker.topics.get, []
-
-    def get_later(name: str) -> Any:
-        if name == topic and not hidden:
-            hidden.append(name)
-            return None
-        return get(name)
-
-    monkeypatch.setattr(owner.broker.topics, "get", get_later)
+    get, came = owner.broker.topics.get, calls_of(owner, monkeypatch)
+    monkeypatch.setattr(owner.broker.topics, "get", lambda name: None if name == topic and len(came) < 2 else get(name))
     await connect(cluster.nodes[2]).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
-    assert hidden
+    assert len(came) == 2
 
 
 async def test_statistics_of_a_topic_are_gathered_from_the_leaders(cluster: GatewayCluster, connect: Connect) -> None:
