@@ -14,18 +14,21 @@ from typing import Final
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.remote import AppendedOnce, Produced, Stood
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.remote import AppendedOnce, CommittedTold, Produced, Stood
 from penstock.core.replication.replicas import Place
 from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing, standing_of
+from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.types import Acks, NodeId
+from penstock.types import Acks, GroupId, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.peers import (
     AppendHead,
     AppendOnceHead,
+    CommittedHead,
     Head,
     PeerApi,
     StandingHead,
@@ -207,6 +210,30 @@ class RemotePeers:
             index,
             PeerApi.STANDING,
             lambda epoch: StandingHead(topic.topic_id.bytes, index, epoch, *producer),
+            here,
+            told,
+            None,
+        )
+
+    def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedTold) -> None:
+        """Ask how far a group is."""
+        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        if topic is None or offsets_partition >= topic.partition_count:
+            done(PenstockError(Reason.COORDINATOR_NOT_AVAILABLE))
+            return
+
+        def here(answered: Answered) -> None:
+            self._cluster.replicas.leader(topic, offsets_partition)
+            answered(self._broker.groups.committed(offsets_partition, group, key))
+
+        def told(numbers: list[int] | PenstockError) -> None:
+            done(numbers if isinstance(numbers, PenstockError) else next(iter(numbers), None))
+
+        self._add(
+            topic,
+            offsets_partition,
+            PeerApi.COMMITTED,
+            lambda epoch: CommittedHead(topic.topic_id.bytes, offsets_partition, epoch, group, *key),
             here,
             told,
             None,

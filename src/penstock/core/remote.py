@@ -13,10 +13,11 @@ that ask at once, get the same records.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from penstock.core.groups.requests import PartitionKey
 from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
-from penstock.types import Acks
+from penstock.types import Acks, GroupId
 
 Produced = Callable[[int | PenstockError], None]
 """Told the offset of the batch's first record, or why it is not there (LINK_LOST: why that is not known)."""
@@ -24,6 +25,8 @@ AppendedOnce = Callable[[list[int] | PenstockError], None]
 """Told the offset of each record of the batch, in their order: found or appended, and committed."""
 Stood = Callable[[Standing | PenstockError], None]
 """Told how a partition stands, or why that cannot be known now."""
+CommittedTold = Callable[[int | PenstockError | None], None]
+"""Told an offset, or that there is none, or why that cannot be known now."""
 
 
 class Peers(Protocol):
@@ -55,5 +58,11 @@ class Peers(Protocol):
     def standing(self, topic: Topic, index: int, done: Stood, producer: AskedProducer = NO_PRODUCER) -> None:
         """Ask the leader how a partition stands (:func:`penstock.core.standing.standing_of`). It changes nothing: asked again for a few
         seconds, whatever happened.
+        """
+        ...
+
+    def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedTold) -> None:
+        """Ask the coordinator of this partition of the offsets topic how far a group is in a partition; without a name, how far that one of all
+        its groups is that is least far. It changes nothing.
         """
         ...

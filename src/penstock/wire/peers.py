@@ -104,6 +104,7 @@ class PeerApi(IntEnum):
     APPEND = 30_000
     APPEND_ONCE = 30_001
     STANDING = 30_002
+    COMMITTED = 30_003
 
 
 VERSION: Final = 0
@@ -139,11 +140,25 @@ class StandingHead(msgspec.Struct, frozen=True, array_like=True):
     from_offset: int
 
 
-Head = AppendHead | AppendOnceHead | StandingHead
+class CommittedHead(msgspec.Struct, frozen=True, array_like=True):
+    """How far a group is in a partition, asked of its coordinator, the leader of a partition of the offsets topic; without a group, the one
+    of all that it coordinates that is least far.
+    """
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    group: str
+    of_topic: str
+    of_partition: int
+
+
+Head = AppendHead | AppendOnceHead | StandingHead | CommittedHead
 HEADS: Final[dict[int, type[Head]]] = {
     PeerApi.APPEND: AppendHead,
     PeerApi.APPEND_ONCE: AppendOnceHead,
     PeerApi.STANDING: StandingHead,
+    PeerApi.COMMITTED: CommittedHead,
 }
 
 

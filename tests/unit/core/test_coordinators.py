@@ -345,6 +345,7 @@ async def test_a_node_that_resigns_in_the_middle_of_a_replay_serves_nothing(
     await node.lead(OFFSETS_TOPIC, OTHER)
     for _ in range(40):
         await turn()
+        node.broker.groups.tick(node.clock.monotonic_ms())
     assert node.broker.groups.describe(GROUP).reason is Reason.NOT_COORDINATOR
     assert node.broker.groups.list_groups() == []
 

@@ -187,6 +187,18 @@ class GroupCoordinator:
         """The least offset that any group has committed in a partition; None when none has. It looks at every group."""
         return self._commits.least(key)
 
+    def committed(self, partition: int, group_id: GroupId, key: PartitionKey) -> list[int]:
+        """For other nodes: the offset that a group has committed, or nothing; without a group, the least of all. PenstockError when this node
+        does not speak for that partition of the offsets topic.
+        """
+        self._directory.check_served(partition)
+        if not group_id:
+            offset = self.least_committed(key)
+        else:
+            found = self._commits.fetch(group_id, [key]).get(key)
+            offset = None if found is None else found.offset
+        return [] if offset is None else [offset]
+
     @property
     def on_committed(self) -> list[OnCommitted]:
         """Hooks that are told of every commit once it is stored, whoever made it."""

@@ -75,6 +75,11 @@ class Directory:
 
     def _check_served(self, group_id: GroupId) -> int:
         partition = self._log.partition_for(group_id)
+        self.check_served(partition)
+        return partition
+
+    def check_served(self, partition: int) -> None:
+        """NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS, when this node does not speak for the groups of a partition."""
         loaded = self.partitions.get(partition)
         if loaded is None:
             raise PenstockError(
@@ -82,7 +87,6 @@ class Directory:
             )
         if loaded is Loaded.LOADING:
             raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the group is being loaded; try again in a moment")
-        return partition
 
     def keep_alive(self, member: Member) -> None:
         """The member showed itself: its session starts anew."""

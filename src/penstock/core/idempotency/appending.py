@@ -99,7 +99,8 @@ class OnceAppends:
 
     def _append_batch(self, topic: Topic, place: _Place, builder: BatchBuilder, owed: list[_Owed]) -> None:
         batch = builder.build(compression=topic.config.compression or Compression.NONE)
-        search_from = min(each.search_from for each in owed)
+        # Each its own: a key whose window was over has an older record before its own.
+        search_from = [each.search_from for each in owed]
         done = partial(self._appended, place, owed, len(batch) // len(owed))
         try:
             peers_of(self._broker).append_once(topic, place[1], batch, MARK_HEADER, search_from, done)

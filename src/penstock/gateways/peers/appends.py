@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from penstock.core.groups.requests import PartitionKey
 from penstock.core.partition import Partition
 from penstock.core.standing import AskedProducer, standing_of
 from penstock.errors import PenstockError
-from penstock.types import Buffer
+from penstock.types import Buffer, GroupId, TopicName
 from penstock.wire.kafka.headers import frame
-from penstock.wire.peers import AppendHead, AppendOnceHead, Head, decode_peer_request, encode_answer
+from penstock.wire.peers import AppendHead, AppendOnceHead, CommittedHead, Head, decode_peer_request, encode_answer
 
 if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
@@ -60,6 +61,9 @@ class PeerAppends:
             appends.append(partition, batch, head.acks, partial(_one, done))
         elif isinstance(head, AppendOnceHead):
             appends.append_once(partition, batch, head.header, head.search_from, done)
+        elif isinstance(head, CommittedHead):
+            key = PartitionKey(TopicName(head.of_topic), head.of_partition)
+            done(self._gateway.broker.groups.committed(head.partition, GroupId(head.group), key))
         else:
             asked = AskedProducer(head.producer_id, head.producer_epoch, head.from_offset)
             done(list(standing_of(partition, asked)))
