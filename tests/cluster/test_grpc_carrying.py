@@ -136,6 +136,34 @@ async def test_a_reader_goes_on_when_its_own_node_speaks_for_the_group_no_more(
     assert await stream.read() is grpc.aio.EOF
 
 
+async def test_a_reader_goes_on_when_its_groups_node_stops(cluster: GatewayCluster, connect: Connect) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(cluster.nodes[2])
+    stream = await client.subscribe(topic=topic, consumer_group=group)
+    await client.publish(topic, b"0", b"1")
+    assert await read(stream, 2) == [b"0", b"1"]
+    await owner.stop()
+    await client.publish(topic, b"2")
+    assert await read(stream, 1) == [b"2"]
+    stream.cancel()
+
+
+async def test_a_node_that_stops_says_so_to_whom_it_carried_for(cluster: GatewayCluster, connect: Connect) -> None:
+    owner, asked = cluster.nodes[1], cluster.nodes[2]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
+    client = connect(asked)
+    streams = [
+        await client.subscribe(topic=topic, consumer_group=group),
+        await client.subscribe(topic=topic, consumer_group=group, lease_ms=1000),
+        await client.subscribe(topic=topic),
+    ]
+    stopping = asyncio.ensure_future(asked.stop())
+    for stream in streams:
+        assert await ended(stream) == (StatusCode.UNAVAILABLE, "The broker is stopping. Connect again in a moment.")
+    await stopping
+
+
 async def test_a_reader_without_a_group_goes_on_when_the_leader_of_its_partition_is_killed(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
