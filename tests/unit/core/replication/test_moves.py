@@ -139,3 +139,15 @@ def test_a_topic_has_as_many_replicas_as_its_partitions_once_they_rest():
     assert factor_of([record, PartitionRecord(1, 0, (1, 2, 3), ((1, 10),))]) == 3
     assert factor_of([record, reassigning(record, (1, 2, 3))]) is None
     assert factor_of([PartitionRecord(-1, -1, (), ())]) is None
+
+
+async def test_the_first_place_goes_to_who_leads_least_and_another_to_who_has_least():
+    agreed = await Agreed.make(1, 2, 3, 4)
+    await agreed.topic("leads", *[(3,)] * 6)
+    await agreed.topic("holds", *[(2, 4)] * 8)
+    await agreed.topic("first", (1, 2))
+    await agreed.topic("second", (2, 1))
+    await agreed.drain(1)
+    await begin(agreed)
+    assert targets(agreed, "first") == [(4, 2)]
+    assert targets(agreed, "second") == [(2, 3)]
