@@ -10,6 +10,8 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Put
+from tests.support.clients import Record, consume_confluent, produce_confluent
+from tests.support.cluster_processes import NodeProcess
 from tests.support.etcd import Certificates, Etcd, make_certificates, opened, running_etcd
 
 
@@ -91,3 +93,30 @@ async def test_https_to_an_etcd_without_tls_is_told(
     plain: Etcd, ours: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "http://" in await refusal(plain, ours.tls(), monkeypatch)
+
+
+def settings_of(certificates: Certificates, ca: Path) -> dict[str, object]:
+    return {
+        "cluster.replication_factor": 1,
+        "cluster.min_in_sync": 1,
+        "cluster.etcd_ca": ca,
+        "cluster.etcd_cert": certificates.certificate,
+        "cluster.etcd_key": certificates.key,
+    }
+
+
+def test_a_node_serves_on_an_etcd_with_tls(guarded: Etcd, ours: Certificates, tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "one", 1, guarded.urls, settings_of(ours, ours.ca), gateways=False) as node:
+        produce_confluent(node.bootstrap, "orders", [Record(b"1")])
+        assert [record.value for record in consume_confluent(node.bootstrap, "orders", 1)] == [b"1"]
+
+
+def test_a_node_that_does_not_trust_etcd_ends_with_a_sentence(
+    guarded: Etcd, ours: Certificates, others: Certificates, tmp_path: Path
+) -> None:
+    node = NodeProcess(tmp_path / "one", 1, guarded.urls, settings_of(ours, others.ca), gateways=False)
+    with pytest.raises(RuntimeError, match="exit code 1"):
+        node.start()
+    (error,) = [line for line in node.log_text().splitlines() if line.startswith("error: ")]
+    assert "--etcd-ca" in error
+    assert "Traceback" not in node.log_text()
