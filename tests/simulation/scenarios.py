@@ -21,6 +21,9 @@ PATIENCE_SECONDS = 20.0
 class Story(Faults):
     """What happens, instead of a schedule."""
 
+    pace_seconds = 0.05
+    """How long producers wait between two batches."""
+
     def __init__(self, world: Simulation, random: Random) -> None:
         super().__init__(world, random)
         self.world = world
@@ -47,18 +50,23 @@ class Story(Faults):
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not condition():
+            while not condition():  # noqa: ASYNC110 - it is looked at from outside
                 await asyncio.sleep(0.001)
 
-    async def until_acknowledged(self, more: int) -> None:
-        """So many more batches, or none for a while."""
+    async def until_acknowledged(self, more: int, seconds: float = 2.0) -> None:
+        """So many more batches, or until it is clear that they will not be."""
         counts = self.world.history.counts
         wanted = counts.get("acked", 0) + more
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(seconds):
                 await self.until(lambda: counts.get("acked", 0) >= wanted)
         except TimeoutError:
             return
+
+    def knows(self, machine: Machine, other: Machine) -> bool:
+        """Whether a node has heard that another one is there."""
+        cluster = machine.running.broker.cluster if machine.running is not None else None
+        return cluster is not None and other.number in cluster.nodes.nodes
 
     def move_to(self, machine: Machine) -> None:
         assert self.world.etcd.move_leader(*PLACE, lambda _: machine.number) == machine.number
@@ -95,8 +103,11 @@ class JoinUnheard(Story):
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         first.kill()
         await self.until(lambda: first.number not in self.record.in_sync)
-        self.cut(ETCD, leader.host)
+        self.part(leader, first)
         first.start()
+        await self.until(lambda: self.knows(leader, first))
+        self.cut(ETCD, leader.host)
+        self.mend(leader.host, first.host)
         await self.until(lambda: first.number in self.record.in_sync)
         self.part(leader, first)
         await self.until_acknowledged(5)
@@ -131,10 +142,11 @@ class OldQuestion(Story):
         # It has followed the second by now, which leads no more.
         self.move_to(leader)
         self.cut(leader.host, first.host)
+        await asyncio.sleep(0.1)
         self.mend(leader.host, second.host)
         await asyncio.sleep(0.4)
         self.world.network.mend(first.host, leader.host)
-        await self.until_acknowledged(1)
+        await asyncio.sleep(0.2)
         leader.kill()
         await self.until(lambda: self.record.leader == first.number)
         await asyncio.sleep(0.5)
@@ -142,6 +154,8 @@ class OldQuestion(Story):
 
 class ShrinkInVain(Story):
     """3. A leader that is cut off from everybody wants its followers out of the set, and nobody can agree to that."""
+
+    pace_seconds = 0.3
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         self.part(leader, first, second)
@@ -156,31 +170,38 @@ class LateShrink(Story):
     """3. A change of the set by a leader that was replaced meanwhile arrives late at the store."""
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
-        self.world.etcd.held_requests = 1.0
+        self.world.etcd.late_puts[leader.host, "p/"] = 5.0
         self.part(leader, first, second)
-        self.cut(leader.host, ETCD)
-        await self.until(lambda: self.record.leader != leader.number)
+        # Long enough for the leader to ask for the change.
+        await asyncio.sleep(2.2)
+        self.move_to(first)
         await self.until(lambda: leader.number not in self.record.in_sync)
-        # By now the old one has asked for the change, too.
+        await self.until_acknowledged(5, 5.0)
         await asyncio.sleep(3.0)
-        self.mend(leader.host, ETCD)
-        await asyncio.sleep(1.0)
 
 
 class SameEpochAgain(Story):
     """4. A leader loses what it had not synced, though its followers have it, and is back before anybody is told that it was gone."""
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        if self.world.etcd.controller() == leader.number:
+            self.move_to(first)
+            leader, first = first, leader
+            await asyncio.sleep(0.5)
         leader.set_disk_speed(20.0)
         await asyncio.sleep(0.5)
         # Whoever decides about leaders does not hear of it.
         for machine in (first, second):
             self.cut(ETCD, machine.host)
+        self.part(leader, first, second)
         leader.disk.lose_power(torn=False)
         leader.kill()
         leader.set_disk_speed(0.001)
         leader.start()
         await asyncio.sleep(0.8)
+        for machine in (first, second):
+            self.mend(leader.host, machine.host)
+        await asyncio.sleep(0.5)
 
 
 class TwoMoves(Story):
@@ -234,7 +255,7 @@ class DeposedTail(Story):
         await asyncio.sleep(0.3)
         leader.pause()
         await self.until(lambda: self.record.leader != leader.number)
-        await self.until_acknowledged(10)
+        await self.until_acknowledged(10, 8.0)
         leader.resume()
         self.heal()
         await asyncio.sleep(1.0)

@@ -34,7 +34,7 @@ def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
         shape=replace(SHAPE, rules=rules),
         trouble_seconds=0.5,
         partitions_max=1,
-        paces_seconds=(0.05,),
+        paces_seconds=(STORIES[rule].pace_seconds,),
         faults=STORIES[rule],
     )
     return simulate(seed, plan)

@@ -13,7 +13,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
 from penstock.testing.simulation.history import History, Place
-from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
+from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
@@ -51,6 +51,12 @@ class Batch(NamedTuple):
     data: bytes
 
 
+class _UnderWay(NamedTuple):
+    batch: Batch
+    answer: "asyncio.Future[Any]"
+    until: float
+
+
 class Producer:
     """Sends to one partition until it is told to finish. acks=all, idempotent."""
 
@@ -63,14 +69,14 @@ class Producer:
         self._id = -1
         self._sequence = 0
         self._unacknowledged: deque[Batch] = deque()
-        self._made = asyncio.Event()
+        self._woken = asyncio.Event()
         self._is_finishing = False
         self.is_done = False
 
     def finish(self) -> None:
         """Make no more; it is done when all is acknowledged."""
         self._is_finishing = True
-        self._made.set()
+        self._woken.set()
 
     async def run(self, pause_seconds: float) -> None:
         """Produce."""
@@ -122,40 +128,48 @@ class Producer:
                 self._unacknowledged.append(Batch(self._sequence, values, data))
                 self._sequence += len(values)
                 self._history.sends(self.name, self.place, values)
-                self._made.set()
+                self._woken.set()
             await asyncio.sleep(self._random.random() * 2 * pause_seconds)
 
     async def _send(self, link: KafkaLink) -> None:
         """Everything that is not acknowledged, in order, until something fails."""
-        under_way: deque[tuple[Batch, asyncio.Future[Any]]] = deque()
-        waiting = deque(self._unacknowledged)
-        last = waiting[-1].sequence if waiting else -1
+        loop = asyncio.get_running_loop()
+        under_way: deque[_UnderWay] = deque()
+        last = -1
         while True:
-            waiting.extend(batch for batch in self._unacknowledged if batch.sequence > last)
-            last = max(last, waiting[-1].sequence) if waiting else last
-            while waiting and len(under_way) < IN_FLIGHT_MAX:
-                batch = waiting.popleft()
-                under_way.append((batch, link.post(ApiKey.PRODUCE, PRODUCE_VERSION, self._request(batch))))
-            if not under_way:
-                if self._is_finishing:
-                    return
-                self._made.clear()
-                await self._made.wait()
-                continue
-            batch, future = under_way[0]
-            answer: ProduceResponsePartition = (await link.wait(future)).responses[0].partition_responses[0]
-            under_way.popleft()
-            if not self._answered(batch, answer):
-                for batch, future in under_way:
-                    self._answered(batch, (await link.wait(future)).responses[0].partition_responses[0])
+            for batch in self._unacknowledged:
+                if batch.sequence > last and len(under_way) < IN_FLIGHT_MAX:
+                    answer = link.post(ApiKey.PRODUCE, PRODUCE_VERSION, self._request(batch))
+                    answer.add_done_callback(lambda _: self._woken.set())
+                    under_way.append(_UnderWay(batch, answer, loop.time() + ANSWER_SECONDS))
+                    last = batch.sequence
+            if under_way and under_way[0].answer.done():
+                if not self._answered(*under_way.popleft()[:2]):
+                    break
+            elif not under_way and self._is_finishing:
                 return
+            else:
+                self._woken.clear()
+                await self._wait(link, under_way[0].until if under_way else None)
+        for each in under_way:
+            await link.wait(each.answer)
+            self._answered(each.batch, each.answer)
+
+    async def _wait(self, link: KafkaLink, until: float | None) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._woken.wait()
+        except TimeoutError:
+            link.close()
+            raise Lost("silence") from None
 
     def _request(self, batch: Batch) -> ProduceRequest:
         partition = ProduceRequestPartition(index=self.place.partition, records=bytearray(batch.data))
         topic = ProduceRequestTopic(name=self.place.topic, partition_data=[partition])
         return ProduceRequest(acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=[topic])
 
-    def _answered(self, batch: Batch, answer: ProduceResponsePartition) -> bool:
+    def _answered(self, batch: Batch, future: "asyncio.Future[Any]") -> bool:
+        answer: ProduceResponsePartition = future.result().responses[0].partition_responses[0]
         code = answer.error_code
         if code in (0, _DUPLICATE):
             offset = answer.base_offset if not code and answer.base_offset >= 0 else None

@@ -12,7 +12,9 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.core.cluster_image import NODES_PREFIX
+import msgspec
+
+from penstock.core.cluster_image import CONTROLLER_KEY, NODES_PREFIX, ControllerRecord
 from penstock.core.replication.election import elected
 from penstock.core.topic_records import (
     NO_LEADER,
@@ -38,6 +40,7 @@ _LEASES_SECONDS: Final = 0.05
 _AGAIN_SECONDS: Final = 0.1
 _LATE_SECONDS_MAX: Final = 5.0
 _HELD_SHARE: Final = 0.5
+"""Of the requests that cannot get through: these arrive when they can, the others never."""
 
 T = TypeVar("T")
 _NOBODY: Final = Context()
@@ -56,8 +59,8 @@ class SimulatedEtcd:
         """The share of answers that get lost."""
         self.late_requests = 0.0
         """The share of requests that are late."""
-        self.held_requests = _HELD_SHARE
-        """The share of those requests that cannot get through now and arrive when they can; the others never do."""
+        self.late_puts: Final[dict[tuple[str, str], float]] = {}
+        """By host and the beginning of a key: how many seconds a transaction takes to arrive that puts such a key."""
         self._clients: dict[StoreClient, None] = {}
         loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
 
@@ -112,6 +115,11 @@ class SimulatedEtcd:
         entry = _at_once(self.store.get(partition_key(decode_topic(topic).id, index))) if topic is not None else None
         return None if entry is None else (entry, decode_partition(entry.key, entry.value))
 
+    def controller(self) -> int | None:
+        """Who decides about leaders."""
+        entry = _at_once(self.store.get(CONTROLLER_KEY))
+        return None if entry is None else msgspec.json.decode(entry.value, type=ControllerRecord).node
+
     def move_leader(self, name: str, index: int, choose: Callable[[list[int]], int]) -> int:
         """Have another of the replicas in sync lead a partition, as a controller would; who leads it then, or goes on to."""
         found = self.partition(name, index)
@@ -131,12 +139,21 @@ class SimulatedEtcd:
 
     # Questions.
 
-    def ask(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]") -> None:
-        """Bring a question on its way."""
-        seconds = self.network.latency()
+    def lateness(self, host: str, operations: Sequence[Operation]) -> float:
+        """How long a transaction is held up."""
+        found = (
+            seconds
+            for (whose, prefix), seconds in self.late_puts.items()
+            if whose == host and any(each.key.startswith(prefix) for each in operations)
+        )
+        return max(found, default=0.0)
+
+    def ask(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", seconds: float = 0.0) -> None:
+        """Bring a question on its way, which takes some seconds more than usual."""
+        seconds += self.network.latency()
         if self.late_requests and self.loop.random.random() < self.late_requests:
             seconds += self.loop.random.random() * _LATE_SECONDS_MAX
-        is_held = self.loop.random.random() < self.held_requests
+        is_held = self.loop.random.random() < _HELD_SHARE
         self.loop.call_later(seconds, self._asked, host, action, answer, is_held, context=_NOBODY)
 
     def _asked(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", is_held: bool) -> None:
@@ -220,9 +237,10 @@ class StoreClient:
 
     # Questions.
 
-    async def _ask(self, action: Callable[[], T]) -> T:
+    async def _ask(self, action: Callable[[], T], operations: Sequence[Operation] = ()) -> T:
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._etcd.ask(self._process.host, action, answer)
+        host = self._process.host
+        self._etcd.ask(host, action, answer, self._etcd.lateness(host, operations))
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await answer
@@ -243,7 +261,7 @@ class StoreClient:
             before = _at_once(self._etcd.store.range("nothing has this prefix")).revision
             return _at_once(self._etcd.store.txn(compares, operations))
 
-        done = await self._ask(do)
+        done = await self._ask(do, operations)
         if done.succeeded and done.revision > before:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
