@@ -448,6 +448,17 @@ async def test_a_gateway_that_stops_ends_the_streams_that_it_carries(world: Worl
     assert NodeId(OTHER) in world.node.cluster.nodes.nodes
 
 
+async def test_a_tail_begins_where_the_leader_says_that_the_topic_ends(world: World) -> None:
+    async def watermarks(asked: Asked) -> None:
+        asked.answer(200, b'{"high_watermark": 5, "low_watermark": 2}')
+
+    other = await world.start(watermarks)
+    async with world.client.stream("GET", "/topics/t/tail") as stream:
+        lines = stream.aiter_lines()
+        assert [await anext(lines) for _ in range(2)] == [": tail of t", "id: t/* 0@5"]
+    assert [asked.line for asked in other.asked] == ["GET /topics/t/partitions/0/offsets HTTP/1.1"]
+
+
 # A topic that another node made just now.
 
 
