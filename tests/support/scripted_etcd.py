@@ -26,6 +26,7 @@ class ScriptedEtcd:
         self.watch_metadata: list[dict[str, str]] = []
         self.keep_alive: Callable[[], Awaitable[pb.LeaseKeepAliveResponse | None]] | None = None
         self.status_answers = True
+        self.version = "3.5.33"
         self.ended = asyncio.Event()
         self.address = Address("127.0.0.1", 0)
         self._server = grpc.aio.server()
@@ -58,7 +59,7 @@ class ScriptedEtcd:
     async def _status(self, _request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
         if not self.status_answers:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "scripted")
-        return pb.StatusResponse(header=self.header(), leader=1)
+        return pb.StatusResponse(header=self.header(), leader=1, version=self.version)
 
     async def _watch(self, requests: AsyncIterator[pb.WatchRequest], context: Any) -> AsyncIterator[pb.WatchResponse]:
         request = await anext(requests)

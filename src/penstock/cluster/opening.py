@@ -51,7 +51,9 @@ async def open_cluster(
         tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key, uses_tls=uses_tls)
     except (ValueError, OSError) as error:
         raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
-    store = await _connect(configured.name, addresses, tls)
+    # Each node begins with another member: what one of them loses is not everybody's.
+    first = node.node_id % len(addresses)
+    store = await _connect(configured.name, addresses[first:] + addresses[:first], tls)
     try:
         record = await agree(store, clock, entropy, node.cluster_id, may_make=not node.cluster)
         named = data_dir.name(disk, entropy, node)

@@ -8,6 +8,7 @@ the same again.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Self
@@ -42,6 +43,8 @@ from penstock.metadata.port import (
 from penstock.metadata.subscribers import Subscribers
 from penstock.wire.etcd import etcd_generated as pb
 
+logger = logging.getLogger("penstock.metadata")
+
 OPERATIONS_MAX: Final = 128
 """etcd's own bound (``--max-txn-ops``), on compares and on operations."""
 _KEYS_PER_PAGE: Final = 1_000
@@ -49,6 +52,8 @@ _KEYS_PER_PAGE: Final = 1_000
 _READS_MAX: Final = 10
 """How often reading is begun anew because etcd compacted the revision under it."""
 _DELIVERY_SECONDS: Final = 5.0
+_LOSING_VERSIONS: Final = ("3.5.0", "3.5.1", "3.5.2")
+"""Their members can differ for good after a crash, as etcd's own notes say."""
 
 
 class _NoPage(Enum):
@@ -79,12 +84,24 @@ class EtcdStore:
         store = cls(cluster, Endpoints(addresses, tls))
         try:
             store._watch.start(await store._read_all())
+            await store._look_at_version()
         except BaseException as error:
             if isinstance(error, PenstockError) and store._endpoints.advice:
                 error = PenstockError(Reason.INVALID_CONFIG, error.text)
             await store.close()
             raise error from None
         return store
+
+    async def _look_at_version(self) -> None:
+        async def question(member: Member) -> pb.StatusResponse:
+            return await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
+
+        version = (await self._endpoints.ask(question)).version
+        if version in _LOSING_VERSIONS:
+            logger.warning(
+                "etcd %s is known to lose data when it is killed; install 3.5.3 or later, the latest of a series if you can",
+                version,
+            )
 
     async def close(self) -> None:
         """Let go of everything; closing twice is harmless."""

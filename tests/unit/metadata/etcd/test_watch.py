@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.etcd import endpoints, watch
+from penstock.metadata.etcd import watch
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Event
 from penstock.wire.etcd import etcd_generated as pb
@@ -141,25 +141,4 @@ async def test_a_subscriber_that_fails_costs_nobody_later_events(etcd: ScriptedE
     await until(lambda: ("k9", 9) in heard.all, "the rest is told")
     assert failed == ["k2"]
     assert heard.all == [(f"k{n}", n) for n in range(3, 10)]
-    await store.close()
-
-
-async def test_a_keep_alive_that_ends_without_an_answer_says_nothing_of_the_lease(
-    etcd: ScriptedEtcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoints, "READ_SECONDS", 0.1)
-    store = await EtcdStore.open("c", [etcd.address])
-
-    async def nothing() -> None:
-        return None
-
-    async def gone() -> pb.LeaseKeepAliveResponse:
-        return pb.LeaseKeepAliveResponse(ID=7, TTL=0)
-
-    etcd.keep_alive = nothing
-    with pytest.raises(PenstockError) as caught:
-        await store.keep_alive(7)
-    assert caught.value.reason is Reason.METADATA_UNAVAILABLE
-    etcd.keep_alive = gone
-    assert await store.keep_alive(7) == 0
     await store.close()
