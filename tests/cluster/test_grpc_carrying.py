@@ -215,6 +215,23 @@ async def test_a_worker_that_takes_a_number_takes_the_rest_from_the_next_node(
     assert await stream.read() is grpc.aio.EOF
 
 
+@pytest.mark.parametrize("asked", [1, 2])
+async def test_workers_that_wait_move_with_their_groups_node(
+    cluster: GatewayCluster, connect: Connect, asked: int
+) -> None:
+    owner = cluster.nodes[1]
+    group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
+    client = connect(cluster.nodes[asked])
+    work = {"topic": topic, "consumer_group": group, "lease_ms": 60_000}
+    polling = await client.subscribe(**work, consumer_id="a", max_messages=1)
+    # Nothing was given to it yet, so that there is nothing that it must be told.
+    connected = await client.subscribe(**work, consumer_id="b")
+    await cluster.drain(1)
+    await client.publish(topic, b"0", b"1")
+    assert sorted([*await read(polling, 1), *await read(connected, 1)]) == [b"0", b"1"]
+    connected.cancel()
+
+
 async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_connected(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
