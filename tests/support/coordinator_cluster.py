@@ -56,6 +56,11 @@ class Disturbed:
         if self.before("standing", done):
             self._real.standing(topic, index, lambda answer: self.after("standing", answer, done), *producer)
 
+    def committed(self, offsets_partition: int, group: Any, key: Any, done: Any) -> None:
+        if self.before("committed", done):
+            answered = lambda answer: self.after("committed", answer, done)  # noqa: E731
+            self._real.committed(offsets_partition, group, key, answered)
+
 
 class CoordinatorCluster(QueueCluster):
     """Keys and sinks."""

@@ -113,10 +113,20 @@ async def test_a_late_record_of_the_node_before_is_not_appended_again(tmp_path: 
 async def test_the_same_key_of_two_tenants_is_two_keys(tmp_path: Path):
     async with world(tmp_path) as cluster:
         await cluster.ready()
-        topic = await cluster.topic_of_keys(cluster.nodes[1], (2, 3, 1))
-        sends = (cluster.send(topic, "k", tenant.encode() or b"none", tenant=tenant) for tenant in ("", "a", "b"))
-        assert [duplicate for _, duplicate in await asyncio.gather(*sends)] == [False] * 3
-        assert sorted(cluster.values(topic.name)) == [b"a", b"b", b"none"]
+        first = cluster.nodes[1]
+        topic = await cluster.topic_of_keys(first, (2, 3, 1))
+        disturbed = cluster.disturb(first)
+        real, held = disturbed._real.append_once, list[Any]()
+        disturbed._real.append_once = lambda *args: held.append(args)
+        slow = asyncio.ensure_future(cluster.send_once(first, topic, "k", b"a", tenant="a"))
+        await until(lambda: held, "it is on its way")
+        # The other's record lies where the first one's is looked for.
+        disturbed._real.append_once = real
+        fast, _ = await cluster.send_once(first, topic, "k", b"b", tenant="b")
+        real(*held[0])
+        placed, duplicate = await slow
+        assert (fast.offset, placed.offset, duplicate) == (0, 1, False)
+        assert cluster.values(topic.name) == [b"b", b"a"]
 
 
 async def test_keys_of_a_partition_of_which_the_node_has_no_copy(tmp_path: Path):
@@ -153,3 +163,34 @@ async def test_many_keys_of_one_turn_are_one_batch(tmp_path: Path):
         found = await asyncio.gather(*sends)
         assert [placed.offset for placed, _ in found] == list(range(20))
         assert asked == ["append_once"]
+
+
+async def test_a_key_whose_window_was_over_is_not_taken_for_its_older_record(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        first = cluster.nodes[1]
+        topic = await cluster.topic_of_keys(first, (2, 3, 1))
+        held: list[Any] = []
+
+        def hold(call: str, done: Any) -> bool:
+            if call == "append_once":
+                held.append(done)
+            return call != "append_once"
+
+        cluster.disturb(first).before = hold
+        # Left in doubt, from the beginning of the log on.
+        in_doubt = asyncio.ensure_future(cluster.send_once(first, topic, "doubt", b"doubt"))
+        await until(lambda: held, "it is about to be sent")
+        held[0](PenstockError(Reason.LINK_LOST))
+        with pytest.raises(PenstockError):
+            await in_doubt
+        cluster.disturb(first).before = lambda _call, _done: True
+        await cluster.send_once(first, topic, "k", b"old")
+        keys = first.broker.idempotency
+        (key, note), *_ = [(key, note) for key, note in keys._keys.items() if note.is_placed]
+        keys._keys.put(key, note._replace(noted_ms=note.noted_ms - 2 * keys.window_ms))
+        both = await asyncio.gather(
+            cluster.send_once(first, topic, "doubt", b"doubt"), cluster.send_once(first, topic, "k", b"new")
+        )
+        assert [placed.offset for placed, _ in both] in ([1, 2], [2, 1])
+        assert sorted(cluster.values(topic.name)) == [b"doubt", b"new", b"old"]

@@ -87,13 +87,13 @@ async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.parametrize("sent", [1, 2, 5])
+@pytest.mark.parametrize("sent", [1, 2, 7])
 async def test_the_next_node_goes_on_with_a_commit_and_doubles_nothing(tmp_path: Path, is_killed: bool, sent: int):
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1, 2, 3)
         first = cluster.sinks_node
         target = next(n for n in range(3) if cluster.record("t", n).leader != first.broker.node_id)
-        ranges, values = await staged(cluster, sink, 0, 8)
+        ranges, values = await staged(cluster, sink, 0, 10)
         left = [sent]
         held: list[Any] = []
 

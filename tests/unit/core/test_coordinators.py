@@ -341,6 +341,8 @@ async def test_a_node_that_resigns_in_the_middle_of_a_replay_serves_nothing(
     monkeypatch.setattr("penstock.core.groups.coordinator._LOAD_RECORDS_MAX", 2)
     await node.lead(OFFSETS_TOPIC, NODE)
     await node.copied_all(OFFSETS_TOPIC)
+    while not node.broker.groups._loads:
+        await turn()
     assert node.broker.groups.describe(GROUP).reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
     await node.lead(OFFSETS_TOPIC, OTHER)
     for _ in range(40):
@@ -393,6 +395,7 @@ async def test_who_waits_for_a_key_is_told_when_another_node_takes_over(node: No
     end = partition.log.next_offset
     await node.lead(IDEMPOTENCY_TOPIC, OTHER)
     assert [error.reason for error in told] == [Reason.NOT_COORDINATOR]
+    assert node.send() is Reason.NOT_COORDINATOR
     assert node.broker.idempotency.key_count == 0
     assert node.broker.idempotency.next_deadline_ms() is None
     assert partition.log.next_offset == end
