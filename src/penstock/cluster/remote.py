@@ -133,8 +133,10 @@ class RemotePeers:
     async def stop(self) -> None:
         """Whoever waits is told."""
         self._stopped = True
-        for task in self._connecting.values():
+        connecting = list(self._connecting.values())
+        for task in connecting:
             task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
         for line in list(self._lines.values()):
             if line.timer is not None:
                 line.timer.cancel()
@@ -415,9 +417,8 @@ class RemotePeers:
     def _nodes_changed(self) -> None:
         """A node that is dead, or has another life, does not answer what it was asked."""
         nodes = self._cluster.nodes.nodes
-        for node_id, link in list(self._links.items()):
+        for node_id, link in self._links.items():
             if node_id not in nodes:
-                del self._links[node_id]
                 link.close()
 
 

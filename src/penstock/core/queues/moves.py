@@ -40,6 +40,7 @@ _HEADERS_ROOM_BYTES: Final = 64 * KIB
 _BATCH_BYTES_MAX: Final = 256 * KIB
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000
+_ENDS_MAX: Final = 10_000
 _MOVES_PER_TURN: Final = 500
 """Records appended to one partition in a turn: some ten milliseconds of work."""
 
@@ -405,6 +406,8 @@ class Mover:
                 self._context.schedule()
             return
         target.failures = 0
+        if len(self._ends) >= _ENDS_MAX:
+            self._ends.clear()
         self._ends[place] = max(*found, self._ends.get(place, 0) - 1) + 1
         self._finish(current)
         self._context.schedule()
