@@ -78,10 +78,6 @@ class Agreed:
         await self.store.txn([], [Put(topic_key(name), encode(record))])
         return self.topics.require(name)
 
-    async def topic_unseen(self, name: str, topic_id: UUID) -> None:
-        """A topic in the store, whether or not the image follows it still."""
-        await self.store.txn([], [Put(topic_key(name), encode(TopicRecord(topic_id, 1, 1, 0, 0)))])
-
     async def change(self, topic: Topic, index: int, **changes: Any) -> None:
         """Let a record be other than it is."""
         await self._put(topic.topic_id, index, msgspec.structs.replace(self.topics.partition(topic, index), **changes))

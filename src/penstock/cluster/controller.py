@@ -21,7 +21,14 @@ from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
 from penstock.core.replication.moves import Moves, factor_of
-from penstock.core.topic_records import PARTITIONS_PREFIX, encode, partition_key, partition_of_key
+from penstock.core.topic_records import (
+    DELETED_PREFIX,
+    PARTITIONS_PREFIX,
+    decode_deleted,
+    encode,
+    partition_key,
+    partition_of_key,
+)
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Put, SharedStore
@@ -38,6 +45,8 @@ _MOVES_SECONDS: Final = 0.5
 """How often it is looked for moves to begin, while any are wanted."""
 _MOVES_SHARE: Final = 10
 """Looking through very many partitions takes time: it may have so small a part of it."""
+_DELETED_MS: Final = 90 * 24 * 3600 * 1000
+"""How long a node may be away and still learn that a topic was deleted."""
 _BALANCED_AT_ONCE: Final = 100
 _BALANCE_MORE_SECONDS: Final = 2.0
 """When leadership of more than these belongs elsewhere, the next ones follow so much later."""
@@ -274,7 +283,7 @@ class Controller:
         return entry is not None and entry.create_revision == self.epoch
 
     async def _sweep(self) -> None:
-        """Remove records of partitions whose topic is gone, or was never finished: what a crash left.
+        """Remove records of partitions whose topic is gone, or was never finished: what a crash left. And old notes of deleted topics.
 
         A large topic that is being made has such records for a moment, so only those go that were there unchanged a round ago.
         """
@@ -290,6 +299,11 @@ class Controller:
             if before.get(key) == revision:
                 mine = Compare(CONTROLLER_KEY, create_revision=self.epoch)
                 await self._store.txn([mine, Compare(key, mod_revision=revision)], [Delete(key)])
+        until_ms = self._broker.clock.now_ms() - _DELETED_MS
+        notes = (await self._store.range(DELETED_PREFIX)).entries
+        old = [entry.key for entry in notes if decode_deleted(entry)[1].deleted_ms < until_ms]
+        for first in range(0, len(old), self._store.operations_max):
+            await self._store.txn([], [Delete(key) for key in old[first : first + self._store.operations_max]])
 
 
 def _key(decision: Decision) -> str:

@@ -5,6 +5,9 @@
 ``p/<id>/<n>``: ``{"leader", "leader_node_epoch", "leader_epoch", "isr": [[node, node epoch], ...], "elr", "replicas", "adding",
 "removing"}``
 
+``deleted/<id>``: ``{"name", "deleted_ms"}`` for a while after a topic of a cluster was deleted: a node that was away may remove its files only if this
+says so. A topic that is merely unknown may be one that a restored store has forgotten.
+
 Unknown fields are kept out of the way of older readers by being optional: a field is added with a default, never changed.
 """
 
@@ -19,6 +22,7 @@ from penstock.types import NO_EPOCH, TopicId
 
 TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "p/"
+DELETED_PREFIX: Final = "deleted/"
 LEADER_EPOCH_FIRST: Final = 0
 NO_LEADER: Final = -1
 
@@ -54,6 +58,13 @@ class PartitionRecord(msgspec.Struct, frozen=True):
         return tuple(node for node, _ in self.isr)
 
 
+class DeletedRecord(msgspec.Struct, frozen=True):
+    """The value under ``deleted/<id>``."""
+
+    name: str
+    deleted_ms: int
+
+
 NOBODY: Final = PartitionRecord(leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=())
 """A partition whose record has not arrived."""
 
@@ -75,6 +86,11 @@ def partition_key(topic_id: TopicId, index: int) -> str:
     return f"{PARTITIONS_PREFIX}{topic_id.hex}/{index}"
 
 
+def deleted_key(topic_id: TopicId) -> str:
+    """Where it is said that a topic was deleted."""
+    return f"{DELETED_PREFIX}{topic_id.hex}"
+
+
 def topic_of_key(key: str) -> str:
     """The name in a topic's key."""
     return key.removeprefix(TOPICS_PREFIX)
@@ -94,7 +110,7 @@ _topic_decoder: Final = msgspec.json.Decoder(TopicRecord)
 _partition_decoder: Final = msgspec.json.Decoder(PartitionRecord)
 
 
-def encode(record: TopicRecord | PartitionRecord) -> bytes:
+def encode(record: TopicRecord | PartitionRecord | DeletedRecord) -> bytes:
     """The record as the store keeps it."""
     return _encoder.encode(record)
 
@@ -113,6 +129,15 @@ def decode_partition(key: str, value: bytes) -> PartitionRecord:
         return _partition_decoder.decode(value)
     except msgspec.DecodeError:
         raise _damaged(key) from None
+
+
+def decode_deleted(entry: Entry) -> tuple[TopicId, DeletedRecord]:
+    """Which topic was deleted, and when."""
+    try:
+        topic_id = UUID(hex=entry.key.removeprefix(DELETED_PREFIX))
+        return topic_id, msgspec.json.decode(entry.value, type=DeletedRecord)
+    except (ValueError, msgspec.DecodeError):
+        raise _damaged(entry.key) from None
 
 
 def _damaged(key: str) -> PenstockError:

@@ -20,7 +20,16 @@ from penstock.core.topic_config import ConfigChange, apply_changes, check_config
 from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_names import check_topic_name, collision_key, is_reserved
 from penstock.core.topic_placement import AlonePlacer, Placer
-from penstock.core.topic_records import PartitionRecord, TopicRecord, decode_topic, encode, partition_key, topic_key
+from penstock.core.topic_records import (
+    DeletedRecord,
+    PartitionRecord,
+    TopicRecord,
+    decode_topic,
+    deleted_key,
+    encode,
+    partition_key,
+    topic_key,
+)
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
 from penstock.metadata.port import Compare, Delete, MetadataStore, Operation, Put
@@ -75,6 +84,8 @@ class Topics(TopicImage):
         self._entropy = entropy
         self.placer: Placer = AlonePlacer(node_id)
         """Says where new partitions go."""
+        self.notes_deletions = False
+        """Whether other nodes must be able to tell a deleted topic from one that they never heard of."""
         self._creating: dict[str, str] = {}
         self._reserved_partitions = 0
 
@@ -126,10 +137,15 @@ class Topics(TopicImage):
             record = None if entry is None else decode_topic(entry)
             if entry is None or record is None or record.id != topic.topic_id:
                 break
+            gone: list[Operation] = [Delete(entry.key)]
+            if self.notes_deletions:
+                note = DeletedRecord(name, self._clock.now_ms())
+                gone.append(Put(deleted_key(topic.topic_id), encode(note)))
             rest: list[Operation] = [Delete(partition_key(topic.topic_id, i)) for i in range(record.partitions)]
-            first, rest = rest[: self._store.operations_max - 1], rest[self._store.operations_max - 1 :]
+            room = self._store.operations_max - len(gone)
+            first, rest = rest[:room], rest[room:]
             compare = Compare(entry.key, mod_revision=entry.mod_revision)
-            if (await self._store.txn([compare], [Delete(entry.key), *first])).succeeded:
+            if (await self._store.txn([compare], [*gone, *first])).succeeded:
                 await self._write(rest)
                 return topic
         else:

@@ -257,3 +257,18 @@ async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(
         assert refused.value.reason is Reason.STORAGE_ERROR
         assert "etcd" in refused.value.text
     assert list((tmp_path / "1" / "topics").iterdir()), "nothing was removed"
+
+
+async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3, min_in_sync=1) as cluster:
+        topic = await cluster.create("t", (1, 2, 3))
+        await cluster.produce("t", b"gone soon")
+        await until(lambda: (copy := cluster.replica(3, "t")) is not None and copy.log.next_offset == 1)
+        await cluster.nodes[3].crash()
+        await cluster.any.broker.topics.delete("t")
+        running = await cluster.start(3)
+        folder = tmp_path / "3" / "topics" / topic.topic_id.hex
+        await running.cluster.strays.sweep()
+        assert folder.exists()
+        await running.cluster.strays.sweep()
+        assert not folder.exists()

@@ -1,16 +1,16 @@
-"""Topics whose records lie on this node and that the cluster does not know: they were deleted while the node was away.
+"""Topics whose records lie on this node and that the cluster does not know: they were deleted while the node was away, or the store was restored.
 
-Their files are removed, but not at first sight: only if the topic was unknown twice, a round of housekeeping apart, and the store itself says so again. A store that knows
-no topic at all was emptied; then nothing is removed, since the records here may be all that is left.
+Their files are removed only if the store says that the topic was deleted (``deleted/<id>``), at the second look, a round of housekeeping apart. What is merely
+unknown stays, and is spoken of: a store that was restored from a snapshot has forgotten the topics that were made since, and the records here are all that is left of them.
 """
 
 from collections.abc import Callable
 from uuid import UUID
 
 from penstock.core.topic_image import TopicImage
-from penstock.core.topic_records import TOPICS_PREFIX, decode_topic
+from penstock.core.topic_records import DELETED_PREFIX, decode_deleted
 from penstock.errors import PenstockError, Reason
-from penstock.log.manager import LogManager
+from penstock.log.manager import TOPICS, LogManager
 from penstock.metadata.port import MetadataStore
 from penstock.ports import Report
 
@@ -32,6 +32,7 @@ class Strays:
         self._trash = trash
         self._report = report
         self._unknown: frozenset[UUID] = frozenset()
+        self._spoken_of: set[UUID] = set()
 
     def check(self, data_dir: str) -> None:
         """STORAGE_ERROR when there are records here and the cluster knows no topic at all."""
@@ -50,10 +51,14 @@ class Strays:
         due = unknown & before
         if not due:
             return
-        known = {decode_topic(entry).id for entry in (await self._store.range(TOPICS_PREFIX)).entries}
-        if not known:
-            self._report("the cluster's metadata is empty; the records here stay. Restore etcd from a snapshot")
-            return
-        for topic_id in sorted(due - known):
-            self._report(f"topic {topic_id} is deleted: removing its files")
-            self._trash(topic_id)
+        deleted = {decode_deleted(entry)[0] for entry in (await self._store.range(DELETED_PREFIX)).entries}
+        for topic_id in sorted(due):
+            if topic_id in deleted:
+                self._report(f"topic {topic_id} is deleted: removing its files")
+                self._trash(topic_id)
+            elif topic_id not in self._spoken_of:
+                self._spoken_of.add(topic_id)
+                self._report(
+                    f"topic {topic_id} has records here and the cluster does not know it; they stay. If etcd was restored, restore a later snapshot; if the "
+                    f"topic was deleted long ago, remove {self._logs.data_dir}/{TOPICS}/{topic_id.hex}"
+                )
