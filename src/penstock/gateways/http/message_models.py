@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.core.publish import NewRecord, Placed, record_id
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.answers import STATUSES, Refusal
+from penstock.gateways.http.answers import Refusal, refusal_of
 from penstock.records.records import Headers, Record
 from penstock.text import BASE64, bytes_of, text_of
 from penstock.types import Acks
@@ -188,7 +188,7 @@ def publish_refusal(error: PenstockError) -> Refusal:
     """Why a record was not published, in this API's words."""
     if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
         return Refusal(400, PARTITION_NOT_FOUND)
-    return Refusal(STATUSES.get(error.reason, 400), error.text)
+    return refusal_of(error)
 
 
 def message_of(topic: str, partition: int, record: Record) -> Message:
