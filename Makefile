@@ -117,6 +117,10 @@ bench-gateways: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure HTTP,
 bench-spark: $(VENV)/.installed-dev ## Measure the Spark connector beside a source and a sink that do nothing.
 	@$(BIN)/python -m bench.spark $(ARGS)
 
+.PHONY: bench-cluster
+bench-cluster: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure three nodes beside one and beside Kafka: rows, idle, nodes that go.
+	@$(BIN)/python -m bench.cluster $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what these commands made, but no data.
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -87,6 +87,12 @@ class Peer(ABC):
 
     def start(self) -> float:
         """Start it and wait until it answers; seconds from cold to ready."""
+        begin = self.start_without_waiting()
+        self.wait_until_ready(begin)
+        return time.perf_counter() - begin
+
+    def start_without_waiting(self) -> float:
+        """Start it; the moment at which it was."""
         if not (self.home / "data").exists():
             (self.home / "data").mkdir()
             self.before_first_start()
@@ -102,6 +108,12 @@ class Peer(ABC):
                 env=os.environ | environment,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  there are no other threads yet, and it makes one system call
             )
+        return begin
+
+    def wait_until_ready(self, begin: float | None = None) -> None:
+        """Return once it answers."""
+        assert self._process is not None
+        begin = time.perf_counter() if begin is None else begin
         while not self._answers():
             if self._process.poll() is not None:
                 raise BenchError(
@@ -111,7 +123,13 @@ class Peer(ABC):
                 self.stop()
                 raise BenchError(f"{self.title} was not ready after {self.ready_s_max:.0f} s: {self._log_tail()}")
             time.sleep(0.005)
-        return time.perf_counter() - begin
+
+    def kill(self) -> None:
+        """SIGKILL: it has no time to say anything."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
 
     def stop(self) -> float:
         """Ask it to end, and end it if it does not; how many seconds it took.

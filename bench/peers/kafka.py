@@ -47,8 +47,9 @@ class Kafka(KafkaProtocolPeer):
 
     def __init__(self, home: Path, flush: Flush) -> None:
         super().__init__(home, flush)
-        self._address = Address("127.0.0.1", free_port())
-        self._controller = Address("127.0.0.1", free_port())
+        self.address = Address("127.0.0.1", free_port())
+        self.controller = Address("127.0.0.1", free_port())
+        self.cluster_id = os.urandom(16).hex()[:22]
 
     @classmethod
     def why_missing(cls) -> str | None:
@@ -73,14 +74,14 @@ class Kafka(KafkaProtocolPeer):
         partial.rename(cls._jars)
         return None
 
-    def before_first_start(self) -> None:
-        """Write the settings and format the storage."""
+    def settings(self) -> dict[str, str]:
+        """What is not Kafka's default."""
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@{self._controller}",
-            "listeners": f"PLAINTEXT://{self._address},CONTROLLER://{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self._address}",
+            "controller.quorum.voters": f"1@{self.controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{self.controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": str(self.home / "data"),
@@ -92,11 +93,14 @@ class Kafka(KafkaProtocolPeer):
         }
         if self.flush is Flush.SYNC:
             settings["log.flush.interval.messages"] = "1"
+        return settings
+
+    def before_first_start(self) -> None:
+        """Write the settings and format the storage."""
         path = self.home / "server.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = os.urandom(16).hex()[:22]
+        path.write_text("".join(f"{key}={value}\n" for key, value in self.settings().items()))
         run_tool(
-            [*self._java([]), "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path)],
+            [*self._java([]), "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(path)],
             "format Kafka's storage",
         )
 
@@ -111,4 +115,4 @@ class Kafka(KafkaProtocolPeer):
 
     def bootstrap(self) -> Address:
         """Its client listener."""
-        return self._address
+        return self.address

@@ -197,10 +197,10 @@ def records_span(layout: FetchAnswer, answer: bytes | bytearray | memoryview) ->
 
 
 def create_topics_request(correlation_id: int, topics: list[tuple[str, int]], *, timeout_ms: int = 60_000) -> bytes:
-    """CreateTopics 4 with one replica each; `topics` are names and partition counts."""
+    """CreateTopics 4 with as many replicas as the broker gives unasked; `topics` are names and partition counts."""
     body = _I32.pack(len(topics))
     for name, partitions in topics:
-        body += string(name) + struct.pack(">ihii", partitions, 1, 0, 0)
+        body += string(name) + struct.pack(">ihii", partitions, -1, 0, 0)
     return request(Api.CREATE_TOPICS, 4, correlation_id, body + struct.pack(">ib", timeout_ms, 0))
 
 

@@ -126,11 +126,11 @@ def test_a_fetch_answer_has_its_records_where_the_layout_says(version, records, 
     assert frame[at : at + size] == records
 
 
-def test_topics_are_created_with_one_replica_and_the_given_partitions():
+def test_topics_are_created_with_the_replicas_that_the_broker_gives_and_the_given_partitions():
     _, body = parse_request(frames.create_topics_request(1, [("a", 3), ("b", 5)]), Api.CREATE_TOPICS, 4)
     assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in body.topics] == [
-        ("a", 3, 1),
-        ("b", 5, 1),
+        ("a", 3, -1),
+        ("b", 5, -1),
     ]
     assert body.validate_only is False
 

@@ -1,0 +1,60 @@
+"""`python -m bench.cluster`: measure three nodes, print the tables, and write them to `bench/results`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from bench.cluster.run import WORKLOADS, ClusterPlan, run
+from bench.cluster.systems import SYSTEMS
+from bench.cluster.tables import markdown
+from bench.peers.base import Flush
+from bench.saying import save
+from penstock.bench.workloads import Options
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def main() -> int:
+    """Exit code 0 when everything was measured, 1 when something failed, 2 for wrong usage."""
+    systems = [kind.name for kind in SYSTEMS]
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.cluster", description="Measure three nodes beside one, and beside Kafka."
+    )
+    parser.add_argument("--systems", type=_names, default=systems, help=f"of {', '.join(systems)}")
+    parser.add_argument("--only", type=_names, default=[], help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="which durability to compare")
+    parser.add_argument("--rounds", type=int, default=2, help="0 leaves the rows out")
+    parser.add_argument("--kills", type=int, default=20, help="leaders killed")
+    parser.add_argument("--stops", type=int, default=5, help="leaders asked to stop")
+    parser.add_argument("--idle", type=float, default=30.0, help="seconds in which nothing happens")
+    parser.add_argument("--seconds", type=float, default=3.0, help="measured seconds a row")
+    parser.add_argument("--bytes-max", type=int, default=1 << 30, help="most bytes that one row of one system writes")
+    given = parser.parse_args()
+    if unknown := [name for name in given.systems if name not in systems]:
+        parser.error(f"no system is called {', '.join(unknown)}: choose from {', '.join(systems)}")
+    plan = ClusterPlan(
+        systems=given.systems,
+        only=given.only,
+        flushes=list(Flush) if given.flush == "both" else [Flush(given.flush)],
+        rounds=given.rounds,
+        kills=given.kills,
+        stops=given.stops,
+        idle_s=given.idle,
+        options=Options(seconds=given.seconds, warmup_s=1.0, bytes_max=given.bytes_max),
+    )
+    # Ended from outside, it still stops what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    report = run(plan)
+    tables = markdown(report)
+    written = save(report, tables, "-cluster")
+    print(tables)
+    print(f"written to {written[0]} and {written[1]}", file=sys.stderr)
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
