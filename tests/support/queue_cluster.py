@@ -6,12 +6,15 @@ from typing import Any
 
 from penstock.core.access import Caller, Principal
 from penstock.core.broker import Broker
+from penstock.core.cluster_image import node_key
 from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.delivery import Delivery
 from penstock.core.reading import read_from
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.metadata.memory import MemoryStore
+from penstock.metadata.port import Delete, Event, Subscriber, Unsubscribe
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Acks, Gateway
 from tests.support.cluster_nodes import SECONDS_MAX, Cluster, Running, until
@@ -22,13 +25,50 @@ LEASE_MS = 60_000
 """Longer than any test."""
 
 
+class LateStore:
+    """One node's way to the store: its news can be held back, so that it does not know what the others have agreed on."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._held: list[tuple[Subscriber, list[Event]]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
+        def take(events: list[Event]) -> None:
+            if self._held is None:
+                subscriber(events)
+            else:
+                self._held.append((subscriber, events))
+
+        return self._store.subscribe(prefix, take)
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for subscriber, events in held:
+            subscriber(events)
+
+
 class QueueCluster(Cluster):
-    """Every node has what runs by the clock."""
+    """Every node has what runs by the clock, and news that can be held back."""
 
     _housekeeping: dict[int, Housekeeping]
+    news: dict[int, LateStore]
 
     async def start(self, node_id: int, before: Callable[[Broker], None] = lambda _: None) -> Running:
-        running = await super().start(node_id, before)
+        store = self.store
+        if not hasattr(self, "news"):
+            self.news = {}
+        self.news[node_id] = LateStore(store)
+        self.store = self.news[node_id]  # type: ignore[assignment]
+        try:
+            running = await super().start(node_id, before)
+        finally:
+            self.store = store
         housekeeping = Housekeeping(
             running.broker, running.commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000
         )
@@ -52,6 +92,12 @@ class QueueCluster(Cluster):
         """Its connections end, and it says nothing more."""
         await self._housekeeping.pop(running.broker.node_id).stop()
         await running.crash()
+
+    async def depose(self, running: Running) -> None:
+        """The others take it for dead, and it does not know, until its news is released."""
+        node_id = running.broker.node_id
+        self.news[node_id].hold()
+        await self.store.txn([], [Delete(node_key(node_id))])
 
     async def ready(self) -> None:
         """Return when every group has somebody who works for it."""
@@ -87,9 +133,13 @@ class QueueCluster(Cluster):
     async def moved(self, group: str, away_from: Running) -> Running:
         """Who works for the group, once that is somebody else."""
 
+        def asked() -> Running:
+            # The one that it moved away from may be the last to know.
+            return self.nodes[self.others(away_from)[0].cluster.coordinators.node_of(group)]
+
         def is_moved() -> bool:
             try:
-                found = self.coordinator(group)
+                found = asked()
                 if found is away_from or found.ended:
                     return False
                 found.broker.queues.check_loaded(group)
@@ -98,7 +148,7 @@ class QueueCluster(Cluster):
             return True
 
         await until(is_moved, f"somebody else works for {group}")
-        return self.coordinator(group)
+        return asked()
 
     async def stored(self, group: str) -> None:
         """Return when all that was said of the group's records is with the other nodes too, leases as well."""

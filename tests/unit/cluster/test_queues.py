@@ -380,3 +380,31 @@ async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path):
         await cluster.lease(first, "t", group, wait_ms=0)
         state = first.broker.partition(QUEUE_STATE_TOPIC, partition_of(group, 6))
         assert state.high_watermark == state.log.next_offset
+
+
+async def test_a_node_that_does_not_know_that_another_took_over_delivers_nothing_and_acks_nothing(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        # Not the first, which is the controller.
+        group = cluster.group_on(2, 3, 1)
+        first = cluster.nodes[2]
+        await cluster.create("t", (3, 1, 2))
+        places(await cluster.publish(first, "t", [b"a", b"b"]))
+        (held,) = await cluster.lease(first, "t", group)
+        assert held.value == b"a"
+        await cluster.depose(first)
+        second = await cluster.moved(group, first)
+        (taken,) = await cluster.lease(second, "t", group)
+        assert taken.value == b"b"
+        await cluster.ack(second, group, [taken])
+        # The first one believes that it works for the group.
+        first.broker.queues.check_loaded(group)
+        late = asyncio.create_task(cluster.lease(first, "t", group))
+        acked = asyncio.create_task(cluster.ack(first, group, [held]))
+        await cluster.ack(second, group, [held])
+        cluster.news[2].release()
+        assert await late == []
+        with pytest.raises(PenstockError) as refused:
+            await acked
+        assert refused.value.reason is Reason.NOT_COORDINATOR
+        assert await cluster.lease(second, "t", group, wait_ms=0) == []
