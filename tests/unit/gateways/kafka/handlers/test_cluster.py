@@ -209,6 +209,8 @@ async def test_readers_are_sent_away_from_what_this_node_does_not_lead(node: Clu
 async def test_log_directories_hold_what_is_led_and_what_is_copied_here_and_nothing_else(node: ClusterNode) -> None:
     await node.place("t", (NODE, OTHER), (OTHER, NODE), (OTHER, THIRD))
     partition = await node.append_written("t", 0, 2)
+    # What is copied for readers alone is no replica.
+    node.cluster.replicas.observe(node.broker.topics.require("t"), 2)
     [result] = (await node.ask(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None), 4)).results
     [topic] = result.topics
     assert [(each.partition_index, each.partition_size) for each in topic.partitions] == [

@@ -5,6 +5,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.access import Access
+from penstock.core.replication.reassignment import ElectionKind, Reassignments
 from penstock.errors import PenstockError, Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
@@ -64,6 +65,23 @@ async def test_all_partitions_are_meant_without_a_list_and_those_that_need_nothi
     await cluster.set_record(topic, 0, leader=NODE, leader_node_epoch=live[NODE], leader_epoch=1)
     answer = await cluster.ask(KEY, ElectLeadersRequest(PREFERRED, None), version)
     assert reasons(answer) == {("t", 0): None}
+
+
+async def test_only_what_needs_an_election_is_asked_for_and_who_was_slower_than_others_is_told_nothing(
+    cluster: ClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await cluster.place("t", (OTHER, NODE), (NODE, OTHER))
+    live = cluster.cluster.nodes.live()
+    await cluster.set_record(topic, 0, leader=NODE, leader_node_epoch=live[NODE], leader_epoch=1)
+    wished: list[tuple[str, int]] = []
+
+    async def elect(_: Reassignments, name: str, partition: int, _kind: ElectionKind) -> None:
+        wished.append((name, partition))
+        raise PenstockError(Reason.ELECTION_NOT_NEEDED)
+
+    monkeypatch.setattr(Reassignments, "elect", elect)
+    assert reasons(await cluster.ask(KEY, ElectLeadersRequest(PREFERRED, None), 2)) == {}
+    assert wished == [("t", 0)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
