@@ -175,3 +175,42 @@ async def test_a_produce_key_is_remembered_whichever_node_gets_it(cluster: HttpC
         answers.append(answer.json())
     assert [answer["offset"] for answer in answers] == [0, 0, 0]
     assert [answer.get("duplicate", False) for answer in answers] == [False, True, True]
+
+
+async def test_no_endpoint_that_looks_fails_on_any_node(cluster: HttpCluster) -> None:
+    await cluster.topic("orders", partitions=3)
+    group = cluster.group_of(cluster.nodes[3])
+    assert (await cluster.nodes[1].client.post("/v1/sinks/s/open")).status_code == 200
+    made = await cluster.nodes[1].client.post("/v1/produce", json={"topic": "orders", "value": "v"})
+    lease = {"topic": "orders", "group": group, "owner": "w", "wait_ms": 10_000, "lease_ms": 60_000}
+    assert len((await cluster.nodes[1].client.post("/v1/lease", json=lease)).json()["records"]) == 1
+    names = {"topic": "orders", "group": group, "partition": str(made.json()["partition"]), "sink": "s"}
+    query = {"topic": "orders", "group": group, "partition": names["partition"], "offset": "0"}
+    answers: dict[str, list[object]] = {}
+    for node in cluster.nodes.values():
+        document = (await node.client.get("/openapi.json")).json()
+        for path, known in document["paths"].items():
+            if "get" not in known or path in STREAMS:
+                continue
+            wanted = {each["name"] for each in known["get"].get("parameters", ()) if each["in"] == "query"}
+            params = {name: value for name, value in query.items() if name in wanted}
+            answer = await node.client.get(path.format(**names), params=params)
+            assert answer.status_code in (200, 404), (path, answer.text)
+            is_own = path in OF_ONE_NODE or answer.headers["content-type"] != "application/json"
+            answers.setdefault(path, []).append(None if is_own else (answer.status_code, timeless(answer.json())))
+    differing = [path for path, (first, *others) in answers.items() if any(other != first for other in others)]
+    assert {path: answers[path] for path in differing} == {}
+
+
+def timeless(value: object) -> object:
+    """Without what is another from one moment to the next."""
+    if isinstance(value, list):
+        return [timeless(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: timeless(each) for key, each in value.items() if key not in MOVING and not key.endswith("_per_second")}
+
+
+STREAMS = ("/topics/{topic}/tail", "/v1/consume")
+MOVING = ("lag_ms", "flows")
+OF_ONE_NODE = ("/v1/cluster",)
