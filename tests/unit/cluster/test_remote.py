@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.partition import Partition
+from penstock.core.replication.replicas import UNREGISTERED
 from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -241,3 +242,24 @@ async def test_whoever_waits_is_told_when_the_node_stops(tmp_path: Path, monkeyp
         reasons = {found.reason for found in await asyncio.gather(*asks)}
         assert reasons <= {Reason.LINK_LOST, Reason.SHUTTING_DOWN}
         assert Reason.SHUTTING_DOWN in reasons
+
+
+async def test_what_was_gathered_for_a_leader_that_resigns_in_the_same_turn_is_published_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with world(tmp_path) as cluster:
+        await cluster.create("t", (2, 3, 1))
+        await everywhere(cluster, "t")
+        leader = cluster.nodes[2]
+        publisher, replicas = leader.broker.publisher, leader.cluster.replicas
+        real = publisher._append_gathered
+
+        def append_gathered() -> None:
+            # What came in this turn is appended at its end; by then another life of the node leads.
+            replicas.registered(UNREGISTERED)
+            replicas.registered(leader.epoch)
+            real()
+
+        monkeypatch.setattr(publisher, "_append_gathered", append_gathered)
+        assert [place.offset for place in places(await cluster.publish(leader, "t", [b"a"]))] == [0]
+        assert cluster.values("t") == [b"a"]
