@@ -197,7 +197,7 @@ class Coordinators:
             yield None
             if _is_over(taken):
                 return
-        if family == OFFSETS_TOPIC:
+        if family == OFFSETS_TOPIC and index in broker.groups.loaded_partitions:
             taken.has_queues = True
             broker.queues.load(index)
 

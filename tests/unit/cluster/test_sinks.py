@@ -174,3 +174,18 @@ async def test_a_sink_is_remembered_by_the_next_node(tmp_path: Path):
         assert (await cluster.open_sink(SINK)).last_batch_id == 5
         assert (await cluster.commit_sink(SINK, 5, ("t", 0, ranges))).already is True
         assert cluster.values("t") == values
+
+
+async def test_a_sink_is_opened_though_a_node_is_down(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        down = cluster.others(cluster.sinks_node)[0]
+        await cluster.create("t", tuple(each.broker.node_id for each in cluster.others(down)))
+        await cluster.leave(down)
+        sink = await cluster.open_sink(SINK)
+        ranges, values = await staged(cluster, sink, 0, 2)
+        assert (await cluster.commit_sink(SINK, 1, ("t", 0, ranges))).records == 4
+        assert cluster.values("t") == values
+        await cluster.start(down.broker.node_id)
+        replicas = set(cluster.record(SINKS_TOPIC).replicas)
+        await until(lambda: set(cluster.record(sink.staging_topic).replicas) == replicas, "it has all its replicas")

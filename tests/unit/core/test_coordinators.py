@@ -21,6 +21,7 @@ from penstock.core.groups.requests import (
 )
 from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord
+from penstock.core.sinks.sinks import Opened, Part
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
@@ -381,6 +382,33 @@ async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_commi
         node.copied(name)
     await until(lambda: node.send() is None, "the keys are served")
     await until(lambda: refused(node.broker.sinks.names) is None, "the sinks are served")
+
+
+async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_yet(node: Node):
+    await node.made()
+    await served(node)
+    opened: list[Any] = []
+    node.broker.sinks.open(node.caller, "s", opened.append)
+    await node.copied_all(SINKS_TOPIC)
+    await until(lambda: opened, "the sink is there")
+    assert isinstance(opened[0], Opened)
+    staging = opened[0].staging_topic
+    await node.append_written(staging, 0, 1)
+    await node.lead(staging, NODE)
+    assert node.broker.sinks.status(node.caller, "s").staged_bytes == 0
+
+    def commit() -> list[Any]:
+        told: list[Any] = []
+        node.broker.sinks.commit(node.caller, "s", 1, [Part(TOPIC, 0, [(0, 0, 1)])], told.append)
+        return told
+
+    refusal = commit()
+    await until(lambda: refusal, "it is refused")
+    assert refusal[0].reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+    await node.copied_all(staging)
+    assert node.broker.sinks.status(node.caller, "s").staged_bytes > 0
+    commit()
+    await until(lambda: node.led(SINKS_TOPIC).log.next_offset == 2, "it is intended")
 
 
 async def test_who_waits_for_a_key_is_told_when_another_node_takes_over(node: Node):

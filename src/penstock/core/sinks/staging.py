@@ -50,11 +50,13 @@ class Staging:
     def new_topic(self, sink: str) -> NewTopic:
         """The staging topic of a sink that has none; in a cluster this node leads it at once."""
         name = staging_topic(sink)
-        if self._broker.cluster is None:
+        cluster = self._broker.cluster
+        if cluster is None:
             return NewTopic(name, 1, configs=_CONFIGS)
         topics, node_id = self._broker.topics, self._broker.node_id
         found = topics.partition(topics.require(SINKS_TOPIC), 0).replicas
-        replicas = [node_id, *(node for node in found if node != node_id)]
+        # A node that is down gets its replica from the controller, which keeps both on the same nodes.
+        replicas = [node_id, *(node for node in found if node != node_id and node in cluster.nodes.live())]
         return NewTopic(name, configs=_CONFIGS, assignments={STAGING_PARTITION: replicas})
 
     def of(self, sink: Sink) -> tuple[Partition | None, int]:
@@ -64,14 +66,15 @@ class Staging:
             return None, 0
         staged_from = sink.stored.staged_from if topic.topic_id == sink.stored.staging_id else 0
         try:
-            return self._broker.partition(sink.staging, STAGING_PARTITION), staged_from
+            partition = self._broker.partition(sink.staging, STAGING_PARTITION)
         except PenstockError as error:
             if error.reason not in _ELSEWHERE:
                 raise
-            raise PenstockError(
-                Reason.COORDINATOR_LOAD_IN_PROGRESS,
-                f"{sink.staging} is on its way to this node. Try again in a moment.",
-            ) from None
+            raise _not_yet(sink) from None
+        if partition.in_sync is not None and partition.high_watermark < partition.in_sync.epoch_start:
+            # Something that was acknowledged may lie behind what is known to be committed.
+            raise _not_yet(sink)
+        return partition, staged_from
 
     def staged_bytes(self, sink: Sink) -> int:
         """About how much is staged; nothing is known of a log that is on its way here."""
@@ -117,6 +120,12 @@ class Staging:
             self._report(
                 f"sink {sink.name}: what was committed could not be removed from its staging topic yet ({error})"
             )
+
+
+def _not_yet(sink: Sink) -> PenstockError:
+    return PenstockError(
+        Reason.COORDINATOR_LOAD_IN_PROGRESS, f"{sink.staging} is on its way to this node. Try again in a moment."
+    )
 
 
 def check_life(sink: Sink, staging: Partition | None, staging_id: UUID | None) -> None:
