@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= auto
 ARGS ?=
+SEEDS ?= 1-200
 
 export VENV PYTHON
 
@@ -42,7 +43,7 @@ demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
 	@tools/install_test_tools.sh
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-spark
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-spark
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
@@ -96,6 +97,14 @@ test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRA
 .PHONY: test-cluster
 test-cluster: $(VENV)/.installed-dev ## Run several nodes on a real etcd: kill, pause and cut off (CLUSTER_ROUNDS=100 for a long run).
 	@$(PYTEST) -q tests/cluster $(ARGS)
+
+.PHONY: test-simulation
+test-simulation: $(VENV)/.installed-dev ## Run simulated clusters from 200 seeds, and show that each rule of replication is needed.
+	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/simulation $(ARGS)
+
+.PHONY: simulate
+simulate: $(VENV)/.installed-dev ## Run simulated clusters from other seeds (SEEDS=1-1000, or SEEDS=7 ARGS=-v to see all that happens).
+	@exec $(BIN)/python -m penstock.testing.simulation $(SEEDS) $(ARGS)
 
 .PHONY: test-spark
 test-spark: $(VENV)/.installed-dev ## Run the Spark source, sink and pipelines on a real Spark (Java comes with pip where there is none).

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
+from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
 from penstock.limits import MIB
+from penstock.metadata.port import Event
 from penstock.testing.simulation.clients import Producer, Reader, values_of
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import History, Place
@@ -27,7 +29,7 @@ from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, Cre
 _SAMPLE_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
 _BEGIN_SECONDS_MAX: Final = 60.0
-_HEAL_SECONDS_MAX: Final = 90.0
+_HEAL_SECONDS_MAX: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ class Simulation:
             Machine(number, self.shape, self.loop, self.etcd, self.history, Random(self.random.random()))
             for number in range(1, self.shape.nodes + 1)
         ]
+        self._epochs: Final[dict[str, int]] = {}
+        self.etcd.store.subscribe(PARTITIONS_PREFIX, self._agreed_on)
         self.clients: Final[list[Process]] = []
         self.producers: Final[list[Producer]] = []
         self.places: list[Place] = []
@@ -111,6 +115,15 @@ class Simulation:
         if history.violation is not None:
             last += self._agreed()
         return Outcome(self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last)
+
+    def _agreed_on(self, events: list[Event]) -> None:
+        """The epoch of a partition's leaders never goes back."""
+        for event in events:
+            if event.entry is not None:
+                epoch = decode_partition(event.key, event.entry.value).leader_epoch
+                if epoch < self._epochs.get(event.key, epoch):
+                    self.history.violate(f"the leader epoch of {event.key} went back to {epoch}")
+                self._epochs[event.key] = epoch
 
     def _agreed(self) -> list[str]:
         """What the metadata store has, and what each node makes of it."""
