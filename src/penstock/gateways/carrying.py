@@ -11,7 +11,6 @@ import asyncio
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
@@ -155,4 +154,4 @@ class Carrying:
 
 def _proof(secret: bytes, carried: Carried, request: bytes) -> bytes:
     words = (b"carried", *(str(word).encode() for word in carried), request)
-    return hmac.new(secret, b"".join(len(word).to_bytes(4, "big") + word for word in words), sha256).digest()
+    return hmac.digest(secret, b"".join(len(word).to_bytes(4, "big") + word for word in words), "sha256")

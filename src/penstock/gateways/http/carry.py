@@ -223,7 +223,8 @@ class Carry:
         request = call.request
         if request is None:
             try:
-                head = await self._head(call.method, node, exchange)
+                # Who shares a connection is answered by the fast lane when it takes too long.
+                head = await (self._head(call.method, node, exchange) if alone else self._head_of(node, exchange))
                 return await self._whole(node, exchange, head)
             except asyncio.CancelledError:
                 if alone:
@@ -262,8 +263,11 @@ class Carry:
             if gone is not None and gone.done():
                 raise ClientDisconnect
             raise _unknown(node)
+        return await self._head_of(node, exchange, method)
+
+    async def _head_of(self, node: NodeId, exchange: Exchange, method: str = "POST") -> Head:
         try:
-            head = exchange.head.result()
+            head = await exchange.head
         except NodeLost:
             if method in _REPEATABLE:
                 raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {node} is not up any more.") from None

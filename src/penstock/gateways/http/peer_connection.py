@@ -68,6 +68,10 @@ class Exchange:
 
     async def body(self, bytes_max: int) -> bytes:
         """All of the body; ValueError when it is larger than that."""
+        if self.is_whole and self.buffered_bytes <= bytes_max:
+            # As nearly always when somebody wants it whole.
+            self.buffered_bytes = 0
+            return b"".join(self._pieces)
         parts: list[bytes] = []
         size = 0
         async for piece in self.pieces():
