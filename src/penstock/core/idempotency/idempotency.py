@@ -396,12 +396,7 @@ class Idempotency:
             return True
         if not load.step():
             return False
-        del self._loads[partition]
-        self._served[partition] = True
-        if load.strange:
-            self._report(f"{self._log.name}/{partition}: {load.strange} records of a later version were passed over")
-        open_keys: dict[tuple[TopicName, int], dict[Key, int]] = {}
-        for key, note in load.notes():
+        for key, note in load.take():
             topic = self._broker.topics.get_by_id(key.topic_id)
             if topic is None:
                 self._tombstones.append(key)
@@ -409,8 +404,14 @@ class Idempotency:
             self._keys.put(key, note)
             if not note.is_placed and self._broker.cluster is None:
                 self._attempts[key] = Attempt(key, topic.name)
-                open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
-        for (name, index), wanted in open_keys.items():
+                load.open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
+        if load.has_more:
+            return False
+        del self._loads[partition]
+        self._served[partition] = True
+        if load.strange:
+            self._report(f"{self._log.name}/{partition}: {load.strange} records of a later version were passed over")
+        for (name, index), wanted in load.open_keys.items():
             self._search_from_start(name, index, wanted)
         return True
 
