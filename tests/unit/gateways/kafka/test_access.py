@@ -23,6 +23,11 @@ from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequestConfig,
     AlterConfigsRequestResource,
 )
+from penstock.wire.kafka.alter_partition_reassignments_generated import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+)
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.create_partitions_generated import CreatePartitionsRequest, CreatePartitionsRequestTopic
@@ -41,6 +46,7 @@ from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestTopic,
 )
+from penstock.wire.kafka.elect_leaders_generated import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest
 from penstock.wire.kafka.incremental_alter_configs_generated import (
@@ -57,6 +63,7 @@ from penstock.wire.kafka.list_offsets_generated import (
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
 )
+from penstock.wire.kafka.list_partition_reassignments_generated import ListPartitionReassignmentsRequest
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic
 from penstock.wire.kafka.offset_commit_generated import (
     OffsetCommitRequest,
@@ -252,6 +259,19 @@ CASES: dict[ApiKey, Case] = {
     ApiKey.OFFSET_DELETE: Case(
         lambda *_: OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
         ((Action.DELETE, GROUP), (Action.READ, TOPIC)),
+    ),
+    ApiKey.ELECT_LEADERS: Case(
+        lambda *_: ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopicPartitions("t", [0])]),
+        ((Action.ALTER, CLUSTER),),
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Case(
+        lambda *_: AlterPartitionReassignmentsRequest(
+            topics=[AlterPartitionReassignmentsRequestTopic("t", [AlterPartitionReassignmentsRequestPartition(0, [7])])]
+        ),
+        ((Action.ALTER, CLUSTER),),
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Case(
+        lambda *_: ListPartitionReassignmentsRequest(topics=None), ((Action.DESCRIBE, CLUSTER),)
     ),
     ApiKey.DESCRIBE_CLUSTER: Case(lambda *_: DescribeClusterRequest(), ((Action.DESCRIBE, CLUSTER),)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Case(
