@@ -225,7 +225,7 @@ async def test_workers_that_wait_move_with_their_groups_node(
     work = {"topic": topic, "consumer_group": group, "lease_ms": 60_000}
     polling = await client.subscribe(**work, consumer_id="a", max_messages=1)
     # Nothing was given to it yet, so that there is nothing that it must be told.
-    connected = await client.subscribe(**work, consumer_id="b")
+    connected = await client.subscribe(**work, consumer_id="b", max_in_flight=1)
     await cluster.drain(1)
     await client.publish(topic, b"0", b"1")
     assert sorted([*await read(polling, 1), *await read(connected, 1)]) == [b"0", b"1"]
