@@ -7,14 +7,22 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from penstock.core.topic_records import PartitionRecord
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import Place
 from penstock.testing.simulation.machine import Machine
 from penstock.testing.simulation.simulation import Simulation
 from penstock.testing.simulation.store import HOST as ETCD
+from penstock.testing.simulation.wire_client import KafkaLink
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
+from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest
+from penstock.wire.peers import Hello, Proof
 
 PLACE = Place("t", 0)
+OFFSETS = Place("__consumer_offsets", 0)
 PATIENCE_SECONDS = 20.0
 
 
@@ -23,13 +31,15 @@ class Story(Faults):
 
     pace_seconds = 0.05
     """How long producers wait between two batches."""
+    place = PLACE
+    """What the story is about."""
 
     def __init__(self, world: Simulation, random: Random) -> None:
         super().__init__(world, random)
         self.world = world
 
     async def run(self, seconds: float) -> None:
-        await self.until(lambda: len(self.record.isr) == 3)
+        await self.until(lambda: self.world.etcd.partition(*self.place) is not None and len(self.record.isr) == 3)
         order = [self.world.machines[number - 1] for number in self.record.replicas]
         leader = self.world.machines[self.record.leader - 1]
         order.remove(leader)
@@ -44,14 +54,14 @@ class Story(Faults):
 
     @property
     def record(self) -> PartitionRecord:
-        found = self.world.etcd.partition(*PLACE)
+        found = self.world.etcd.partition(*self.place)
         assert found is not None
         return found[1]
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool], look_seconds: float = 0.001) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():  # noqa: ASYNC110 - it is looked at from outside
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(look_seconds)
 
     async def until_acknowledged(self, more: int, seconds: float = 2.0) -> None:
         """So many more batches, or until it is clear that they will not be."""
@@ -69,7 +79,7 @@ class Story(Faults):
         return cluster is not None and other.number in cluster.nodes.nodes
 
     def move_to(self, machine: Machine) -> None:
-        assert self.world.etcd.move_leader(*PLACE, lambda _: machine.number) == machine.number
+        assert self.world.etcd.move_leader(*self.place, lambda _: machine.number) == machine.number
 
     def cut(self, source: str, target: str) -> None:
         self.world.network.cut(source, target)
@@ -261,6 +271,33 @@ class DeposedTail(Story):
         await asyncio.sleep(1.0)
 
 
+class UnknownCommit(Story):
+    """8. A group's offset is committed, and who coordinates the group next has it, but has not heard that it is."""
+
+    place = OFFSETS
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        # Everybody has the record; its leader has not heard so, and the others will not hear that it is committed.
+        await self.until(lambda: self._is_on_its_way(leader, first, second), 0.000_02)
+        for machine in (first, second):
+            self.cut(leader.host, machine.host)
+        await asyncio.sleep(0.05)
+        leader.kill()
+        await self.until(lambda: self.record.leader != leader.number)
+        for committer in self.world.committers:
+            committer.finish()
+        self.world.network.mend_all()
+        await asyncio.sleep(1.5)
+
+    def _is_on_its_way(self, leader: Machine, *others: Machine) -> bool:
+        found = {machine: replica for machine, place, replica in self.world.replicas() if place == OFFSETS}
+        led = found[leader]
+        return led.high_watermark < led.log.next_offset and all(
+            found[other].log.synced_offset == led.log.next_offset and found[other].high_watermark < led.log.next_offset
+            for other in others
+        )
+
+
 class LostAnswers(Story):
     """9. Answers to producers are lost, and they ask another leader again."""
 
@@ -273,3 +310,39 @@ class LostAnswers(Story):
             if order[0].number in self.record.in_sync:
                 self.move_to(order[0])
             await asyncio.sleep(0.5)
+
+
+class Forged(Story):
+    """10. Somebody who does not know the cluster's secret says to the leader that the followers have everything."""
+
+    async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
+        self.part(leader, first, second)
+        for machine in (first, second):
+            forger = self.world.client(f"forger of {machine.number}")
+            self.world.loop.spawn(forger, self._forge(leader, machine.number))
+        await self.until_acknowledged(5, 1.0)
+        leader.kill()
+        await self.until(lambda: self.record.leader != leader.number)
+        await asyncio.sleep(0.5)
+
+    async def _forge(self, leader: Machine, number: int) -> None:
+        link = KafkaLink(leader.peer)
+        await link.connect()
+        hello = Hello(number, 2**40, leader.number, bytes(16))
+        for word in (hello, Proof(bytes(32))):
+            request = SaslAuthenticateRequest(auth_bytes=msgspec.json.encode(word))
+            answer = await link.call(ApiKey.SASL_AUTHENTICATE, 2, request)
+            self.world.history.note("forger", number, answer.error_code)
+            if answer.error_code:
+                return
+        while leader.running is not None:
+            topic = leader.running.broker.topics.require(PLACE.topic)
+            partition = leader.running.broker.partition(*PLACE)
+            asked = FetchRequestPartition(
+                partition=PLACE.partition,
+                current_leader_epoch=partition.leader_epoch,
+                fetch_offset=partition.log.next_offset,
+                partition_max_bytes=1,
+            )
+            wanted = FetchRequestTopic(topic_id=topic.topic_id.bytes, partitions=[asked])
+            await link.call(ApiKey.FETCH, 18, FetchRequest(max_wait_ms=5, topics=[wanted]))

@@ -21,7 +21,7 @@ def test_whatever_happens_to_a_cluster_what_it_promised_holds(seed: int) -> None
 def test_a_seed_is_the_same_history_whatever_the_order_of_hashes(seed: int) -> None:
     program = f"from penstock.testing.simulation.simulation import simulate; print(simulate({seed}).digest)"
     digests = {
-        subprocess.run(  # noqa: S603 - our own interpreter
+        subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": order}, capture_output=True, text=True, check=True
         ).stdout
         for order in ("1", "2")

@@ -16,6 +16,7 @@ from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
 from penstock.limits import MIB
 from penstock.metadata.port import Event
 from penstock.testing.simulation.clients import Producer, Reader, values_of
+from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import History, Place
 from penstock.testing.simulation.loop import Process, SimulatedLoop, Stuck
@@ -88,6 +89,7 @@ class Simulation:
         self.etcd.store.subscribe(PARTITIONS_PREFIX, self._agreed_on)
         self.clients: Final[list[Process]] = []
         self.producers: Final[list[Producer]] = []
+        self.committers: Final[list[Committer]] = []
         self.places: list[Place] = []
 
     @property
@@ -170,6 +172,8 @@ class Simulation:
         faults.heal()
         for producer in self.producers:
             producer.finish()
+        for committer in self.committers:
+            committer.finish()
         await self._settle()
         sampling.cancel()
         if self.history.violation is None:
@@ -225,6 +229,10 @@ class Simulation:
                 producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
                 self.producers.append(producer)
                 self.loop.spawn(process, producer.run(self.random.choice(self.plan.paces_seconds)))
+            group = f"g{place.partition}"
+            committer = Committer(group, place, self.bootstrap(), self.history, Random(self.random.random()))
+            self.committers.append(committer)
+            self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
             process = self.client("reader")
             self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
 
@@ -275,6 +283,9 @@ class Simulation:
         for producer in self.producers:
             if not producer.is_done:
                 return f"{producer.name} still has something to send to {producer.place}"
+        for committer in self.committers:
+            if not committer.is_done:
+                return f"{committer.group} is not told what it committed"
         by_place: dict[Place, list[Replica]] = {}
         for _, place, replica in self.replicas():
             by_place.setdefault(place, []).append(replica)

@@ -1,0 +1,109 @@
+"""A consumer group that commits ever greater offsets to whoever coordinates it, and asks at the end what is committed."""
+
+import asyncio
+from random import Random
+from typing import Final
+
+from penstock.address import Address
+from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
+from penstock.wire.kafka.offset_commit_generated import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.wire.kafka.offset_fetch_generated import OffsetFetchRequest, OffsetFetchRequestTopic
+
+_FIND_VERSION: Final = 3
+_COMMIT_VERSION: Final = 8
+_FETCH_VERSION: Final = 7
+_BACKOFF_SECONDS: Final = 0.1
+
+
+class Committer:
+    """One group, for one partition. It is never unsure of what it committed last, unless an answer was lost."""
+
+    def __init__(self, group: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+        self.group: Final = group
+        self.place: Final = place
+        self._bootstrap = bootstrap
+        self._history = history
+        self._random = random
+        self._is_finishing = False
+        self.acknowledged = 0
+        """The offset that was last known to be committed."""
+        self._sent = 0
+        self._unanswered: set[int] = set()
+        """Commits that may still arrive, though their connection is gone: what they do is nobody's fault."""
+        self.is_done = False
+
+    def finish(self) -> None:
+        """Commit no more; it is done when it was told what is committed."""
+        self._is_finishing = True
+
+    async def run(self, pause_seconds: float) -> None:
+        """Commit."""
+        while not self.is_done:
+            try:
+                address = await self._find()
+                if address is not None:
+                    link = KafkaLink(address)
+                    await link.connect()
+                    try:
+                        await self._work(link, pause_seconds)
+                    finally:
+                        link.close()
+            except Lost:
+                self._unanswered.add(self._sent)
+            await asyncio.sleep(_BACKOFF_SECONDS)
+
+    async def _find(self) -> Address | None:
+        link = await self._bootstrap.any_node()
+        try:
+            answer = await link.call(
+                ApiKey.FIND_COORDINATOR, _FIND_VERSION, FindCoordinatorRequest(key=self.group, key_type=0)
+            )
+        finally:
+            link.close()
+        return Address(answer.host, answer.port) if not answer.error_code else None
+
+    async def _work(self, link: KafkaLink, pause_seconds: float) -> None:
+        while not self._is_finishing:
+            if self._sent == self.acknowledged:
+                self._sent += 1
+            if not await self._commit(link):
+                return
+            await asyncio.sleep(self._random.random() * 2 * pause_seconds)
+        await self._check(link)
+
+    async def _commit(self, link: KafkaLink) -> bool:
+        partition = OffsetCommitRequestPartition(partition_index=self.place.partition, committed_offset=self._sent)
+        topic = OffsetCommitRequestTopic(name=self.place.topic, partitions=[partition])
+        request = OffsetCommitRequest(group_id=self.group, topics=[topic])
+        answer = await link.call(ApiKey.OFFSET_COMMIT, _COMMIT_VERSION, request)
+        code = answer.topics[0].partitions[0].error_code
+        self._history.note("committed", self.group, self.place, self._sent, code)
+        if code:
+            # A coordinator that could not wait for its followers does not know either.
+            self._unanswered.add(self._sent)
+            return False
+        self.acknowledged = self._sent
+        return True
+
+    async def _check(self, link: KafkaLink) -> None:
+        topic = OffsetFetchRequestTopic(name=self.place.topic, partition_indexes=[self.place.partition])
+        answer = await link.call(
+            ApiKey.OFFSET_FETCH, _FETCH_VERSION, OffsetFetchRequest(group_id=self.group, topics=[topic])
+        )
+        if answer.error_code or answer.topics[0].partitions[0].error_code:
+            return
+        found = answer.topics[0].partitions[0].committed_offset
+        self._history.note("committed is", self.group, self.place, found)
+        is_known = self.acknowledged <= found <= self._sent or (not self.acknowledged and found == -1)
+        if not is_known and found not in self._unanswered:
+            self._history.violate(
+                f"{self.group} was told that it had committed {self.acknowledged} for {self.place}, and {found} is committed"
+            )
+        self.is_done = True
