@@ -199,7 +199,12 @@ class Coordinators:
                 return
         if family == OFFSETS_TOPIC and index in broker.groups.loaded_partitions:
             taken.has_queues = True
-            broker.queues.load(index)
+            broker.queues.begin_load(index)
+            while not broker.queues.load_some(index):
+                self._jobs.spend(TURN_BYTES)
+                yield None
+                if _is_over(taken):
+                    return
 
     def _let_go(self, key: _Key) -> None:
         taken = self._taken.pop(key, None)

@@ -1,10 +1,11 @@
-"""From the state topic back to queues, when a node starts and when an append failed.
+"""From the state topic back to queues, when a node starts, when it comes to work for other groups, and when an append failed.
 
 The last record of a key counts, so everything is collected first and opened once. What belongs to a deleted topic, lies below
 the floor, or is the intent of a move whose record is not moving, is of no use: tombstones are appended for it.
 """
 
-from typing import TypeVar
+from itertools import islice
+from typing import Final, TypeVar
 
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_OFFSETS, MOVING, UnreadableBlock, decode_block
 from penstock.core.queues.context import Context
@@ -19,8 +20,12 @@ from penstock.core.queues.stored import (
     read_move,
     read_time,
 )
+from penstock.types import Buffer
 
 K = TypeVar("K")
+
+_RECORDS_AT_ONCE: Final = 2_000
+"""Some ten milliseconds of work."""
 
 
 class QueueImage:
@@ -42,21 +47,44 @@ class QueueImage:
 
 def read_images(context: Context, state_partition: int) -> dict[QueueId, QueueImage]:
     """All queues that have something in a partition of the state topic."""
-    images: dict[QueueId, QueueImage] = {}
-    for raw_key, raw_value in context.state_log.replay(state_partition):
-        try:
-            key = read_key(raw_key)
-            image = images.setdefault(key.queue, QueueImage())
-            value = None if raw_value is None else bytes(raw_value)
-            if key.kind is Kind.QUEUE:
-                image.made_ms = None if value is None else read_time(value)
-            elif key.kind is Kind.IDEMPOTENCY:
-                _set(image.keys, bytes(raw_key), value)
-            else:
-                _set(image.blocks if key.kind is Kind.BLOCK else image.moves, (key.partition, key.number), value)
-        except UnreadableRecord as error:
-            context.report(f"a record of the state of queues is passed over: {error}")
-    return {queue_id: image for queue_id, image in images.items() if not image.is_empty}
+    reader = ImageReader(context, state_partition)
+    while not reader.read_some():
+        pass
+    return reader.images()
+
+
+class ImageReader:
+    """The same, a piece at a time: what is written when it begins."""
+
+    def __init__(self, context: Context, state_partition: int) -> None:
+        self._context = context
+        self._records = context.state_log.replay(state_partition)
+        self._images: dict[QueueId, QueueImage] = {}
+
+    def images(self) -> dict[QueueId, QueueImage]:
+        """What was found so far."""
+        return {queue_id: image for queue_id, image in self._images.items() if not image.is_empty}
+
+    def read_some(self) -> bool:
+        """Read the next records; whether these were the last."""
+        count = 0
+        for raw_key, raw_value in islice(self._records, _RECORDS_AT_ONCE):
+            count += 1
+            try:
+                self._take(raw_key, None if raw_value is None else bytes(raw_value))
+            except UnreadableRecord as error:
+                self._context.report(f"a record of the state of queues is passed over: {error}")
+        return count < _RECORDS_AT_ONCE
+
+    def _take(self, raw_key: Buffer, value: bytes | None) -> None:
+        key = read_key(raw_key)
+        image = self._images.setdefault(key.queue, QueueImage())
+        if key.kind is Kind.QUEUE:
+            image.made_ms = None if value is None else read_time(value)
+        elif key.kind is Kind.IDEMPOTENCY:
+            _set(image.keys, bytes(raw_key), value)
+        else:
+            _set(image.blocks if key.kind is Kind.BLOCK else image.moves, (key.partition, key.number), value)
 
 
 def _set(items: dict[K, bytes], key: K, value: bytes | None) -> None:

@@ -16,7 +16,7 @@ from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.floors import Floors, release
-from penstock.core.queues.loading import QueueImage, fill, read_images
+from penstock.core.queues.loading import ImageReader, QueueImage, fill, read_images
 from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
@@ -38,12 +38,24 @@ _BLOCKS_PER_TICK: Final = 6
 _LOOKS_PER_TICK: Final = 4
 _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500
+_FILLS_AT_ONCE: Final = 20
+"""Queues that one piece of a load makes."""
 _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
 """After which the clock looks again at records that are not copied to this node yet."""
 _PAUSE_MS: Final = 1000
 """How long a queue hands out nothing after its state could not be stored."""
+
+
+class _Loading:
+    """A partition of the state topic that is being loaded: read first, then made into queues."""
+
+    __slots__ = ("images", "reader")
+
+    def __init__(self, reader: ImageReader) -> None:
+        self.reader: Final = reader
+        self.images: dict[QueueId, QueueImage] | None = None
 
 
 class Upkeep:
@@ -61,6 +73,7 @@ class Upkeep:
         self._queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
         self._loaded: set[int] = set()
+        self._loading: dict[int, _Loading] = {}
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
@@ -73,7 +86,25 @@ class Upkeep:
 
     def load(self, state_partition: int) -> None:
         """Take in the queues of a partition of the state topic."""
-        for queue_id, image in read_images(self._context, state_partition).items():
+        self.begin_load(state_partition)
+        while not self.load_some(state_partition):
+            pass
+
+    def begin_load(self, state_partition: int) -> None:
+        """The same, a piece at a time: then call :meth:`load_some` until it is done."""
+        self._loading[state_partition] = _Loading(ImageReader(self._context, state_partition))
+
+    def load_some(self, state_partition: int) -> bool:
+        """Take in a piece; whether all is loaded, or nobody wants it any more. PenstockError when it cannot be read."""
+        loading = self._loading.get(state_partition)
+        if loading is None:
+            return True
+        if loading.images is None:
+            if loading.reader.read_some():
+                loading.images = loading.reader.images()
+            return False
+        for _ in range(min(_FILLS_AT_ONCE, len(loading.images))):
+            queue_id, image = loading.images.popitem()
             topic = self._broker.topics.get_by_id(queue_id.topic_id)
             if topic is None:
                 self._drop_image(state_partition, queue_id, image)
@@ -81,11 +112,16 @@ class Upkeep:
             queue = self._add(topic, queue_id.group)
             fill(queue, image)
             self._unopened.append(queue)
+        if loading.images:
+            return False
+        del self._loading[state_partition]
         self._loaded.add(state_partition)
+        return True
 
     def unload(self, state_partition: int) -> None:
         """Another node works for these groups: whoever waits for records is told, and nothing of the queues is kept here."""
         self._loaded.discard(state_partition)
+        self._loading.pop(state_partition, None)
         queues = self._by_partition.pop(state_partition, {})
         context = self._context
         for queue in queues.values():

@@ -1,6 +1,7 @@
 """A node that works for a group no more: whoever waits is told, nothing happens here any more, and what comes next is what the log says."""
 
 from penstock.core.access import INTERNAL
+from penstock.core.queues import loading, upkeep
 from penstock.core.queues.delivery import Delivery
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
@@ -118,3 +119,34 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world):
     world.turn()
     assert acked.reason is None
     assert world.floor() == 2
+
+
+def test_a_load_goes_on_in_pieces_and_serves_nobody_before_it_is_done(world, monkeypatch):
+    monkeypatch.setattr(loading, "_RECORDS_AT_ONCE", 2)
+    monkeypatch.setattr(upkeep, "_FILLS_AT_ONCE", 1)
+    world.produce(3)
+    for group in ("g1", "g2", "g3"):
+        world.lease("a", group=group, max_records=2)
+        assert world.ack("a", 1, group=group).reason is None
+    world.queues.unload(0)
+    world.queues.begin_load(0)
+    pieces = 1
+    while not world.queues.load_some(0):
+        pieces += 1
+        assert 0 not in world.queues._loaded
+    assert pieces > 5
+    world.advance(2000)
+    for group in ("g1", "g2", "g3"):
+        assert [delivery.offset for delivery in world.lease("b", group=group, max_records=10)] == [0, 2]
+
+
+def test_a_load_that_nobody_wants_any_more_leaves_nothing(world):
+    world.produce(1)
+    world.lease("a")
+    world.queues.unload(0)
+    world.queues.begin_load(0)
+    assert not world.queues.load_some(0)
+    world.queues.unload(0)
+    assert world.queues.load_some(0)
+    assert world.queues.get(TOPIC, GROUP) is None
+    assert 0 not in world.queues._loaded
