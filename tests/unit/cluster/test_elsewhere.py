@@ -8,6 +8,7 @@ import pytest
 from penstock.core.backlog import BacklogFull, BacklogSettings
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.stats import group_status, topic_stats
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import Running, until
@@ -57,6 +58,20 @@ async def test_a_topic_of_the_same_name_has_no_archive_yet(tmp_path: Path):
         await until(lambda: leader.tiering.archived_offset(leader.partition("t", 0)) == 1, "the leader knows")
         await leader.topics.delete("t")
         await cluster.create("t", (2, 3, 1), penstock_tier_group=group, **TIER)
+        assert leader.tiering.archived_offset(leader.partition("t", 0)) == 0
+
+
+async def test_another_group_of_the_tier_has_an_archive_of_its_own(tmp_path: Path):
+    async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
+        await cluster.ready()
+        group = cluster.group_of(cluster.nodes[1])
+        leader = cluster.nodes[2].broker
+        await cluster.create("t", (2, 3, 1), penstock_tier_group=group, **TIER)
+        await cluster.produce("t", b"v")
+        await until(commit(cluster.nodes[1], group, 1), "it is committed")
+        await until(lambda: leader.tiering.archived_offset(leader.partition("t", 0)) == 1, "the leader knows")
+        other = next(name for n in range(100) if cluster.coordinator(name := f"other-{n}") is cluster.nodes[1])
+        await leader.topics.alter("t", [ConfigChange("penstock.tier.group", ChangeKind.SET, other)])
         assert leader.tiering.archived_offset(leader.partition("t", 0)) == 0
 
 
