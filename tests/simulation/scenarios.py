@@ -238,6 +238,8 @@ class TwoMoves(Story):
 class TooFew(Story):
     """6. A leader is alone in sync, and producers go on."""
 
+    pace_seconds = 0.6
+
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         self.part(leader, first, second)
         await self.until(lambda: self.record.in_sync == (leader.number,))

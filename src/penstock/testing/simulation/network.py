@@ -197,6 +197,10 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.buffer_updated(count)
             view = view[count:]
 
+    def vanish(self) -> None:
+        """The simulation is over, and nobody is to close anything."""
+        self._closing = self._lost = True
+
     def lose(self, error: Exception | None) -> None:
         """The connection is no more."""
         if self._lost:
@@ -325,6 +329,11 @@ class Network:
         if transport in self._connections:
             del self._connections[transport]
             self.reset(transport)
+
+    def bury(self) -> None:
+        """The simulation is over."""
+        for transport in (*self._all, *self._connections):
+            transport.vanish()
 
     # Trouble.
 

@@ -156,6 +156,7 @@ class Simulation:
         self.loop.on_error = lambda _: None
         # What is closed here in the middle of its work has something to say that nobody wants to hear.
         logging.disable(logging.CRITICAL)
+        self.network.bury()
         for process in [*self.clients, *(each for machine in self.machines for each in machine.processes)]:
             process.bury()
         self.loop.close()
