@@ -15,6 +15,7 @@ from tests.support.http_cluster import HttpClusterNode, http_cluster_in_a_thread
 __all__ = ["driftq", "topic"]
 
 del test_a_full_backlog_refuses_until_it_is_consumed  # noqa: F821 - it starts brokers of its own that are alone
+del test_many_streams_at_once_each_get_what_is_theirs  # noqa: F821 - one stream is carried as a hundred are
 
 
 @pytest.fixture(scope="module")
