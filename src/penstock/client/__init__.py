@@ -15,11 +15,11 @@ Works with any Kafka broker from version 2.1. A first minute::
         for record in consumer.poll(timeout_ms=1000):
             print(record.partition, record.offset, record.key, record.value)
 
-``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py`` and ``group_admin.py``
+``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py``, ``group_admin.py`` and ``moves.py``
 administer, ``producer.py`` writes records and ``batches.py`` batches that are ready-made, both by ``sending.py``;
 ``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a group, ``errors.py`` is all that can be
 raised. Over HTTP (``http.py``) ``queue.py`` works on queues, ``queue_admin.py`` administers them and ``sinks.py`` commits to
-exactly-once sinks; ``discovery.py`` finds that address::
+exactly-once sinks, ``cluster_state.py`` says how a cluster stands; ``discovery.py`` finds that address::
 
     from penstock.client import QueueClient
 
