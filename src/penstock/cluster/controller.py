@@ -207,6 +207,10 @@ class Controller:
         for places in _portions(self._places() if everything else iter(dirty)):
             decisions += decide_all(topics, places, nodes.live(), nodes.avoided(), rules=self._cluster.rules)
             await asyncio.sleep(0)
+        # Without a leader nothing can be read or written; with a dead follower only what waits for all of them stands still.
+        decisions.sort(
+            key=lambda each: each.record.leader_epoch == topics.partition(each.topic, each.index).leader_epoch
+        )
         await self._write(decisions)
         for topic in topics if everything else dict.fromkeys(topic for topic, _ in dirty):
             await self._note_factor(topic)

@@ -10,7 +10,7 @@ from penstock.core.cluster_image import node_key
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.reassignment import ElectionKind
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topic_records import NO_LEADER
+from penstock.core.topic_records import NO_LEADER, PARTITIONS_PREFIX, partition_key
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Delete
@@ -272,3 +272,17 @@ async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(tmp_path:
         assert folder.exists()
         await running.cluster.strays.sweep()
         assert not folder.exists()
+
+
+async def test_partitions_without_a_leader_come_before_those_that_lost_a_follower(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3, internal_partitions=1) as cluster:
+        await until(lambda: all(name in cluster.any.broker.topics for name in INTERNAL))
+        # More than fit into one transaction, and before the other one by name.
+        followed = await cluster.create("a", *[(1, 2, 3)] * 150)
+        led = await cluster.create("z", (2, 1, 3))
+        changed: list[str] = []
+        cluster.store.subscribe(PARTITIONS_PREFIX, lambda events: changed.extend(event.key for event in events))
+        await cluster.nodes[2].crash()
+        await until(lambda: all(2 not in cluster.record("a", index).in_sync for index in range(150)), "all is decided")
+        assert cluster.record("z").leader == 1
+        assert changed.index(partition_key(led.topic_id, 0)) < changed.index(partition_key(followed.topic_id, 0))
