@@ -36,6 +36,7 @@ def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
         shape=replace(SHAPE, rules=rules),
         trouble_seconds=0.5,
         partitions_max=1,
+        queue_share=0.0,
         paces_seconds=(STORIES[rule].pace_seconds,),
         faults=STORIES[rule],
     )

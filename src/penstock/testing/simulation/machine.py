@@ -17,6 +17,7 @@ from penstock.cluster.agreement import agree
 from penstock.cluster.node import ClusterNode, ClusterSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
+from penstock.core.queues.settings import QueueSettings
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError, Reason
@@ -50,6 +51,8 @@ class ClusterShape:
     lease_ms: int = 2_000
     lag_ms_max: int = 3_000
     sync_seconds_max: float = 0.01
+    max_attempts: int = 3
+    """Of a record in a queue, before it is a dead letter."""
     rules: Rules = ALL
 
 
@@ -267,6 +270,7 @@ class Machine:
                 replication_factor=shape.replication_factor, configs={"min.insync.replicas": str(shape.min_in_sync)}
             ),
             groups=GroupSettings(offsets_topic_partitions=shape.internal_partitions),
+            queues=QueueSettings(max_attempts=shape.max_attempts),
         )
 
     async def _stop(self, running: Running) -> None:

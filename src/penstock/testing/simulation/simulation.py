@@ -5,7 +5,7 @@ import gc
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
+from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.metadata.port import Event
 from penstock.testing.simulation.clients import Producer, Reader, values_of
@@ -24,9 +25,12 @@ from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.store import SimulatedEtcd
 from penstock.testing.simulation.wire_client import Bootstrap, Lost
+from penstock.testing.simulation.workers import QueueHistory, Worker
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsRequestTopic
 
+QUEUE: Final = Place("q", 0)
+LETTERS: Final = Place("dlq.q", 0)
 _SAMPLE_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
 _BEGIN_SECONDS_MAX: Final = 60.0
@@ -44,6 +48,8 @@ class Plan:
     """Of the first partition; the others have one."""
     paces_seconds: tuple[float, ...] = (0.05, 0.2, 0.5)
     """How long a producer waits between two batches: the seed picks one."""
+    queue_share: float = 0.4
+    """Of the runs: in these a queue is worked, too."""
     faults: Callable[["Simulation", Random], Faults] = Faults
 
 
@@ -90,7 +96,8 @@ class Simulation:
         self.clients: Final[list[Process]] = []
         self.producers: Final[list[Producer]] = []
         self.committers: Final[list[Committer]] = []
-        self.places: list[Place] = []
+        self.places: Final[list[Place]] = []
+        self.queue: QueueHistory | None = None
 
     @property
     def client_hosts(self) -> list[str]:
@@ -166,7 +173,11 @@ class Simulation:
         for machine in self.machines:
             machine.start()
         await self._create_topic("t", self.random.randint(1, self.plan.partitions_max))
-        self._start_clients()
+        for place in self.places:
+            self._start_clients(place)
+        if self.random.random() < self.plan.queue_share:
+            await self._create_topic(QUEUE.topic, 1)
+            self._start_workers()
         sampling = self.loop.create_task(self._sample())
         faults = self.plan.faults(self, Random(self.random.random()))
         await faults.run(self.plan.trouble_seconds)
@@ -198,7 +209,7 @@ class Simulation:
         return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()))
 
     async def _create_topic(self, name: str, partitions: int) -> None:
-        self.places = [Place(name, index) for index in range(partitions)]
+        self.places.extend(Place(name, index) for index in range(partitions))
         task = self.loop.spawn(self.client("admin"), self._create(name, partitions))
         try:
             async with asyncio.timeout(_BEGIN_SECONDS_MAX):
@@ -223,19 +234,27 @@ class Simulation:
                 self.history.note("create lost", lost)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _start_clients(self) -> None:
-        for place in self.places:
-            for number in range(1, 1 + (self.plan.producers if place.partition == 0 else 1)):
-                process = self.client(f"p{number}")
-                producer = Producer(f"p{number}", place, self.bootstrap(), self.history, Random(self.random.random()))
-                self.producers.append(producer)
-                self.loop.spawn(process, producer.run(self.random.choice(self.plan.paces_seconds)))
-            group = f"g{place.partition}"
-            committer = Committer(group, place, self.bootstrap(), self.history, Random(self.random.random()))
-            self.committers.append(committer)
-            self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
-            process = self.client("reader")
-            self.loop.spawn(process, Reader("reader", place, self.bootstrap(), self.history).run())
+    def _start_clients(self, place: Place) -> None:
+        for number in range(1, 1 + (self.plan.producers if place.partition == 0 else 1)):
+            self._start_producer(f"p{number}", place, self.random.choice(self.plan.paces_seconds))
+        group = f"g{place.partition}"
+        committer = Committer(group, place, self.bootstrap(), self.history, Random(self.random.random()))
+        self.committers.append(committer)
+        self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
+        self.loop.spawn(self.client("reader"), Reader("reader", place, self.bootstrap(), self.history).run())
+
+    def _start_producer(self, name: str, place: Place, pace_seconds: float) -> None:
+        producer = Producer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
+        self.producers.append(producer)
+        self.loop.spawn(self.client(name), producer.run(pace_seconds))
+
+    def _start_workers(self) -> None:
+        queue = self.queue = QueueHistory(self.history, QUEUE, "workers")
+        self._start_producer("p1", QUEUE, 0.4)
+        for name in ("w1", "w2"):
+            process = self.client(name)
+            worker = Worker(name, process, queue, self, Random(self.random.random()))
+            self.loop.spawn(process, worker.run())
 
     # Looking.
 
@@ -287,6 +306,8 @@ class Simulation:
         for committer in self.committers:
             if not committer.is_done:
                 return f"{committer.group} is not told what it committed"
+        if (why := self._unworked()) is not None:
+            return why
         by_place: dict[Place, list[Replica]] = {}
         for _, place, replica in self.replicas():
             by_place.setdefault(place, []).append(replica)
@@ -300,6 +321,17 @@ class Simulation:
             if len(ends) != 1 or any(end != high_watermark for end, high_watermark in ends):
                 return f"{place} ends and is committed at {sorted(ends)}"
         return self._not_in_sync()
+
+    def _unworked(self) -> str | None:
+        if self.queue is None:
+            return None
+        for machine in self.machines:
+            broker = machine.running.broker if machine.running is not None else None
+            with suppress(PenstockError):
+                if broker is not None and broker.queues.get(QUEUE.topic, self.queue.group) is not None:
+                    status = broker.queues.status(QUEUE.topic, self.queue.group)
+                    return f"the queue stands at {status.partitions}" if status.lag or status.in_flight else None
+        return "nobody works the queue"
 
     def _not_in_sync(self) -> str | None:
         running = self.machines[0].running
@@ -321,7 +353,10 @@ class Simulation:
             if known != data:
                 self.history.violate(f"node {machine.number} has other bytes of {place} than another replica")
                 return
-        self.history.check({place: dict(values_of(by_place.get(place, b""))) for place in self.places})
+        found = {place: dict(values_of(data)) for place, data in by_place.items()}
+        self.history.check({place: found.get(place, {}) for place in self.places})
+        if self.queue is not None:
+            self.queue.check(found.get(QUEUE, {}), found.get(LETTERS, {}))
 
 
 class _ErrorsToHistory(logging.Handler):
