@@ -83,7 +83,7 @@ class System(ABC):
         return {name: usage.cpu_s for name, usage in used.items() if usage is not None}
 
 
-class _Etcd(Peer):
+class Etcd(Peer):
     """One member, as a development cluster has it."""
 
     name = "etcd"
@@ -146,16 +146,16 @@ class PenstockCluster(System):
     @classmethod
     def why_missing(cls) -> str | None:
         """It needs etcd too."""
-        return _Etcd.why_missing() or Penstock.why_missing()
+        return Etcd.why_missing() or Penstock.why_missing()
 
     def make_nodes(self) -> Mapping[int, KafkaProtocolPeer]:
         """The nodes, and their etcd."""
-        self._etcd = _Etcd(self.home / "etcd", self.flush)
-        return {n: _PenstockNode(self.home / f"node{n}", self.flush, n, self._etcd.client) for n in range(1, NODES + 1)}
+        self.etcd = Etcd(self.home / "etcd", self.flush)
+        return {n: _PenstockNode(self.home / f"node{n}", self.flush, n, self.etcd.client) for n in range(1, NODES + 1)}
 
     def others(self) -> list[Peer]:
         """Its etcd."""
-        return [self._etcd]
+        return [self.etcd]
 
 
 class PenstockAlone(System):
