@@ -147,7 +147,8 @@ class GatewayNode:
                 membership._task.cancel()
 
         membership.leave = stay  # type: ignore[method-assign]
-        # First of all, so that nothing goes out that a killed process could not say.
+        # First of all, so that nothing is agreed on or goes out that a killed process could not say.
+        await self.cluster_node.peers.stop()
         for connection in list(self.tcp._connections):
             connection.abort()
         self.tcp._connections.clear()
