@@ -265,6 +265,10 @@ class Fetcher:
         if leader_start > follower.log.next_offset:
             follower.start_over(leader_start)
             self._ask(place)
+        elif follower.is_observer:
+            # It was to begin behind the leader's end, which is then not what it was.
+            follower.start_over(leader_start)
+            self._ask(place)
         else:
             self._later(place)
 

@@ -30,6 +30,7 @@ from penstock.core.queues.settings import QueueSettings
 from penstock.core.remote import Peers
 from penstock.core.replica import Replica
 from penstock.core.replication import checkpoint
+from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
 from penstock.core.replication.replicas import Replicas, World
@@ -249,14 +250,14 @@ class Broker:
         self.topics.partition(topic, index)
         return self.cluster.replicas.readable(topic, index)
 
-    def observe(self, name: str, index: int) -> Replica:
-        """The same, and where this node has nothing of it, it copies what is committed from now on; the first of it takes a moment.
+    def observe(self, name: str, index: int, from_offset: int = 0) -> Replica:
+        """The same, and where this node has nothing of it, it copies what is committed, from an offset on; the first of it takes a moment.
 
         Whoever reads on and on asks again now and then: what nobody asked for in a minute is let go (``gone``).
         """
         if self.cluster is None:
             return self.partition(name, index)
-        return self.cluster.replicas.observe(self.topics.require(name), index)
+        return self.cluster.replicas.observe(self.topics.require(name), index, from_offset)
 
     def opened(self, name: str, index: int) -> Partition | None:
         """The partition if it was touched since the start; it is not opened."""
@@ -451,6 +452,9 @@ class ClusterSide:
         """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
         await self.nodes.load()
         logs = self._broker.logs
+        for topic_id in logs.topic_ids():
+            if is_observed_id(topic_id):
+                self._broker.trash(topic_id)
         marks = checkpoint.load(logs.disk, self._marks_path, self._broker.report)
         known = self._broker.topics.get_by_id
         self.replicas.high_watermarks.update(

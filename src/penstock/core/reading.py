@@ -48,9 +48,9 @@ def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int)
     return found
 
 
-def copied_here(broker: "Broker", topic: str, index: int) -> Replica:
-    """A partition as it can be read here, with what its leader calls committed; LEADER_NOT_AVAILABLE while that is being copied."""
-    found = broker.observe(topic, index)
+def copied_here(broker: "Broker", topic: str, index: int, from_offset: int = 0) -> Replica:
+    """A partition as it can be read here from an offset on, with what its leader calls committed; LEADER_NOT_AVAILABLE while that is being copied."""
+    found = broker.observe(topic, index, from_offset)
     if not found.is_caught_up:
         raise PenstockError(
             Reason.LEADER_NOT_AVAILABLE,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.dead_letters.letters import ALL
+from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord
 from penstock.core.queues.delivery import WhyState
@@ -15,9 +16,12 @@ from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.replication import replicas as replicas_module
+from penstock.core.replication.follower import Follower
+from penstock.core.replication.observed import observed_id
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places
 
@@ -160,11 +164,23 @@ async def test_nothing_is_decided_on_a_record_before_it_is_copied_to_the_next_no
         record = NewRecord(None, b"once", headers=((MAX_ATTEMPTS, b"1"),))
         places(await cluster.publish_records(first, "t", [record]))
         taken = await cluster.lease(first, "t", group)
+        held: list[Follower] = []
+        (copy,) = second.cluster.replicas.on_follow
+
+        def hold(follower: Follower) -> None:
+            if follower.topic.name == "t":
+                held.append(follower)
+            else:
+                copy(follower)
+
+        second.cluster.replicas.on_follow[:] = [hold]
         await cluster.leave(first)
         assert await cluster.moved(group, first) is second
         with pytest.raises(PenstockError) as refused:
             await cluster.nack(second, group, taken)
         assert refused.value.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+        for follower in held:
+            copy(follower)
         queue = second.broker.queues.get("t", group)
         assert queue is not None
         await until(lambda: queue.is_here(queue.partitions[0]), "the record is copied")
@@ -349,7 +365,60 @@ async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: 
         first.broker.queues.forget_group(group)
         first.cluster.replicas.tick(first.broker.clock.monotonic_ms() + 2_000)
         assert first.cluster.replicas.follower(place) is None
+        assert not first.broker.logs.has_records(observed_id(topic.topic_id), 0)
+
+
+async def test_only_what_is_still_to_be_worked_is_copied_to_a_node_without_a_replica(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        await cluster.create("t", (3,), min_insync_replicas="1")
+        group = cluster.group_on(1, 2, 3)
+        first, second = cluster.nodes[1], cluster.nodes[2]
+        for n in range(4):
+            # A batch of five each, so that the floor lies within one.
+            places(await cluster.publish(first, "t", [b"%d" % (5 * n + at) for at in range(5)]))
+        taken = await cluster.lease(first, "t", group, 12)
+        while len(taken) < 12:
+            taken += await cluster.lease(first, "t", group, 12 - len(taken))
+        await cluster.ack(first, group, taken)
+        await cluster.leave(first)
+        assert await cluster.moved(group, first) is second
+        rest = await cluster.lease(second, "t", group, 20)
+        while len(rest) < 8:
+            rest += await cluster.lease(second, "t", group, 20)
+        assert [item.value for item in rest] == [b"%d" % n for n in range(12, 20)]
+        queue = second.broker.queues.get("t", group)
+        assert queue is not None
+        source = queue.source(queue.partitions[0])
+        assert (source.log.start_offset, source.first_offset) == (10, 0)
+        # Somebody sends the group back: what is lacking is copied too, and nothing is taken for expired.
+        item = OffsetToCommit(PartitionKey(TopicName("t"), 0), 3)
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        second.broker.groups.commit_offset_checked(GroupId(group), item, done.set_result, end_offset=20)
+        assert await done is None
+        again = await cluster.lease(second, "t", group, 20)
+        while len(again) < 9:
+            again += await cluster.lease(second, "t", group, 20)
+        # What is under way stays with its worker.
+        assert [item.value for item in again] == [b"%d" % n for n in range(3, 12)]
+
+
+async def test_what_was_observed_before_a_restart_is_forgotten_and_a_new_replica_has_everything(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        topic = await cluster.create("t", (3,), min_insync_replicas="1")
+        places(await cluster.publish(cluster.nodes[3], "t", [b"a", b"b", b"c"]))
+        first = cluster.nodes[1]
+        observed = first.broker.observe("t", 0, from_offset=2)
+        await until(lambda: observed.high_watermark == 3, "it is copied")
+        assert first.broker.logs.has_records(observed_id(topic.topic_id), 0)
         assert not first.broker.logs.has_records(topic.topic_id, 0)
+        await first.cluster.reassignments.alter("t", 0, [3, 1])
+        await until(lambda: cluster.record("t").in_sync == (3, 1), "it is a replica")
+        copy = first.broker.replica("t", 0)
+        await until(lambda: copy.high_watermark == 3)
+        assert copy.log.start_offset == 0
+        assert not first.broker.logs.has_records(observed_id(topic.topic_id), 0)
 
 
 async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path: Path):

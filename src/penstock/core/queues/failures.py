@@ -116,8 +116,8 @@ class Failures(QueueState):
             # A dead letter stays open until a person decides, however old it is.
             return
         try:
-            source = self.source(part)
             self.follow_start(part)
+            source = self.source(part)
             offset = max(part.looked, part.cursor)
             end = min(source.high_watermark, part.cursor + LOOK_AHEAD_RECORDS)
             while offset < end:

@@ -222,8 +222,8 @@ class Queue(Failures):
         return any(other.owner != taker.owner and other.room() > 0 for other in self.takers)
 
     def _take_fresh(self, part: QueuePartition, take: _Take) -> None:
-        source = self.source(part)
         self.follow_start(part)
+        source = self.source(part)
         end = source.high_watermark
         while len(take.out) < take.limit and self._passes > 0 and (offset := part.next_untouched(end)) < end:
             piece = self.context.cache.piece(source, offset)

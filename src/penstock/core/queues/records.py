@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.core.replica import Replica
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.records import Headers, Record, read_records
@@ -90,6 +90,12 @@ class RecordCache:
 
     def _read(self, source: Replica, offset: int) -> Piece:
         data, next_offset = source.read(offset, _READ_BYTES)
+        if not data:
+            # It is committed, and the log here does not have it: that is no gap, in which there would be nothing to work.
+            raise PenstockError(
+                Reason.LEADER_NOT_AVAILABLE,
+                f"{source.topic.name}/{source.index}@{offset} is not copied to this node yet.",
+            )
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         records, next_offset = _open(memoryview(data), offset, next_offset, bytes_max)
         # The first batch may begin before the offset that was asked for; what lies there is as good as the rest.

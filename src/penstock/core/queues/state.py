@@ -146,7 +146,7 @@ class QueueState(ABC):
         return source
 
     def _follow(self, part: QueuePartition) -> Replica:
-        source = self.context.broker.observe(self.topic, part.index)
+        source = self.context.broker.observe(self.topic, part.index, part.floor)
         if part.source is not None:
             # Its leader has changed: the same records are read from another copy, or the same copy in another role.
             part.source.unwatch(part.wake)
@@ -184,9 +184,13 @@ class QueueState(ABC):
     def follow_start(self, part: QueuePartition) -> None:
         """Retention took records from under the floor: nobody can work them any more."""
         source = self.source(part)
-        if source.log.start_offset > part.floor:
-            self.end_moves(part, part.forward(source.log.start_offset))
+        if source.first_offset > part.floor:
+            self.end_moves(part, part.forward(source.first_offset))
             self.drop_finished(part)
+        elif source.log.start_offset > part.floor:
+            # The group went back behind what was copied for it.
+            self.context.broker.observe(self.topic, part.index, part.floor)
+            self.source(part)
 
     def is_here(self, part: QueuePartition) -> bool:
         """Whether :meth:`check_here` has nothing to say."""
@@ -215,7 +219,8 @@ class QueueState(ABC):
     def read(self, part: QueuePartition, offset: int) -> Record | None:
         """A record; None when there is none any more. PenstockError when it cannot be read."""
         source = self.source(part)
-        if offset >= source.high_watermark and self.context.in_cluster:
+        is_ahead = offset >= source.high_watermark or source.first_offset <= offset < source.log.start_offset
+        if is_ahead and self.context.in_cluster:
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet."
             )

@@ -302,7 +302,7 @@ class Upkeep:
         part = self._part(group, key)
         if part is not None:
             source = part[1].source
-            self._go_to(*part, 0, 0 if source is None else source.log.start_offset)
+            self._go_to(*part, 0, 0 if source is None else source.first_offset)
 
     def _needs(self, group: GroupId) -> bool:
         """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""

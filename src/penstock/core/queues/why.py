@@ -57,7 +57,8 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
             WhyState.NO_SUCH_PARTITION,
             f"{topic} has no partition {partition}: it has {found.partition_count}, counted from 0.",
         )
-    log = copied_here(broker, topic, partition)
+    # What is before the floor is finished, whatever it says.
+    log = copied_here(broker, topic, partition, max(offset, 0 if queue is None else queue.partition(partition).floor))
     if offset >= log.log.next_offset or offset < 0:
         return Why(
             WhyState.BEYOND_END,

@@ -91,8 +91,8 @@ class Follower(Replica):
 
     @property
     def first_offset(self) -> int:
-        """Its leader's."""
-        return max(self._leader_start, self.log.start_offset)
+        """Its leader's. An observer may have less, and does not know before it has heard."""
+        return self._leader_start if self.is_observer else max(self._leader_start, self.log.start_offset)
 
     # Answers.
 
@@ -126,6 +126,9 @@ class Follower(Replica):
                     f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
                 )
             if header.next_offset > self.log.next_offset:
+                if self.is_observer and header.base_offset < self.log.next_offset == self.log.start_offset:
+                    # It was to begin in the middle of a batch.
+                    self.log.start_at(header.base_offset)
                 self.log.append_copied(batch, header)
             position = end
         if position:

@@ -17,6 +17,7 @@ from penstock.core.replica import Replica
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.in_sync import InSync
+from penstock.core.replication.observed import Observed, observed_id
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.topic_records import NO_LEADER, PartitionRecord
 from penstock.core.topics import Topic, Topics
@@ -68,8 +69,8 @@ class Replicas:
         """How fast partitions that move to other nodes are sent there."""
         self._leading: dict[Place, Partition] = {}
         self._following: dict[Place, Follower] = {}
-        self._observed: dict[Place, int] = {}
-        """What this node copies without being a replica, and when it was last asked for, in monotonic time."""
+        self._observed: dict[Place, Observed] = {}
+        """What this node copies without being a replica."""
         self._failed: dict[Place, str] = {}
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
@@ -143,6 +144,8 @@ class Replicas:
         place = Place(topic.topic_id, index)
         record = self._world.topics.partition(topic, index)
         try:
+            if place in self._observed and self._world.node_id in record.replicas:
+                self._end_observing(place)
             if self._leads(record):
                 self._lead(topic, index, place, record)
             elif record.leader not in (NO_LEADER, self._world.node_id) and self._has(place, record):
@@ -219,7 +222,7 @@ class Replicas:
         follower = self._following[place] = Follower(
             topic,
             index,
-            self._log(topic, index),
+            self._observed_log(topic, index, place) if is_observer else self._log(topic, index),
             world.flusher,
             world.flush,
             world.report,
@@ -247,6 +250,22 @@ class Replicas:
 
     def _log(self, topic: Topic, index: int) -> Log:
         return self._world.logs.log(topic.topic_id, index, topic.config.log_config())
+
+    def _observed_log(self, topic: Topic, index: int, place: Place) -> Log:
+        log = self._world.logs.log(observed_id(topic.topic_id), index, topic.config.log_config())
+        observed = self._observed[place]
+        if not observed.has_begun:
+            observed.has_begun = True
+            log.start_at(observed.from_offset)
+        return log
+
+    def _end_observing(self, place: Place) -> None:
+        del self._observed[place]
+        follower = self._following.get(place)
+        if follower is not None and follower.is_observer:
+            self._rest(place)
+        logs = self._world.logs
+        self._world.trash(logs.forget_partition(observed_id(place.topic_id), place.partition))
 
     def _rest(self, place: Place, reason: Reason = Reason.NOT_LEADER_OR_FOLLOWER) -> None:
         """Neither lead nor follow."""
@@ -279,7 +298,8 @@ class Replicas:
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
             self.high_watermarks.pop(place, None)
             self._failed.pop(place, None)
-            self._observed.pop(place, None)
+            if place in self._observed:
+                self._end_observing(place)
 
     def reconfigured(self, topic: Topic) -> None:
         """The topic's settings changed."""
@@ -298,13 +318,24 @@ class Replicas:
 
     # Observers.
 
-    def observe(self, topic: Topic, index: int) -> Replica:
-        """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come."""
+    def observe(self, topic: Topic, index: int, from_offset: int) -> Replica:
+        """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come.
+
+        An observer has what lies at ``from_offset`` and behind. When somebody wants more, it begins again there.
+        """
         place = Place(topic.topic_id, index)
-        if place in self._observed or not self._is_replica(topic, index):
-            is_new = place not in self._observed
-            self._observed[place] = self._world.clock.monotonic_ms()
-            if is_new:
+        observed = self._observed.get(place)
+        if observed is None and self._is_replica(topic, index):
+            return self.readable(topic, index)
+        now_ms = self._world.clock.monotonic_ms()
+        if observed is None:
+            self._observed[place] = Observed(from_offset, now_ms)
+            self.apply(topic, index)
+        else:
+            observed.asked_ms = now_ms
+            if from_offset < observed.from_offset:
+                observed.from_offset, observed.has_begun = from_offset, False
+                self._rest(place)
                 self.apply(topic, index)
         return self.readable(topic, index)
 
@@ -313,20 +344,14 @@ class Replicas:
 
     def next_deadline_ms(self) -> int | None:
         """When observers are looked through for those that nobody reads."""
-        return min(self._observed.values()) + OBSERVED_MS if self._observed else None
+        asked_ms = min((observed.asked_ms for observed in self._observed.values()), default=None)
+        return None if asked_ms is None else asked_ms + OBSERVED_MS
 
     def tick(self, now_ms: int) -> None:
         """Let those go that nobody reads or asked for."""
-        for place, asked_ms in list(self._observed.items()):
+        for place, observed in list(self._observed.items()):
             follower = self._following.get(place)
             if follower is not None and follower.is_watched:
-                self._observed[place] = now_ms
-            elif now_ms - asked_ms >= OBSERVED_MS:
-                self.unobserve(place)
-
-    def unobserve(self, place: Place) -> None:
-        """Nobody reads it here any more; fine when it is a replica, or was not observed."""
-        self._observed.pop(place, None)
-        topic = self._world.topics.get_by_id(place.topic_id)
-        if topic is not None and place.partition < topic.partition_count:
-            self.apply(topic, place.partition)
+                observed.asked_ms = now_ms
+            elif now_ms - observed.asked_ms >= OBSERVED_MS:
+                self._end_observing(place)

@@ -7,6 +7,7 @@ unknown stays, and is spoken of: a store that was restored from a snapshot has f
 from collections.abc import Callable
 from uuid import UUID
 
+from penstock.core.replication.observed import is_observed_id
 from penstock.core.topic_image import TopicImage
 from penstock.core.topic_records import DELETED_PREFIX, decode_deleted
 from penstock.errors import PenstockError, Reason
@@ -36,7 +37,7 @@ class Strays:
 
     def check(self, data_dir: str) -> None:
         """STORAGE_ERROR when there are records here and the cluster knows no topic at all."""
-        found = self._logs.topic_ids()
+        found = [topic_id for topic_id in self._logs.topic_ids() if not is_observed_id(topic_id)]
         if found and not len(self._topics):
             raise PenstockError(
                 Reason.STORAGE_ERROR,
@@ -46,7 +47,11 @@ class Strays:
 
     async def sweep(self) -> None:
         """Remove what was unknown a round ago already."""
-        unknown = frozenset(topic_id for topic_id in self._logs.topic_ids() if self._topics.get_by_id(topic_id) is None)
+        unknown = frozenset(
+            topic_id
+            for topic_id in self._logs.topic_ids()
+            if self._topics.get_by_id(topic_id) is None and not is_observed_id(topic_id)
+        )
         before, self._unknown = self._unknown, unknown
         due = unknown & before
         if not due:
