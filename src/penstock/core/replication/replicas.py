@@ -318,7 +318,7 @@ class Replicas:
 
     # Observers.
 
-    def observe(self, topic: Topic, index: int, from_offset: int) -> Replica:
+    def observe(self, topic: Topic, index: int, from_offset: int = 0) -> Replica:
         """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come.
 
         An observer has what lies at ``from_offset`` and behind. When somebody wants more, it begins again there.
