@@ -277,6 +277,8 @@ class Simulation:
                 if (
                     isinstance(replica, Partition)
                     and replica.in_sync_count < self.shape.min_in_sync
+                    # Of what clients send: coordinators may write, and wait.
+                    and place in self.places
                     and machine.running
                 ):
                     epoch = machine.running.broker.topics.partition_epoch(replica.topic, replica.index)
