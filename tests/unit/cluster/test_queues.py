@@ -403,7 +403,7 @@ async def test_only_what_is_still_to_be_worked_is_copied_to_a_node_without_a_rep
         assert [item.value for item in again] == [b"%d" % n for n in range(3, 12)]
 
 
-async def test_what_was_observed_before_a_restart_is_forgotten_and_a_new_replica_has_everything(tmp_path: Path):
+async def test_a_replica_that_was_an_observer_has_everything(tmp_path: Path):
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.create("t", (3,), min_insync_replicas="1")
@@ -477,3 +477,18 @@ async def test_a_node_that_does_not_know_that_another_took_over_delivers_nothing
             await acked
         assert refused.value.reason is Reason.NOT_COORDINATOR
         assert await cluster.lease(second, "t", group, wait_ms=0) == []
+
+
+async def test_what_was_observed_before_a_restart_is_forgotten(tmp_path: Path):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        topic = await cluster.create("t", (3,), min_insync_replicas="1")
+        places(await cluster.publish(cluster.nodes[3], "t", [b"a"]))
+        first = cluster.nodes[1]
+        observed = first.broker.observe("t", 0)
+        await until(lambda: observed.high_watermark == 1, "it is copied")
+        await cluster.kill(first)
+        again = await cluster.start(1)
+        assert observed_id(topic.topic_id) not in again.broker.logs.topic_ids()
+        observed = again.broker.observe("t", 0)
+        await until(lambda: observed.high_watermark == 1, "it is copied anew")
