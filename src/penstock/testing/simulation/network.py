@@ -81,6 +81,8 @@ class SimulatedTransport(asyncio.Transport):
         self._writing_paused = False
         self.outgoing: Final[deque[tuple[float, bytes | None]]] = deque()
         """What is on its way, with when it arrives if nothing holds it up."""
+        self.is_near = False
+        """Whether its process is the one that connected."""
         self.is_abandoned = False
         """Its process is gone from it: the other end is reset behind what is on its way."""
         self._eof_sent = False
@@ -268,6 +270,7 @@ class Network:
         far_protocol = server.process.context().run(server.factory)
         far = SimulatedTransport(self, server.process, far_protocol, there, here)
         near.other, far.other = far, near
+        near.is_near = True
         for transport in (near, far):
             self._connections[transport] = None
             self._all.append(transport)
@@ -350,7 +353,7 @@ class Network:
         """Some connections are lost to those who made them, while what they sent is still on its way: they will send it again."""
         self._all = [each for each in self._all if each in self._connections or each.outgoing]
         for transport in list(self._connections):
-            if self.loop.random.random() < share:
+            if transport.is_near and self.loop.random.random() < share:
                 self.reset(transport)
                 self._reset(transport)
 
