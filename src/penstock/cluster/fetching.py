@@ -150,27 +150,27 @@ class Fetcher:
             place for place, follower in self._followed.items() if follower not in self._unsettled
         )
         self._asked = 0
-        pending: deque[asyncio.Future[Any]] = deque()
+        loop = asyncio.get_running_loop()
+        pending: deque[tuple[asyncio.Future[Any], float]] = deque()
         while True:
             has_more = bool(self._to_ask or self._to_forget)
             if identity != self._identity():
                 raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life")
             if not pending or (has_more and len(pending) < _QUESTIONS_MAX):
-                pending.append(self._link.post(ApiKey.FETCH, VERSION, self._question(identity)))
+                answer = self._link.post(ApiKey.FETCH, VERSION, self._question(identity))
+                answer.add_done_callback(lambda _: self._woken.set())
+                pending.append((answer, loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS))
                 continue
-            await self._wait(pending[0])
-            while pending and pending[0].done():
-                self._answered(pending.popleft().result())
+            if not pending[0][0].done():
+                await self._wait(pending[0][1])
+            while pending and pending[0][0].done():
+                self._answered(pending.popleft()[0].result())
 
-    async def _wait(self, answer: "asyncio.Future[Any] | None") -> None:
-        """Until there is an answer, or something to ask."""
+    async def _wait(self, until: float | None) -> None:
+        """Until there is an answer, or something to ask; LINK_LOST when it is so late, whatever else there is to do."""
         self._woken.clear()
-        if answer is None:
-            await self._woken.wait()
-            return
-        answer.add_done_callback(lambda _: self._woken.set())
         try:
-            async with asyncio.timeout(WAIT_MS / 1000 + _ANSWER_SECONDS):
+            async with asyncio.timeout_at(until):
                 await self._woken.wait()
         except TimeoutError:
             raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer") from None
