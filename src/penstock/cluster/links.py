@@ -138,8 +138,14 @@ class Link:
             self._reading = asyncio.create_task(self._read(reader, writer))
             self.connections += 1
             try:
-                await self._authenticate(identity)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await self._authenticate(identity)
                 self._is_known = self._writer is writer
+            except TimeoutError:
+                self.close()
+                raise PenstockError(
+                    Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} takes connections at {address}, and is silent"
+                ) from None
             except BaseException:
                 self.close()
                 raise
