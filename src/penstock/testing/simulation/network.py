@@ -20,6 +20,8 @@ LATENCY_SECONDS_MAX: Final = 0.002
 RESET_SECONDS: Final = 20.0
 """A connection over a cut link is given up after this."""
 HIGH_WATER_BYTES: Final = 64 * 1024
+ROUNDING_SECONDS: Final = 1e-6
+"""The loop may be early by less than that."""
 
 
 class SimulatedListener:
@@ -299,7 +301,7 @@ class Network:
         target, outgoing = source.other, source.outgoing
         if target is None or self.is_cut(source.process.host, target.process.host):
             return
-        now = self.loop.time()
+        now = self.loop.time() + ROUNDING_SECONDS
         while outgoing and outgoing[0][0] <= now:
             _, data = outgoing.popleft()
             if target in self._connections:

@@ -30,7 +30,7 @@ from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Entry, Event, Operation, Put, Range, Subscriber, TxnResult, Unsubscribe
 from penstock.metadata.subscribers import Subscribers
 from penstock.testing.simulation.loop import Process, SimulatedLoop
-from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.network import ROUNDING_SECONDS, Network
 
 HOST: Final = "etcd"
 OPERATIONS_MAX: Final = 128
@@ -221,7 +221,7 @@ class StoreClient:
         if not self._etcd.can_reach(HOST, self._process.host):
             self._loop.call_later(_AGAIN_SECONDS, self._pump, context=_NOBODY)
             return
-        now = self._loop.time()
+        now = self._loop.time() + ROUNDING_SECONDS
         while self._coming and self._coming[0][0] <= now:
             _, events = self._coming.popleft()
             self._loop.call_soon(self._deliver, events, context=self._process.context())
