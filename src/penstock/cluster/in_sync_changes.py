@@ -9,6 +9,7 @@ import contextlib
 import logging
 from typing import Final
 
+from penstock.cluster.together import Together
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
@@ -22,7 +23,8 @@ logger = logging.getLogger("penstock.cluster")
 
 _LOOK_SECONDS: Final = 0.5
 """How often followers are looked through for those that fall behind."""
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 1024
+"""Changes under way; those of one moment go to the store together."""
 _RETRY_SECONDS: Final = 0.2
 _PARTITIONS_PER_TURN: Final = 500
 
@@ -36,6 +38,7 @@ class InSyncChanges:
         self._cluster: ClusterSide = broker.cluster
         self._store = store
         self._lag_ms_max = lag_ms_max
+        self._together = Together(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -59,6 +62,7 @@ class InSyncChanges:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._together.stop()
 
     def consider(self, partition: Partition) -> None:
         """A follower has told how far it is: perhaps it can join."""
@@ -133,8 +137,7 @@ class InSyncChanges:
         if not self._cluster.rules.compare_and_set:
             compares = []
         # When this returns, the image has the new record, and through it the partition.
-        done = await self._store.txn(compares, [Put(key, encode(wanted))])
-        if done.succeeded:
+        if await self._together.put(compares, Put(key, encode(wanted))):
             logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
             return True
         # Somebody's life was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
