@@ -22,10 +22,16 @@ class Subscribers:
         return unsubscribe
 
     def deliver(self, events: list[Event]) -> None:
-        """Tell everybody whose prefix an event has."""
+        """Tell everybody whose prefix an event has. One that fails costs the others nothing; its error is raised in the end."""
+        failed: Exception | None = None
         for token, (prefix, subscriber) in list(self._by_token.items()):
             if token not in self._by_token:
                 continue
             wanted = [event for event in events if event.key.startswith(prefix)]
             if wanted:
-                subscriber(wanted)
+                try:
+                    subscriber(wanted)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failed = failed or error
+        if failed is not None:
+            raise failed

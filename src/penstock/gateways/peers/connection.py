@@ -134,6 +134,8 @@ class PeerConnection:
 
     async def _answer(self, api: Api, version: int, correlation_id: int, answer: Awaitable[Any]) -> None:
         parts = api.encode_response(await answer, version)
+        if self._writer.is_closing():
+            raise ConnectionResetError("the node hung up")
         self._writer.writelines(frame(correlation_id, api.response_header_version(version), parts))
         await self._writer.drain()
 

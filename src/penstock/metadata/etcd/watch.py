@@ -160,8 +160,9 @@ class Watch:
                     return None
                 await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)
         finally:
-            if not reading.done():
-                reading.cancel()
+            # The stream may have failed in the same moment: nobody asks for that any more.
+            reading.add_done_callback(_forget)
+            reading.cancel()
 
     def _take(self, raw: list[pb.Event]) -> None:
         """Deliver events, those of one revision together."""
@@ -233,3 +234,8 @@ class Watch:
             f"etcd was at revision {self.revision} and is at {found.revision} without what was agreed on: it was emptied or restored from a "
             "backup. This node follows it no more and has changed nothing. Restore etcd to its latest state, then restart all nodes"
         )
+
+
+def _forget(reading: "asyncio.Future[object]") -> None:
+    if not reading.cancelled():
+        reading.exception()
