@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bench.cluster.systems import PenstockCluster
 from bench.peers.base import Flush, Peer
 from bench.peers.penstock import Penstock
@@ -36,8 +38,11 @@ from penstock.bench.workloads import Options
 from penstock.client import Cluster
 from penstock.client.cluster_state import ClusterState, ClusterStatus
 from penstock.client.moves import Moves
+from penstock.core.replication.decisions import decide_all
+from penstock.core.topic_image import TopicImage
 from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
+from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
 
 if TYPE_CHECKING:
@@ -51,7 +56,7 @@ _LOOK_S, _LOOK_SHARE = 0.05, 4
 _PARTITIONS_A_TOPIC = 5_000
 _SAMPLES = 16
 """Partitions that are written to while their leader goes."""
-_ABSENT = (1001, 1002, 1003)
+_ABSENT = range(1001, 1101)
 """Nodes that there are not: their partitions are known to all, and had by nobody."""
 _VALUE_BYTES = 1024
 _PUTS, _SENT = "etcd_mvcc_put_total", "etcd_network_client_grpc_sent_bytes_total"
@@ -334,21 +339,50 @@ def image(bench: Bench, count: int, idle_s: float, fresh: Reading, report: Scali
 
 async def _write_image(bench: Bench, count: int) -> int:
     """The records of partitions, as a controller would write them; how many transactions."""
-    record = encode(PartitionRecord(-1, 1, _ABSENT, (), elr=_ABSENT[:1]))
     store = await EtcdStore.open("bench", [bench.system.etcd.client])
     transactions = 0
     try:
         for first in range(0, count, _PARTITIONS_A_TOPIC):
             topic_id, some = uuid.uuid4(), min(_PARTITIONS_A_TOPIC, count - first)
-            puts = [Put(partition_key(topic_id, index), record) for index in range(some)]
+            puts = [Put(partition_key(topic_id, index), encode(_absent(first + index))) for index in range(some)]
             for at in range(0, some, OPERATIONS_MAX):
                 await store.txn([], puts[at : at + OPERATIONS_MAX])
                 transactions += 1
-            topic = TopicRecord(topic_id, some, len(_ABSENT), 0, 0)
+            topic = TopicRecord(topic_id, some, 3, 0, 0)
             await store.txn([], [Put(topic_key(f"elsewhere-{first}"), encode(topic))])
     finally:
         await store.close()
     return transactions
+
+
+def _absent(place: int) -> PartitionRecord:
+    """Three replicas, placed as a cluster of a hundred nodes places them. Nobody leads, so that nobody decides anything."""
+    turn, step = place % len(_ABSENT), place // len(_ABSENT) % (len(_ABSENT) - 2)
+    replicas = tuple(_ABSENT[(turn + more) % len(_ABSENT)] for more in (0, 1 + step, 2 + step))
+    return PartitionRecord(-1, 1, replicas, (), elr=replicas[:1])
+
+
+def looking(count: int, report: ScalingReport) -> None:
+    """What it costs a controller to look at every partition, which it does whenever a node comes or goes. In this process."""
+    live, image = {node: node for node in _ABSENT}, TopicImage(store := MemoryStore(), {})
+    asyncio.run(_fill(store, image, count))
+    places = [(topic, index) for topic in image for index in range(topic.partition_count)]
+    began = time.process_time()
+    decided = decide_all(image, places, live, ())
+    seconds = time.process_time() - began
+    assert not decided, "all of them are led"
+    report.add("a controller looks at one partition in", f"{count:,} partitions", seconds / count * 1e6, "us of CPU")
+
+
+async def _fill(store: MemoryStore, image: TopicImage, count: int) -> None:
+    topic_id = uuid.uuid4()
+    for index in range(count):
+        record = _absent(index)
+        isr, leader = tuple((node, node) for node in record.replicas), record.replicas[0]
+        led = replace(record, leader=leader, leader_node_epoch=leader, isr=isr, elr=())
+        await store.txn([], [Put(partition_key(topic_id, index), encode(led))])
+    await store.txn([], [Put(topic_key("looked-at"), encode(TopicRecord(topic_id, count, 3, 0, 0)))])
+    await image.load()
 
 
 # Bytes.
@@ -434,6 +468,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report, code = ScalingReport(machine(0, 0, Options())), 0
     try:
+        looking(50_000, report)
         with _running() as bench:
             fresh = bench.settled()[f"node {_BYSTANDER}"]
             if given.bytes:
