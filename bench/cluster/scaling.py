@@ -176,6 +176,7 @@ def _running() -> Iterator[Bench]:
         for node in system.nodes.values():
             assert isinstance(node, Penstock)
             node.others = "127.0.0.1:0"
+            node.ready_s_max = _SECONDS_MAX
         stack.callback(system.stop)
         system.start()
         bench = Bench(system)
@@ -289,6 +290,7 @@ def _return(bench: Bench, count: int, report: ScalingReport) -> None:
     etcd_before = bench.etcd()
     seconds = bench.system.nodes[_LEADER].start()
     report.add("a killed node is ready again after", size, seconds, "s")
+    report.add("and has used", size, _reading(bench.system.nodes[_LEADER].pid).cpu_s, "s of CPU")
     in_sync = bench.wait("all are in sync again", lambda status: not status.under_replicated_count)
     report.add("and is in sync with all after", size, in_sync, "s more")
     changes = _grown(etcd_before, bench.etcd(), _PUTS)
@@ -331,6 +333,7 @@ def image(bench: Bench, count: int, idle_s: float, fresh: Reading, report: Scali
     node = bench.system.nodes[_BYSTANDER]
     node.stop()
     report.add("a node that has none of them is ready after", size, node.start(), "s")
+    report.add("and has used", size, _reading(node.pid).cpu_s, "s of CPU")
     # Only a new process shows what they take: an older one has room left from what it did before.
     taken = bench.settled()[f"node {_BYSTANDER}"].rss_anon_bytes - fresh.rss_anon_bytes
     report.add("memory each in a node that has none of them", size, taken / (count + len(bench.many)) / 1024, "KiB")
