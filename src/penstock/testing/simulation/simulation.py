@@ -42,7 +42,7 @@ class Plan:
     """What a run does."""
 
     shape: ClusterShape = field(default_factory=ClusterShape)
-    trouble_seconds: float = 20.0
+    trouble_seconds: float = 15.0
     partitions_max: int = 2
     producers: int = 2
     """Of the first partition; the others have one."""
