@@ -45,7 +45,7 @@ demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
 	@tools/install_test_tools.sh
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-spark
+	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-cluster test-spark
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
