@@ -222,6 +222,7 @@ class Network:
         loop.network = self
         self._listeners: dict[Address, SimulatedServer] = {}
         self._connections: dict[SimulatedTransport, None] = {}
+        self._made: list[SimulatedTransport] = []
         self._all: list[SimulatedTransport] = []
         """Those that are gone too, as long as something of them may be on its way."""
         self._cut: dict[tuple[str, str], float] = {}
@@ -276,6 +277,7 @@ class Network:
         for transport in (near, far):
             self._connections[transport] = None
             self._all.append(transport)
+            self._made.append(transport)
             transport.process.on_killed[transport] = partial(self._killed, transport)
         self.loop.call_soon(far_protocol.connection_made, far, context=server.process.context())
         near_protocol.connection_made(near)
@@ -337,7 +339,7 @@ class Network:
 
     def bury(self) -> None:
         """The simulation is over."""
-        for transport in (*self._all, *self._connections):
+        for transport in self._made:
             transport.vanish()
 
     # Trouble.
