@@ -143,6 +143,7 @@ class Broker:
         self.flusher: Final = flusher
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, TopicName] = {}
+        self._preparing_ids = False
         self.cluster: Final = ClusterSide(self, store, rules) if shared else None
         """What a node of a cluster has beside; None for a broker that is alone."""
         self.peers: Peers | None = None
@@ -238,6 +239,7 @@ class Broker:
                 Reason.STORAGE_ERROR,
                 f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log.",
             ) from error
+        self.producer_ids.note(log.producers.highest_id)
         partition = Partition(topic, index, log, self.flusher, self.settings.flush, record.leader_epoch)
         self._partitions.setdefault(topic.name, {})[index] = partition
         return partition
@@ -292,7 +294,23 @@ class Broker:
     def lead(self, partition: Partition) -> None:
         """This node of a cluster was named to lead a partition."""
         self.topics_version += 1
+        self.producer_ids.note(partition.log.producers.highest_id)
+        if not self.producer_ids.is_prepared:
+            self._prepare_ids()
         self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
+
+    def _prepare_ids(self) -> None:
+        if not self._preparing_ids:
+            self._preparing_ids = True
+            self.background(self._have_ids())
+
+    async def _have_ids(self) -> None:
+        try:
+            await self.producer_ids.prepare()
+        except PenstockError as error:
+            self.report(f"there are no producer ids to hand out yet: {error.text}")
+        finally:
+            self._preparing_ids = False
 
     def resign(self, partition: Partition) -> None:
         """Somebody else leads it."""

@@ -77,6 +77,11 @@ class ProducerStates:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id that is remembered; -1 when there is none."""
+        return max(self._entries, default=-1)
+
     def get(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer."""
         return self._entries.get(producer_id)

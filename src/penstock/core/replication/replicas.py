@@ -179,7 +179,7 @@ class Replicas:
             return
         self._rest(place)
         world = self._world
-        log = self._log(topic, index)
+        log = self._log(topic, index, record)
         if not world.rules.producers_from_log:
             log.producers = ProducerStates()
         flush = world.flush if world.rules.synced_before_counted else Flush.OS
@@ -222,7 +222,7 @@ class Replicas:
         follower = self._following[place] = Follower(
             topic,
             index,
-            self._observed_log(topic, index, place) if is_observer else self._log(topic, index),
+            self._observed_log(topic, index, place) if is_observer else self._log(topic, index, record),
             world.flusher,
             world.flush,
             world.report,
@@ -248,8 +248,17 @@ class Replicas:
 
         log.on_failed = failed
 
-    def _log(self, topic: Topic, index: int) -> Log:
-        return self._world.logs.log(topic.topic_id, index, topic.config.log_config())
+    def _log(self, topic: Topic, index: int, record: PartitionRecord) -> Log:
+        log = self._world.logs.log(topic.topic_id, index, topic.config.log_config())
+        last = log.epochs.latest
+        if last > record.leader_epoch:
+            # Whoever leads by such a record would give offsets and epochs that others have given already.
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"it has records of leader epoch {last}, and the cluster's metadata says {record.leader_epoch}: etcd was set back. Stop all nodes and "
+                "restore a later snapshot, or set the epochs forward (docs/cluster.md)",
+            )
+        return log
 
     def _observed_log(self, topic: Topic, index: int, place: Place) -> Log:
         log = self._world.logs.log(observed_id(topic.topic_id), index, topic.config.log_config())

@@ -56,7 +56,12 @@ class Strays:
         due = unknown & before
         if not due:
             return
-        deleted = {decode_deleted(entry)[0] for entry in (await self._store.range(DELETED_PREFIX)).entries}
+        try:
+            entries = (await self._store.range(DELETED_PREFIX)).entries
+        except PenstockError:
+            # The store is away: there is another round.
+            return
+        deleted = {decode_deleted(entry)[0] for entry in entries}
         for topic_id in sorted(due):
             if topic_id in deleted:
                 self._report(f"topic {topic_id} is deleted: removing its files")
