@@ -179,7 +179,7 @@ class Cluster:
         running = self.nodes[node_id] = Running(broker, node, commit, logs)
         return running
 
-    async def listen(self, node_id: int, broker: Broker, commit: GroupCommit) -> dict[str, Address]:  # noqa: ARG002 - for others
+    async def listen(self, node_id: int, broker: Broker, commit: GroupCommit) -> dict[str, Address]:
         """Where a node listens besides, before it says so; nowhere, here."""
         return {}
 

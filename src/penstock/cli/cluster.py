@@ -362,7 +362,8 @@ def _watch_drain(state: "ClusterState", node: int) -> None:
             told = text
         if found.is_done:
             return
-        if found.stuck and found.stuck == found.replicas and not found.leads:
+        if found.stuck and found.stuck == found.replicas:
+            # What nobody else can take it also goes on leading.
             raise Failure(
                 f"node {node} cannot be emptied further: start another node, or lower the replication factor of what is left "
                 "with penstock cluster reassign"

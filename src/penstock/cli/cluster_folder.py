@@ -72,6 +72,11 @@ class ClusterFolder:
     def held(self) -> Iterator[None]:
         """Nobody else runs this cluster meanwhile."""
         self.path.mkdir(parents=True, exist_ok=True)
+        if (self.path / "node.json").exists() and not (self.path / _FILE).exists():
+            raise Failure(
+                f"{self.path} is the data directory of a broker, not of a local cluster; give another --data-dir. To make that broker the first node of a "
+                "cluster: penstock serve --cluster NAME (docs/cluster.md)"
+            )
         with (self.path / LOCK).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,7 @@ partition that was in sync nowhere else stays without a leader until somebody sa
 """
 
 import logging
+from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
@@ -46,6 +47,27 @@ async def settle_directory(store: SharedStore, node_id: NodeId, directory: UUID)
         )
         await _forget(store, node_id)
     return Compare(key, mod_revision=entry.mod_revision)
+
+
+async def settle_lacking(store: SharedStore, node_id: NodeId, keys: Collection[str]) -> None:
+    """Take a node out of the in-sync sets of partitions of which it has lost something, wherever somebody else has everything.
+
+    Where nobody else has, it stays: what it has left is all that there is.
+    """
+    unregistered = Compare(node_key(node_id), create_revision=0)
+    for key in keys:
+        while (entry := await store.get(key)) is not None:
+            record = decode_partition(key, entry.value)
+            changed = forgotten(record, node_id)
+            if changed == record or not _has_heirs(changed):
+                break
+            compares = [unregistered, Compare(key, mod_revision=entry.mod_revision)]
+            if (await store.txn(compares, [Put(key, encode(changed))])).succeeded:
+                break
+            if await store.get(node_key(node_id)) is not None:
+                raise PenstockError(
+                    Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by somebody else meanwhile"
+                )
 
 
 async def _forget(store: SharedStore, node_id: NodeId) -> None:

@@ -12,13 +12,13 @@ of another node with the same id, by mistake.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from penstock.cluster.directories import put_directory, settle_directory
+from penstock.cluster.directories import put_directory, settle_directory, settle_lacking
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Entry, Event, Put, SharedStore, Unsubscribe
@@ -57,12 +57,15 @@ class Membership:
         *,
         ttl_ms: int,
         on_registered: Callable[[int], None],
+        lacking: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """``lacking`` tells of which partitions (by their keys) this node has lost something before it started."""
         self._store = store
         self._node_id = node_id
         self._record = record
         self._ttl_ms = ttl_ms
         self._on_registered = on_registered
+        self._lacking = lacking
         self._task: asyncio.Task[None] | None = None
         self._removed = asyncio.Event()
         self._unsubscribe: Unsubscribe = lambda: None
@@ -140,6 +143,8 @@ class Membership:
             # An earlier life of this data directory, which only one process can have: nobody needs to wait for its lease.
             await self._store.revoke(entry.lease)
         settled = await settle_directory(self._store, self._node_id, self._record.directory)
+        if self.epoch < 0:
+            await settle_lacking(self._store, self._node_id, self._lacking())
         lease = self.lease = await self._store.grant(self._ttl_ms)
         made = await self._store.txn(
             [Compare(key, create_revision=0), settled],

@@ -20,6 +20,7 @@ from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord
 from penstock.core.replication.budget import BYTES_PER_SECOND, ByteBudget
+from penstock.core.topic_records import partition_key
 from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn
@@ -74,7 +75,12 @@ class ClusterNode:
             started_ms=broker.clock.now_ms(),
         )
         self.membership: Final = Membership(
-            store, broker.node_id, record, ttl_ms=settings.lease_ms, on_registered=self._cluster.replicas.registered
+            store,
+            broker.node_id,
+            record,
+            ttl_ms=settings.lease_ms,
+            on_registered=self._cluster.replicas.registered,
+            lacking=lambda: [partition_key(*place) for place in self._cluster.lacking],
         )
         self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)

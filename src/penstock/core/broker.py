@@ -33,7 +33,7 @@ from penstock.core.replication import checkpoint
 from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.replication.replicas import Replicas, World
+from penstock.core.replication.replicas import Place, Replicas, World
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
 from penstock.core.sinks.settings import SinkSettings
@@ -453,6 +453,8 @@ class ClusterSide:
         """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
         """Which groups, queues, keys and sinks this node speaks for."""
+        self.lacking: list[Place] = []
+        """Partitions whose log ended, at the start, before what was known to be committed."""
         self.appends: Final = LedAppends(broker.clock)
         """What other nodes have appended to partitions that this one leads."""
         broker.timed.extend((self.appends, self.replicas))
@@ -479,6 +481,26 @@ class ClusterSide:
             (place, offset) for place, offset in marks.items() if known(place.topic_id) is not None
         )
         self.replicas.apply_all()
+        self.lacking = [place for place, offset in marks.items() if self._lacks(place, offset)]
+
+    def _lacks(self, place: Place, offset: int) -> bool:
+        """Whether the log here ends before what was committed: its disk has lost some of it."""
+        topic = self._broker.topics.get_by_id(place.topic_id)
+        if topic is None or place.partition >= topic.partition_count:
+            return False
+        if self._broker.node_id not in self._broker.topics.partition(topic, place.partition).replicas:
+            return False
+        try:
+            log = self._broker.logs.log(topic.topic_id, place.partition, topic.config.log_config())
+        except (OSError, PenstockError):
+            return True
+        if log.next_offset >= offset:
+            return False
+        self._broker.report(
+            f"{topic.name}/{place.partition}: offsets {log.next_offset} to {offset - 1} were committed and are not here any more; other "
+            "nodes are asked for them before this one may lead"
+        )
+        return True
 
     @property
     def _marks_path(self) -> str:

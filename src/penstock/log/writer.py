@@ -278,7 +278,7 @@ class LogWriter:
                 self._epoch = leader_epoch
                 self._epochs_changed += 1
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._refused(error) from error
         if self._position - self._written_position + size > GATHERED_BYTES_MAX:
             self._write()
         if (
@@ -302,6 +302,13 @@ class LogWriter:
             Reason.STORAGE_ERROR,
             f"cannot write to {self.directory}: {error}; make room or repair the disk, and send again",
         )
+
+    def _refused(self, error: OSError) -> PenstockError:
+        """A new file cannot be made: ``on_failed`` knows, as it does of a write that is refused; returns what to raise."""
+        refusal = self._storage_error(error)
+        if self.on_failed is not None:
+            self.on_failed(refusal, self.written_offset)
+        return refusal
 
     def _create_file(self, segment: Segment) -> None:
         """Make the file of a new active segment; its name is synced with the next sync."""
@@ -334,7 +341,7 @@ class LogWriter:
         try:
             self._create_file(new)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self._refused(error) from error
         self._finish_segment(old)
         self._snapshot_at_roll()
         if old.is_dirty:

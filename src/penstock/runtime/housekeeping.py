@@ -86,6 +86,9 @@ class Housekeeping:
             await asyncio.sleep(seconds)
             try:
                 await work()
+            except OSError as error:
+                # A full disk, say: it is known already, and a trace says no more.
+                logger.warning("housekeeping failed: %s; it is tried again in %.0f s", error, seconds)
             except Exception:
                 logger.exception("housekeeping failed; it is tried again in %.0f s", seconds)
 

@@ -63,3 +63,9 @@ def test_a_file_that_cannot_be_read_says_what_to_do(folder):
         (folder.path / "cluster.json").write_text("{")
         with pytest.raises(Failure, match="remove it"):
             folder.layout(None, None, None)
+
+
+def test_the_folder_of_a_broker_is_not_taken_for_a_cluster_s(tmp_path):
+    (tmp_path / "node.json").write_text("{}")
+    with pytest.raises(Failure, match="data directory of a broker"), ClusterFolder(tmp_path).held():
+        pass

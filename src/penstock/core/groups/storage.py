@@ -5,11 +5,18 @@ last record of a key is the state, so replaying a partition gives back everythin
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from operator import mul
+from struct import unpack
+from typing import Final, Protocol
 
 from penstock.core.groups.stored import Record
 from penstock.errors import Reason
+from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.types import Buffer, GroupId, TopicName
+
+_MASK: Final = 0xFFFFFFFF
+_POWERS: Final = tuple(pow(31, at, 1 << 32) for at in range(2 * GROUP_ID_CHARS_MAX))
+"""Of Java's hash, one for each unit that a name may have."""
 
 StoredDone = Callable[[Reason | None], None]
 """Told None once the records are committed, else why they are not."""
@@ -49,10 +56,10 @@ class Partitions(Protocol):
 
 def partition_of(owner: str, partitions: int) -> int:
     """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
-    value = 0
-    encoded = owner.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(encoded), 2):
-        value = (value * 31 + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
+    # No group has a longer name, and whoever sends one must not hold up everybody else while it is hashed.
+    encoded = owner[:GROUP_ID_CHARS_MAX].encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
+    value: int = sum(map(mul, reversed(units), _POWERS)) & _MASK
     if value >= 1 << 31:
         value = (1 << 32) - value  # the absolute value of a negative 32-bit number
         if value == 1 << 31:

@@ -131,8 +131,8 @@ class InSync:
         progress = self._progress.get(node)
         if progress is None:
             return False
-        if node_epoch < progress.epoch:
-            # A request of its last life that was long on its way.
+        if node_epoch < max(progress.epoch, self.agreed.get(node, -1)):
+            # A request of its last life that was long on its way, or of a process that does not know that its life is over.
             return True
         progress.epoch = node_epoch
         progress.end = offset

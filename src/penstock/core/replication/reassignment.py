@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import Final
 
 from penstock.core.cluster_image import ClusterImage, drain_key, node_key
+from penstock.core.coordinators import BUNDLE
+from penstock.core.replication.decisions import family
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred
 from penstock.core.replication.placement import check_assignment
 from penstock.core.replication.records import is_reassigning, reassigning, target_of
@@ -99,11 +101,23 @@ class Reassignments:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Let these nodes have a partition, the preferred leader first; None takes a move back that is under way.
+        """Let these nodes have a partition, the preferred leader first; None takes a move back that is under way. What must be led with it goes too.
 
         INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR or NO_REASSIGNMENT_IN_PROGRESS when that cannot be.
         """
         found = self._topics.require_named(topic)
+        await self._alter(found, partition, replicas, allow_replication_factor_change)
+        if found.name in BUNDLE:
+            for other, index in family(self._topics, found, partition):
+                if other is not found and (
+                    replicas is not None or is_reassigning(self._topics.partition(other, index))
+                ):
+                    await self._alter(other, index, replicas, allow_replication_factor_change)
+
+    async def _alter(
+        self, found: Topic, partition: int, replicas: Sequence[int] | None, allow_replication_factor_change: bool
+    ) -> None:
+        topic = found.name
 
         def change(record: PartitionRecord) -> PartitionRecord:
             if replicas is None:

@@ -250,7 +250,13 @@ class Carry:
         ]
         if asked.body or asked.method not in ("GET", "HEAD"):
             lines.append(b"content-length: %d\r\n" % len(asked.body))
-        request = b"".join((*lines, b"\r\n", asked.body))
+        lines.append(b"\r\n")
+        if sum(map(len, lines)) > self._gateway.bounds.head_bytes_max:
+            # The other node would refuse it and hang up, and what other clients have behind it on the connection would be lost.
+            raise Refusal(
+                431, f"The headers are too many to be handed on to node {node}, which this belongs to. Send fewer."
+            )
+        request = b"".join((*lines, asked.body))
         return await self.pool.ask(node, request, alone=alone, is_head=asked.method == "HEAD")
 
     async def _head(

@@ -81,10 +81,10 @@ class PeerConnection:
                 hello = await self._authenticate()
             self._fetches = ReplicaFetches(self.gateway, NodeId(hello.node), hello.epoch)
             await self._serve_all(hello.node)
-        except (OSError, EOFError):
-            pass
         except TimeoutError:
             logger.info("closing %s: it was silent for too long", peer)
+        except (OSError, EOFError):
+            pass
         except (ProtocolViolation, PenstockError) as error:
             logger.warning("closing %s: %s", peer, error)
         finally:

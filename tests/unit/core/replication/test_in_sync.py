@@ -170,3 +170,12 @@ def test_nothing_is_committed_while_others_may_lead_that_would_lack_it():
     assert members.committed() == NOT_YET, "the topic demands fewer than it did, and the record does not know it yet"
     members.agree(record({1: 10}), 0)
     assert members.committed() == 100
+
+
+def test_a_question_of_an_older_life_than_the_agreed_one_counts_for_nothing():
+    members = in_sync({1: 10, 2: 25, 3: 30}, minimum=2)
+    members.fetched(3, 30, 100, 100, 1)
+    members.fetched(2, 20, 100, 100, 1)
+    assert members.committed() == 0, "node 2 in the life that is in sync has said nothing"
+    members.fetched(2, 25, 40, 100, 1)
+    assert members.committed() == 40

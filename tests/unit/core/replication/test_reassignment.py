@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.core.replication.reassignment import ElectionKind, Move, Reassignments
+from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
 from tests.support.agreed import Agreed
@@ -171,3 +172,16 @@ async def test_only_nodes_that_are_there_or_were_can_be_drained():
     await agreed.down(1)
     await door(agreed).drain(1)
     assert await refusal(door(agreed).drain(7)) is Reason.UNKNOWN_NODE
+
+
+async def test_what_one_node_must_lead_together_is_moved_and_taken_back_together():
+    agreed = await Agreed.make(1, 2, 3, 4)
+    for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC):
+        await agreed.topic(name, (1, 2), (1, 2))
+    await door(agreed).alter(QUEUE_STATE_TOPIC, 1, [4, 3])
+    assert {(move.topic, move.partition, move.adding) for move in door(agreed).list()} == {
+        (OFFSETS_TOPIC, 1, (4, 3)),
+        (QUEUE_STATE_TOPIC, 1, (4, 3)),
+    }
+    await door(agreed).alter(OFFSETS_TOPIC, 1, None)
+    assert list(door(agreed).list()) == []

@@ -168,6 +168,18 @@ async def test_short_calls_share_a_connection_and_keep_their_order(world: World)
     assert other.connections == 1
 
 
+async def test_headers_that_the_other_node_would_refuse_are_refused_before_they_cost_others_their_connection(
+    world: World,
+) -> None:
+    other = await world.start(head_bytes_max=2_000)
+    await own_groups(world)
+    path = "/v1/ack?topic=t&group=g&owner=w&partition=0&offset=0"
+    refused = await world.client.post(path, headers={"x-long": "x" * 1_700})
+    assert (refused.status_code, other.asked) == (431, [])
+    assert (await world.client.post(path)).status_code == 200
+    assert other.connections == 1
+
+
 async def own_groups(world: World) -> None:
     """Node 8 speaks for all groups."""
     for name in GROUP_TOPICS:
