@@ -106,7 +106,7 @@ class Driver:
 @pytest.mark.parametrize(("power", "flush"), [(False, Flush.SYNC), (True, Flush.SYNC), (False, Flush.OS)])
 def test_every_batch_is_there_once_wherever_the_node_stopped(power, flush, monkeypatch):
     # The staging log is cut after each commit, so that the node stops in a cut, too.
-    monkeypatch.setattr("penstock.core.sinks.commits.Commits.cut.__kwdefaults__", {"at_least_bytes": 1}, raising=True)
+    monkeypatch.setattr("penstock.core.sinks.staging.Staging.cut.__kwdefaults__", {"at_least_bytes": 1}, raising=True)
     call, stopped = 1, True
     while stopped:
         driver = Driver(call, flush)

@@ -28,7 +28,7 @@ from penstock.records.batch import (
     set_log_append_time,
 )
 from penstock.records.validate import check_keys
-from penstock.types import NO_TIMESTAMP, Flush, TimestampType
+from penstock.types import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Flush, TimestampType
 
 __all__ = ["Done", "Partition", "Wake"]
 
@@ -107,16 +107,33 @@ class Partition(Replica):
         """How many replicas are in sync, this one too."""
         return 1 if self.in_sync is None else self.in_sync.count
 
-    def check_in_sync(self) -> None:
-        """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain."""
+    def check_in_sync(self, batch: Buffer | None = None) -> None:
+        """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain.
+
+        A ``batch`` that is here already is not refused: it waits for its commit. If it were, and those behind it were answered, its producer might go on
+        so far that it is not remembered when it comes again.
+        """
         wanted = self.topic.min_in_sync if self.in_sync is None else self.in_sync.min_in_sync
         count = self.in_sync_count
         if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
+            if batch is not None and self._is_repeated(batch):
+                return
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
                 f"topic {self.topic.name} wants {wanted} replicas in sync and {self.topic.name}/{self.index} has {count}; start the "
                 "nodes that are missing, lower its min.insync.replicas, or produce with acks=leader",
             )
+
+    def _is_repeated(self, batch: Buffer) -> bool:
+        if len(batch) < HEADER_BYTES:
+            return False
+        header = read_header(batch)
+        if header.producer_id == NO_PRODUCER_ID:
+            return False
+        try:
+            return self.log.producers.check(header) is not None
+        except PenstockError:
+            return False
 
     def append(
         self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True

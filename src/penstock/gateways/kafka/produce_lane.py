@@ -236,7 +236,7 @@ class ProduceLane:
         next_offset = log.next_offset
         try:
             if acks == -1 and partition.in_sync is not None:
-                partition.check_in_sync()
+                partition.check_in_sync(batch)
             base_offset = partition.append(batch, connection.broker.clock.now_ms())
         except PenstockError as error:
             if acks == 0:

@@ -147,7 +147,7 @@ def _produce_one(
         if records is None:
             raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
         if acks == -1:
-            partition.check_in_sync()
+            partition.check_in_sync(records)
         assert not isinstance(records, bytes)
         if partition.wants_recompression or partition.is_compacted:
             return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
