@@ -91,6 +91,8 @@ class Server:
         settings, stack = self.settings, self._stack
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
+        if not self._is_alone and settings.listeners.peer is None:
+            raise StartError("a node of a cluster listens for the others: give --peer HOST:PORT, not off")
         # First of all: without its ports a broker must not touch the data directory.
         sockets = {name: self._bind(name) for name in self._names}
         grpc = self._bind_grpc()

@@ -31,7 +31,9 @@ def print_status(status: "ClusterStatus") -> None:
         print_table([move_row(move) for move in status.moves], MOVE_COLUMNS)
     for drain in status.drains:
         print(f"\n{drain_line(drain)}")
-    if not (status.offline_count or status.under_replicated_count or status.moves or status.is_alone):
+    if not status.metadata.is_reachable:
+        print("\nthis is as it was when etcd was last reached: who is up and in sync now is not known")
+    elif not (status.offline_count or status.under_replicated_count or status.moves or status.is_alone):
         print("\nevery partition has its leader and all its replicas in sync")
 
 

@@ -38,6 +38,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "--log-level": "server.log_level",
 }
 """Each flag and the setting it is."""
+CLUSTER_ONLY: Final = ("--etcd", "--etcd-ca", "--etcd-cert", "--etcd-key", "--advertise", "--peer", "--rack")
+"""Flags that mean nothing to a broker that is alone: whoever gives one has forgotten --cluster."""
 CONFIG: Final = "--config"
 RESET: Final = "--reset-wal"
 
@@ -79,6 +81,9 @@ def serve(arguments: Arguments, environment: Mapping[str, str]) -> int:
     from penstock.config import load
 
     settings = load(arguments.config, environment, arguments.flags)
+    lost = [flag for flag in CLUSTER_ONLY if FLAGS[flag] in arguments.flags]
+    if lost and not settings.cluster.name:
+        raise Failure(f"{lost[0]} is for a node of a cluster: say --cluster NAME too, or leave it out", Exit.USAGE)
     if arguments.reset:
         moved = move_aside(Path(settings.server.data_dir), datetime.now(UTC))
         if moved is not None:

@@ -79,7 +79,7 @@ class ClusterNode:
             broker.node_id,
             record,
             ttl_ms=settings.lease_ms,
-            on_registered=self._cluster.replicas.registered,
+            on_registered=self._registered,
             lacking=lambda: [partition_key(*place) for place in self._cluster.lacking],
         )
         self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
@@ -92,6 +92,11 @@ class ClusterNode:
 
     def _identity(self) -> Identity:
         return Identity(self._broker.node_id, self.membership.epoch, self._secret)
+
+    def _registered(self, epoch: int) -> None:
+        self._cluster.replicas.registered(epoch)
+        if epoch >= 0:
+            self._broker.prepare_ids()
 
     async def start(self, peer_listener: socket.socket) -> None:
         """Listen for other nodes, register, copy what is to be copied, and stand for election."""

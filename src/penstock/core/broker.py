@@ -295,12 +295,12 @@ class Broker:
         """This node of a cluster was named to lead a partition."""
         self.topics_version += 1
         self.producer_ids.note(partition.log.producers.highest_id)
-        if not self.producer_ids.is_prepared:
-            self._prepare_ids()
+        self.prepare_ids()
         self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
 
-    def _prepare_ids(self) -> None:
-        if not self._preparing_ids:
+    def prepare_ids(self) -> None:
+        """Have producer ids before somebody asks: the metadata store may be away when they do."""
+        if not self._preparing_ids and not self.producer_ids.is_prepared:
             self._preparing_ids = True
             self.background(self._have_ids())
 
