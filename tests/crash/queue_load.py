@@ -143,6 +143,7 @@ class Worker(Busy):
         whose = {"topic": TOPIC, "group": GROUP, "owner": self.name}
         status, body = self.client.ask("/v1/lease", **whose, max_records=20, lease_ms=LEASE_MS, wait_ms=100)
         if status != 200:
+            self._pause.wait(0.02)
             return
         good: dict[int, list[int]] = {}
         poison: list[Place] = []

@@ -432,8 +432,10 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         await cluster.kill(cluster.nodes[3])
         state = first.broker.partition(QUEUE_STATE_TOPIC, partition_of(group, 6))
         await until(lambda: state.in_sync_count == 1, "it is alone")
-        # Answered, and not held up until another node is there.
-        assert await cluster.lease(first, "t", group, wait_ms=200) == []
+        # Told why, and not held up until another node is there: an empty answer would say that there is nothing to do.
+        with pytest.raises(PenstockError) as refused:
+            await cluster.lease(first, "t", group, wait_ms=200)
+        assert refused.value.reason is Reason.NOT_ENOUGH_REPLICAS
         await cluster.start(2)
         await until(lambda: state.in_sync_count == 2, "another node is in sync")
         assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]

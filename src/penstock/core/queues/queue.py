@@ -118,12 +118,15 @@ class Queue(Failures):
         if self._passes <= 0:
             self.wake()
 
+    def check_can_lease(self) -> None:
+        """NOT_ENOUGH_REPLICAS when a lease would not be committed: too few replicas of the queue's state are in sync."""
+        if self.context.in_cluster:
+            self.context.broker.partition(QUEUE_STATE_TOPIC, self.state_partition).check_in_sync()
+
     def _can_lease(self) -> bool:
         """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and whoever waits is not held up."""
-        if not self.context.in_cluster:
-            return True
         try:
-            self.context.broker.partition(QUEUE_STATE_TOPIC, self.state_partition).check_in_sync()
+            self.check_can_lease()
         except PenstockError:
             self.context.deadlines.set(self._retry, self.context.clock.monotonic_ms() + _COPY_RETRY_MS)
             return False

@@ -87,6 +87,7 @@ class Queues(Upkeep):
         if max_records < 1:
             raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1.")
         queue = self._require(topic, group)
+        queue.check_can_lease()
         poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
         if wait_ms > 0:
             self._context.deadlines.set(poll.timer, self._clock.monotonic_ms() + wait_ms)
