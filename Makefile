@@ -5,7 +5,7 @@ PYTHON ?=
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 WORKERS ?= auto
-# A session of Spark waits more than it works, and takes a gigabyte.
+# A session of Spark waits more than it works, and takes a gigabyte. The long tests have names that come first.
 SPARK_WORKERS ?= 2
 ARGS ?=
 SEEDS ?= 1-200
@@ -98,7 +98,7 @@ test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRA
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/.installed-dev ## Run several nodes on a real etcd: kill, pause and cut off (CLUSTER_ROUNDS=100 for a long run).
-	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/cluster $(ARGS)
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/cluster $(ARGS)
 
 .PHONY: test-simulation
 test-simulation: $(VENV)/.installed-dev ## Run simulated clusters from 200 seeds, and show that each rule of replication is needed.
@@ -110,7 +110,7 @@ simulate: $(VENV)/.installed-dev ## Run simulated clusters from other seeds (SEE
 
 .PHONY: test-spark
 test-spark: $(VENV)/.installed-dev ## Run the Spark source, sink and pipelines on a real Spark (Java comes with pip where there is none).
-	@$(PYTEST) -q -n $(SPARK_WORKERS) --dist loadfile tests/spark $(ARGS)
+	@$(PYTEST) -q -n $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder tests/spark $(ARGS)
 
 .PHONY: test-versions
 test-versions: ## Run unit and integration tests on each other Python 3.11+ found here.
