@@ -8,12 +8,13 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import NewTopic
 
 from tests.crash.load import Committing, ConfluentProducing, committed_offset, read_all
-from tests.crash.queue_load import GROUP, TOPIC, Client, Ledger, Producer, Unanswered, Worker
+from tests.crash.queue_load import TOPIC, Client, Ledger, Producer, Worker, dead_letters, lag
 from tests.support.cluster_processes import AnyNode, ClusterProcesses
 from tests.support.waiting import eventually
 
 STREAM = "stream"
 PARTITIONS = 3
+JOBS_PARTITIONS = 2
 SECONDS = 90.0
 """How long anything may take on a machine that does much else; most of it takes a few."""
 
@@ -34,7 +35,11 @@ class Load:
     def __init__(self, cluster: ClusterProcesses) -> None:
         self.cluster = cluster
         self.anyone = AnyNode(cluster)
-        wanted = [NewTopic(STREAM, PARTITIONS, 3), NewTopic(TOPIC, 2, 3), NewTopic(f"dlq.{TOPIC}", 2, 3)]
+        wanted = [
+            NewTopic(STREAM, PARTITIONS, 3),
+            NewTopic(TOPIC, JOBS_PARTITIONS, 3),
+            NewTopic(f"dlq.{TOPIC}", JOBS_PARTITIONS, 3),
+        ]
         admin = cluster.admin()
         for made in admin.create_topics(wanted).values():
             made.result(30)
@@ -58,10 +63,10 @@ class Load:
         self.cluster.wait_until_in_sync()
         client = Client(self.anyone)
         self.jobs.stop()
-        eventually(lambda: _lag(client) == 0 or self.ledger.wrong, SECONDS, "every job is finished")
+        eventually(lambda: lag(client) == 0 or self.ledger.wrong, SECONDS, "every job is finished")
         for worker in self.workers:
             worker.stop()
-        letters = _dead_letters(client)
+        letters = dead_letters(client, JOBS_PARTITIONS)
         client.close()
         self.producing.stop()
         self.committing.stop()
@@ -110,7 +115,7 @@ class Load:
                     f"the copies of {topic_id}/{partition} differ: { ({n: len(b) for n, b in by_node.items()}) }"
                 )
                 compared += 1
-        assert compared >= PARTITIONS + 2
+        assert compared >= PARTITIONS + JOBS_PARTITIONS
 
 
 def topic_ids(cluster: ClusterProcesses, names: list[str]) -> list[UUID]:
@@ -119,28 +124,3 @@ def topic_ids(cluster: ClusterProcesses, names: list[str]) -> list[UUID]:
     ids = [answer.result(30).topic_id for answer in answers.values()]
     halves = [(each.get_most_significant_bits(), each.get_least_significant_bits()) for each in ids]
     return [UUID(bytes=high.to_bytes(8, signed=True) + low.to_bytes(8, signed=True)) for high, low in halves]
-
-
-def _lag(client: Client) -> int | None:
-    try:
-        status, body = client.ask(f"/v1/queues/{TOPIC}/{GROUP}")
-    except Unanswered:
-        return None
-    return body["lag"] if status == 200 else None
-
-
-def _dead_letters(client: Client) -> Counter[tuple[int, int]]:
-    found: Counter[tuple[int, int]] = Counter()
-    for partition in range(2):
-        offset = 0
-        while True:
-            path = f"/topics/dlq.{TOPIC}/partitions/{partition}/messages?offset={offset}&max_records=500"
-            status, body = client.ask(path)
-            assert status in (200, 404), (status, body)
-            if status == 404 or not body["messages"]:
-                break
-            for message in body["messages"]:
-                headers = message["headers"]
-                found[int(headers["original_partition"]), int(headers["original_offset"])] += 1
-                offset = message["offset"] + 1
-    return found

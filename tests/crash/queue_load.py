@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+from collections import Counter
 from typing import Any
 
 from penstock.testing.process import BrokerProcess
@@ -162,3 +163,30 @@ class Worker(Busy):
                 self.ledger.note_acked(places)
         for partition, offset in poison:
             self.client.ask("/v1/nack", **whose, partition=partition, offset=offset, reason="poison")
+
+
+def lag(client: Client) -> int | None:
+    """What is left to do; None while nobody answers."""
+    try:
+        status, body = client.ask(f"/v1/queues/{TOPIC}/{GROUP}")
+    except Unanswered:
+        return None
+    return body["lag"] if status == 200 else None
+
+
+def dead_letters(client: Client, partitions: int) -> Counter[Place]:
+    """Where the dead letters came from, and how often."""
+    found: Counter[Place] = Counter()
+    for partition in range(partitions):
+        offset = 0
+        while True:
+            path = f"/topics/dlq.{TOPIC}/partitions/{partition}/messages?offset={offset}&max_records=500"
+            status, body = client.ask(path)
+            assert status in (200, 404), (status, body)
+            if status == 404 or not body["messages"]:
+                break
+            for message in body["messages"]:
+                headers = message["headers"]
+                found[int(headers["original_partition"]), int(headers["original_offset"])] += 1
+                offset = message["offset"] + 1
+    return found

@@ -4,43 +4,16 @@
 """
 
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from penstock.testing.process import BrokerProcess
 from tests.crash.conftest import ROUNDS, SETTINGS
-from tests.crash.queue_load import GROUP, TOPIC, Client, Ledger, Producer, Unanswered, Worker
+from tests.crash.queue_load import TOPIC, Client, Ledger, Producer, Worker, dead_letters, lag
 from tests.support.waiting import eventually
 
 PARTITIONS = 2
-
-
-def lag(client: Client) -> int | None:
-    """What is left to do; None while nobody answers."""
-    try:
-        status, body = client.ask(f"/v1/queues/{TOPIC}/{GROUP}")
-    except Unanswered:
-        return None
-    return body["lag"] if status == 200 else None
-
-
-def dead_letters(client: Client) -> Counter[tuple[int, int]]:
-    """Where the dead letters came from, and how often."""
-    found: Counter[tuple[int, int]] = Counter()
-    for partition in range(PARTITIONS):
-        offset = 0
-        while True:
-            path = f"/topics/dlq.{TOPIC}/partitions/{partition}/messages?offset={offset}&max_records=500"
-            status, body = client.ask(path)
-            if status != 200 or not body["messages"]:
-                break
-            for message in body["messages"]:
-                headers = message["headers"]
-                found[int(headers["original_partition"]), int(headers["original_offset"])] += 1
-                offset = message["offset"] + 1
-    return found
 
 
 @pytest.mark.timeout(180 + 30 * ROUNDS)
@@ -68,7 +41,7 @@ def test_kills_under_queue_load_forget_no_ack_and_lose_or_double_no_dead_letter(
         for worker in workers:
             worker.stop()
         assert ledger.wrong == []
-        letters = dead_letters(client)
+        letters = dead_letters(client, PARTITIONS)
         client.close()
     poison = {place for place, value in ledger.produced.items() if value.startswith("poison")}
     assert poison
