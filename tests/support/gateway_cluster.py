@@ -31,6 +31,7 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.server import STOP_GRACE_SECONDS
 from penstock.types import Flush, NodeId
 
 SECONDS_MAX = 20.0
@@ -125,7 +126,7 @@ class GatewayNode:
         self.is_up = True
 
     async def _stop_grpc(self) -> None:
-        await self.grpc.stop(0.5)
+        await self.grpc.stop(STOP_GRACE_SECONDS)
 
     def _begin(self, work: Coroutine[object, None, object]) -> None:
         task = asyncio.ensure_future(work)

@@ -32,6 +32,8 @@ class Uses:
         self._clock = clock
         self._settings = settings
         self._loaded_ms = clock.monotonic_ms()
+        self._apart_ms = clock.now_ms() - self._loaded_ms
+        """How far the clock that people set is from the monotonic one."""
 
     def load(self) -> None:
         """Sinks are read from now on: what they were used for before was in another process."""
@@ -54,7 +56,11 @@ class Uses:
 
     def last_used_ms(self, sink: Sink) -> int:
         """Unix time of the last use that is known."""
-        return max(sink.stored.last_used_ms, self._clock.now_ms() - (self._clock.monotonic_ms() - sink.touched_ms))
+        apart_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        # The two count their milliseconds at different moments: a use must not move to and fro by one for who asks twice.
+        if abs(apart_ms - self._apart_ms) > 1:
+            self._apart_ms = apart_ms
+        return max(sink.stored.last_used_ms, self._apart_ms + sink.touched_ms)
 
     def remembered_ms(self, sink: Sink) -> int:
         """For how long its last batch is remembered after the last use: as its opener wished, within the bound."""

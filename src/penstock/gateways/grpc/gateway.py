@@ -35,8 +35,8 @@ _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
 _LAST_CALLS_SECONDS: Final = 0.05
-_STREAM_GRACE_SECONDS: Final = 0.5
-"""A stream ends by itself at once, unless its client does not read."""
+_STREAM_GRACE_SECONDS: Final = 2.0
+"""A stream ends by itself at once, unless its client does not read; on a machine that has no time for us, a little later."""
 
 
 def _options(bounds: GrpcLimits) -> Sequence[tuple[str, int]]:

@@ -209,3 +209,15 @@ def test_so_many_sinks_are_looked_at_in_one_go_and_the_rest_soon_after(world, mo
         counts.append(len(world.sinks.names()))
         world.clock.advance(100)
     assert counts == [5, 2, 1, 1]
+
+
+def test_the_time_of_a_use_is_the_same_for_who_asks_twice_and_follows_a_clock_that_was_set(world):
+    world.open()
+    used_ms = world.status().used_ms
+    # The clocks count a millisecond at different moments: one of them is ahead for a part of each.
+    world.clock.wall_ms += 1
+    assert world.status().used_ms == used_ms
+    world.clock.elapsed_ms += 1
+    assert world.status().used_ms == used_ms
+    world.clock.wall_ms += DAY_MS
+    assert world.status().used_ms == used_ms + DAY_MS, "it was so long ago, by the clock as it is now"
