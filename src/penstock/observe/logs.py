@@ -13,11 +13,19 @@ from typing import Final
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\n\t"}
 
 REPEATS_MAX: Final = 20
-"""Lines of one kind that a gateway writes in a minute."""
+"""Lines of one kind that are written in a minute."""
 REPEATS_SECONDS: Final = 60.0
 _KINDS_MAX: Final = 1000
-_LIMITED: Final = ("penstock.kafka", "penstock.http", "penstock.tcp", "penstock.grpc", "uvicorn")
-"""Loggers whose lines a client can cause at will."""
+_LIMITED: Final = (
+    "penstock.kafka",
+    "penstock.http",
+    "penstock.tcp",
+    "penstock.grpc",
+    "penstock.peers",
+    "penstock.cluster",
+    "uvicorn",
+)
+"""Loggers whose lines come as often as somebody else likes: a client, another node, or a disk that is full and tried again."""
 
 request_id: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
 """The id of the request that is served, if there is one."""
@@ -81,27 +89,29 @@ class _Window:
 
 
 class RepeatLimit(logging.Filter):
-    """Lets only so many lines of one kind pass in a minute, of loggers whose lines clients can cause.
+    """Lets only so many lines of one kind pass in a minute.
 
-    A kind is a logger with a text before its values are filled in. The last line that passes says that more are held back, and
-    the first one after that how many were.
+    Of loggers whose lines others can cause, a kind is a logger with a text before its values are filled in; of all others it is the very
+    same line. The last line that passes says that more are held back, and the first one after that how many were.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._windows: dict[tuple[str, str], _Window] = {}
+        self._lines: dict[tuple[str, str], _Window] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        if not record.name.startswith(_LIMITED):
-            return True
-        kind = (record.name, str(record.msg))
-        window = self._windows.get(kind)
+        if record.name.startswith(_LIMITED):
+            windows, kind = self._windows, (record.name, str(record.msg))
+        else:
+            windows, kind = self._lines, (record.name, record.getMessage())
+        window = windows.get(kind)
         if window is None or not 0 <= record.created - window.began < REPEATS_SECONDS:
             held_back = 0 if window is None else window.count - REPEATS_MAX
-            if window is None and len(self._windows) >= _KINDS_MAX:
-                self._windows.clear()
-            window = self._windows[kind] = _Window(record.created)
+            if window is None and len(windows) >= _KINDS_MAX:
+                windows.clear()
+            window = windows[kind] = _Window(record.created)
             if held_back > 0:
                 _append(record, f" ({held_back} more like this were not shown)")
         window.count += 1

@@ -107,6 +107,25 @@ def test_kinds_are_limited_apart_and_the_brokers_own_lines_never() -> None:
     assert len(lines(limit, 100, name="penstock.server")) == 100
 
 
+def test_a_disk_that_is_full_is_told_of_a_few_times_by_whoever_copies_to_it() -> None:
+    limit = RepeatLimit()
+    text, passed = "%s/%d: cannot write to %s: no space left on device", 0
+    for partition in range(118):
+        values = ("orders", partition, "data")
+        passed += limit.filter(logging.LogRecord("penstock.cluster", logging.WARNING, __file__, 1, text, values, None))
+    assert passed == REPEATS_MAX
+
+
+def test_the_very_same_line_is_limited_whoever_writes_it_and_others_of_its_kind_are_not() -> None:
+    limit = RepeatLimit()
+    same = [
+        limit.filter(logging.LogRecord("penstock.server", logging.WARNING, __file__, 1, "%s", ("full",), None))
+        for _ in range(118)
+    ]
+    assert sum(same) == REPEATS_MAX
+    assert limit.filter(logging.LogRecord("penstock.server", logging.WARNING, __file__, 1, "%s", ("other",), None))
+
+
 def test_a_clock_that_goes_back_does_not_silence_the_log() -> None:
     limit = RepeatLimit()
     lines(limit, 100)
