@@ -389,3 +389,19 @@ async def test_statistics_of_a_topic_are_gathered_from_the_leaders(cluster: Gate
         found = await connect(node).ask("TopicStats", topic=topic)
         assert [partition.end_offset for partition in found.partitions] == [1, 2, 3]
         assert found.records == 6
+
+
+@pytest.mark.parametrize("name", ["Ack", "CommitOffset", "TopicStats", "GroupStatus", "Subscribe", "SubscribeBatch"])
+async def test_bytes_that_are_no_request_are_refused_by_whoever_gets_them(
+    cluster: GatewayCluster, connect: Connect, name: str
+) -> None:
+    for node in cluster.nodes.values():
+        channel = connect(node).channel
+        if name.startswith("Subscribe"):
+            answer = channel.unary_stream(f"{SERVICE}/{name}")(b"\xff\xff", timeout=SECONDS_MAX).read()
+        else:
+            answer = channel.unary_unary(f"{SERVICE}/{name}")(b"\xff\xff", timeout=SECONDS_MAX)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await answer
+        assert caught.value.code() is StatusCode.INVALID_ARGUMENT
+        assert f"mq.{'Subscribe' if name.startswith('Subscribe') else name}Request" in (caught.value.details() or "")

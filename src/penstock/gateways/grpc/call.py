@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from grpc import StatusCode
@@ -29,6 +29,21 @@ _NOWHERE: Final[Mapping[int, int]] = {}
 
 class Begun(PenstockError):
     """Something was begun, and then refused: whether it was done is not known here, and it is not tried again."""
+
+
+class Garbled(NamedTuple):
+    """In the place of a request whose bytes are none. grpc would end the call itself, and say to the client only that something was unknown."""
+
+    request: str
+    why: str
+
+    @property
+    def refusal(self) -> PenstockError:
+        """What the client is told."""
+        return PenstockError(
+            Reason.INVALID_REQUEST,
+            f"The bytes of the request are no {self.request} ({self.why}). Send it as the service's proto has it; reflection tells it.",
+        )
 
 
 class Told(Exception):

@@ -14,7 +14,7 @@ from typing import Final
 from penstock.core.access import Action
 from penstock.core.publish import NewRecord, Placed, PublishDone, Results, record_id
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, told
+from penstock.gateways.grpc.call import Call, Garbled, told
 from penstock.gateways.grpc.errors import code_of, details_of, topic_not_found
 from penstock.gateways.grpc.records import new_record
 from penstock.types import Acks
@@ -51,7 +51,7 @@ def _refusal(call: Call, topic: str, error: PenstockError) -> PenstockError:
     return error
 
 
-async def publish_stream(frames: AsyncIterator[PublishFrame], call: Call) -> None:
+async def publish_stream(frames: "AsyncIterator[PublishFrame | Garbled]", call: Call) -> None:
     """Two at work: one reads and appends, the other answers."""
     stream = _PublishStream(call)
     with call.serving.stream(stream.wake):
@@ -185,13 +185,15 @@ class _PublishStream:
         """A frame is settled, the reader is at its end, or the broker stops."""
         self._woken.set()
 
-    async def read(self, frames: AsyncIterator[PublishFrame]) -> None:
-        """Append what comes, as far as there is room."""
+    async def read(self, frames: "AsyncIterator[PublishFrame | Garbled]") -> None:
+        """Append what comes, as far as there is room. Bytes that are no frame end the stream, behind the answers to what came before."""
         pending, serving = self._pending, self.call.serving
         pending_max = serving.bounds.pending_frames_max
         async for frame in frames:
             if serving.stopping:
                 return
+            if isinstance(frame, Garbled):
+                raise frame.refusal
             pending.append(_Frame(self, frame))
             if pending[0].done:
                 self._woken.set()

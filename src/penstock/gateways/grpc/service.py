@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc import groups, leases, publish, status, subscribe, topics
-from penstock.gateways.grpc.call import Call, Serving, Told
+from penstock.gateways.grpc.call import Call, Garbled, Serving, Told
 from penstock.gateways.grpc.carrier import Find, by_group, only_here
 from penstock.gateways.grpc.errors import code_of, details_of
 from penstock.types import Gateway
@@ -72,7 +73,7 @@ def handlers(serving: Serving) -> Any:
 
 
 def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
-    decode = call.request.FromString
+    decode = partial(_decode, call.request.DESCRIPTOR.full_name, call.request.FromString)
     carrier, find = serving.carrier, call.find
     carry: _Serve | None = None
     if carrier is not None and find is not None:
@@ -87,9 +88,17 @@ def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
     return make(_streaming(name, call, serving, carry), request_deserializer=decode, response_serializer=_encode)
 
 
-def _with_raw(decode: Callable[[bytes], Any], raw: bytes) -> tuple[bytes, Any]:
+def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
+    try:
+        return decode(raw)
+    except DecodeError as error:
+        return Garbled(name, str(error))
+
+
+def _with_raw(decode: Callable[[bytes], Any], raw: bytes) -> tuple[bytes, Any] | Garbled:
     """A request that may be carried, as it came and as it is read: the one is what a mark is good for."""
-    return raw, decode(raw)
+    decoded = decode(raw)
+    return decoded if type(decoded) is Garbled else (raw, decoded)
 
 
 def _encode(message: Any) -> bytes:
@@ -106,6 +115,8 @@ def _unary(name: str, unary: Unary, serving: Serving, carry: _Serve | None) -> _
     async def serve(request: Any, context: Any) -> Any:
         began = now()
         try:
+            if type(request) is Garbled:
+                raise request.refusal
             with serving.call():
                 response = await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
         except Told as told:
@@ -128,6 +139,8 @@ def _streaming(name: str, streaming: Streaming, serving: Serving, carry: _Serve 
 
     async def serve(request: Any, context: Any) -> None:
         try:
+            if type(request) is Garbled:
+                raise request.refusal
             await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
         except grpc.aio.InternalError:
             # What was written could not be sent: the client is gone, and the cancellation is on its way.

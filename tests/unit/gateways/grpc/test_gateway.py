@@ -102,3 +102,35 @@ def test_a_broker_without_the_listener_does_not_import_grpc():
     program = "import sys, penstock.server; print(sorted(name for name in sys.modules if name.startswith('grpc')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+GARBAGE = b"\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize("name", sorted(service.CALLS))
+async def test_bytes_that_are_no_request_are_an_invalid_argument_that_names_the_message(channel, name, caplog):
+    declared = service.CALLS[name]
+    path = f"/{service.SERVICE}/{name}"
+    if isinstance(declared, service.Unary):
+        answer = channel.unary_unary(path)(GARBAGE, timeout=20)
+    elif declared.requests:
+        answer = channel.stream_stream(path)(iter([GARBAGE]), timeout=20).read()
+    else:
+        answer = channel.unary_stream(path)(GARBAGE, timeout=20).read()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert declared.request.DESCRIPTOR.full_name in caught.value.details()
+    assert not caplog.records
+
+
+async def test_frames_before_garbage_are_answered(channel, unary):
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    frame = mq.PublishFrame(id=7, topic="t", records=[mq.PublishRequest(payload=b"x")]).SerializeToString()
+    stream = channel.stream_stream(
+        "/mq.MessageQueueService/PublishStream", response_deserializer=mq.PublishFrameResponse.FromString
+    )(iter([frame, GARBAGE]), timeout=20)
+    assert (await stream.read()).id == 7
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
