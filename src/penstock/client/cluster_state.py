@@ -22,6 +22,8 @@ class ClusterNode(msgspec.Struct, frozen=True):
     leads: int
     replicas: int
     listeners: dict[str, str]
+    stuck: int = 0
+    """Of its replicas, those that no other node could take if this one were to be emptied."""
 
     @property
     def state(self) -> str:
@@ -113,10 +115,11 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     offline: list[PartitionTrouble]
     moves: list[PartitionMove]
     drains: list[NodeDrain]
+    under_min_in_sync: list[PartitionTrouble] = []
 
 
 class ClusterState(HttpClient):
-    """Ask one node. Use it in a ``with`` statement."""
+    """Ask one node, of several the first that answers. Use it in a ``with`` statement."""
 
     def status(self) -> ClusterStatus:
         """How the cluster stands, as this node knows it."""

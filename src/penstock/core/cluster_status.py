@@ -32,6 +32,8 @@ class NodeStatus:
     is_draining: bool
     leading: int
     replicas: int
+    stuck: int
+    """Of these, partitions that no other node could take if this one were to be drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class ClusterStatus:
     offline_count: int = 0
     moving_count: int = 0
     under_replicated: list[Trouble] = field(default_factory=list)
+    under_min_in_sync: list[Trouble] = field(default_factory=list)
     offline: list[Trouble] = field(default_factory=list)
     moves: list[MoveStatus] = field(default_factory=list)
     drains: Sequence[Drain] = ()
@@ -94,6 +97,8 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
     leading: Counter[int] = Counter()
     holding: Counter[int] = Counter()
+    stuck: Counter[int] = Counter()
+    able = set() if image is None else set(image.racks())
     status = ClusterStatus(nodes=[])
     for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):
@@ -101,6 +106,8 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
             if status.partitions % _PARTITIONS_A_STEP == 0:
                 yield
             holding.update(record.replicas)
+            if able.issubset(record.replicas):
+                stuck.update(node for node in record.replicas if node not in record.removing)
             if is_reassigning(record):
                 _moving(status, broker, topic, index, record)
             if is_led(record, live):
@@ -113,7 +120,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
     draining: set[int] = set() if image is None else {*image.draining}
     status.nodes = [
-        NodeStatus(node_id, known.get(node_id), node_id in draining, leading[node_id], holding[node_id])
+        NodeStatus(node_id, known.get(node_id), node_id in draining, leading[node_id], holding[node_id], stuck[node_id])
         for node_id in sorted({*live, *holding, *draining})
     ]
     return status
@@ -122,8 +129,11 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
 def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes) -> None:
     wanted = [node for node in record.replicas if node not in record.adding]
     missing = [node for node in wanted if node not in record.in_sync]
-    too_few = len(record.isr) < topic.min_in_sync_of(len(record.replicas))
+    min_in_sync = topic.min_in_sync_of(len(record.replicas))
+    too_few = len(record.isr) < min_in_sync
     status.under_min_in_sync_count += too_few
+    if too_few and len(status.under_min_in_sync) < LISTED_MAX:
+        status.under_min_in_sync.append(_trouble(topic, index, record, why_below_min(record, min_in_sync)))
     if not missing:
         return
     status.under_replicated_count += 1
@@ -133,6 +143,17 @@ def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionReco
         parts = ([f"{_nodes(down)} not up"] if down else []) + ([f"{_nodes(behind)} not caught up"] if behind else [])
         why = " and ".join(parts) + ("; too few are in sync for acks=all" if too_few else "")
         status.under_replicated.append(_trouble(topic, index, record, why))
+
+
+def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:
+    """Why acks=all is refused."""
+    if min_in_sync > len(record.replicas):
+        have = f"{len(record.replicas)} replica{'' if len(record.replicas) == 1 else 's'}"
+        return f"min.insync.replicas is {min_in_sync}, and there can never be as many with {have}"
+    missing = [node for node in record.replicas if node not in record.in_sync]
+    return (
+        f"{len(record.isr)} of the {min_in_sync} that min.insync.replicas wants are in sync; {_nodes(missing)} missing"
+    )
 
 
 def _offline(

@@ -53,6 +53,28 @@ async def test_a_node_that_is_down_is_listed_and_what_lacks_it_says_so(node: Clu
     ]
 
 
+async def test_a_partition_below_its_minimum_says_what_is_missing(node: ClusterNode) -> None:
+    topic = await node.place("t", ALL, ALL, min_insync_replicas="3")
+    live = node.cluster.nodes.live()
+    await node.set_record(topic, 1, replicas=(NODE, OTHER), isr=((NODE, live[NODE]), (OTHER, live[OTHER])))
+    await node.set_record(topic, 0, isr=((NODE, live[NODE]), (OTHER, live[OTHER])))
+    status = cluster_status(node.broker)
+    assert [(each.partition, each.why) for each in status.under_min_in_sync] == [
+        (0, "2 of the 3 that min.insync.replicas wants are in sync; node 9 is missing"),
+        (1, "min.insync.replicas is 3, and there can never be as many with 2 replicas"),
+    ]
+    # Nobody is missing of the second one's own.
+    assert [each.partition for each in status.under_replicated] == [0]
+
+
+async def test_what_nobody_else_could_take_is_counted_for_each_node(node: ClusterNode) -> None:
+    await node.place("t", ALL)
+    await node.place("u", (NODE, OTHER))
+    assert [each.stuck for each in cluster_status(node.broker).nodes] == [1, 1, 1]
+    await node.leave(THIRD)
+    assert [each.stuck for each in cluster_status(node.broker).nodes] == [2, 2, 1]
+
+
 async def test_an_offline_partition_says_which_nodes_would_bring_it_back(node: ClusterNode) -> None:
     topic = await node.place("t", (OTHER, NODE, THIRD))
     live = node.cluster.nodes.live()

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.cluster_status import why_below_min
 from penstock.core.groups.requests import GroupState, PartitionKey
 from penstock.core.publish import record_id
 from penstock.core.queues.block import (
@@ -34,6 +35,7 @@ from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.workers import Worker
 from penstock.core.reading import copied_here, read_from
+from penstock.core.topic_image import Topic
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.types import GroupId, TopicName
@@ -63,12 +65,13 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
         return Why(
             WhyState.BEYOND_END,
             f"{name} does not exist yet: the partition ends at {log.log.next_offset}. "
-            "Check the offset, or that the producer was answered.",
+            f"Check the offset, or that the producer was answered.{_below_min(broker, found, partition)}",
         )
     if offset >= log.high_watermark:
         return Why(
             WhyState.NOT_COMMITTED,
-            f"{name} is not committed yet: readers see what lies below {log.high_watermark}, the high watermark.",
+            f"{name} is not committed yet: readers see what lies below {log.high_watermark}, the high watermark."
+            f"{_below_min(broker, found, partition)}",
         )
     if offset < log.first_offset:
         return Why(
@@ -83,6 +86,16 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
     if why.state is WhyState.FINISHED:
         return _dead_letter(broker, name, topic, partition, offset, group) or why
     return why
+
+
+def _below_min(broker: "Broker", topic: Topic, index: int) -> str:
+    """One more sentence where acks=all is refused at this time: what is not there may be what was refused."""
+    record = broker.topics.partition(topic, index)
+    min_in_sync = topic.min_in_sync_of(len(record.replicas))
+    if len(record.isr) >= min_in_sync:
+        return ""
+    why = why_below_min(record, min_in_sync)
+    return f" Nothing new is committed to {topic.name}/{index} for acks=all now: {why}."
 
 
 def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why | None:

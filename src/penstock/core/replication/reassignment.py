@@ -217,11 +217,20 @@ class Reassignments:
     # Drains.
 
     async def drain(self, node_id: int) -> None:
-        """Let a node lead nothing and have nothing, as far as others can take it; it stays up meanwhile. UNKNOWN_NODE when there is none."""
+        """Let a node lead nothing and have nothing, as far as others can take it; it stays up meanwhile.
+
+        UNKNOWN_NODE when there is none, INVALID_REQUEST when there is nobody else who could take anything.
+        """
         if NodeId(node_id) not in self._nodes.nodes and not self.progress(node_id).replicas:
             raise PenstockError(
                 Reason.UNKNOWN_NODE,
                 f"There is no node {node_id} in the cluster. Its nodes are {', '.join(map(str, sorted(self._nodes.nodes)))}.",
+            )
+        if not set(self._nodes.racks()) - {node_id}:
+            raise PenstockError(
+                Reason.INVALID_REQUEST,
+                f"Nobody could take what node {node_id} has: no other node is up that is not being drained or stopped itself. Start another one, or end a drain. "
+                "Nothing was done.",
             )
         await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
 

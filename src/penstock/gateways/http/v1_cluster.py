@@ -28,7 +28,10 @@ _STORE_SECONDS_MAX: Final = 2.0
 
 
 class ClusterNode(Struct, frozen=True):
-    """One node. One that is not up is listed while it has partitions; what is only known of nodes that are up is null then."""
+    """One node. One that is not up is listed while it has partitions; what is only known of nodes that are up is null then.
+
+    ``stuck`` are replicas that no other node could take if this one were to be emptied.
+    """
 
     node: int
     is_up: bool
@@ -40,6 +43,7 @@ class ClusterNode(Struct, frozen=True):
     is_draining: bool
     leads: int
     replicas: int
+    stuck: int
     listeners: dict[str, str]
 
 
@@ -109,6 +113,7 @@ class Cluster(Struct, frozen=True):
     offline_count: int
     moving_count: int
     under_replicated: list[PartitionTrouble]
+    under_min_in_sync: list[PartitionTrouble]
     offline: list[PartitionTrouble]
     moves: list[PartitionMove]
     drains: list[NodeDrain]
@@ -134,6 +139,7 @@ async def _cluster(call: Call) -> Answer:
             offline_count=status.offline_count,
             moving_count=status.moving_count,
             under_replicated=[_trouble(each) for each in status.under_replicated],
+            under_min_in_sync=[_trouble(each) for each in status.under_min_in_sync],
             offline=[_trouble(each) for each in status.offline],
             moves=[_move(each) for each in status.moves],
             drains=[_drained(each) for each in status.drains],
@@ -223,6 +229,7 @@ def _node(broker: Broker, status: NodeStatus) -> ClusterNode:
         is_draining=status.is_draining,
         leads=status.leading,
         replicas=status.replicas,
+        stuck=status.stuck,
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
     )
 

@@ -5,8 +5,11 @@ import pytest
 from penstock.core.delete_records import delete_records
 from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.queues.why import explain
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
+from tests.support.kafka_node import NODE
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 
@@ -150,3 +153,21 @@ def test_a_record_that_came_back_for_another_group_says_so(world):
     world.lease("a")
     world.produce(1, headers=(("penstock.for_group", b"others"),))
     assert world.queues.why(TOPIC, 0, 0, GROUP).state is WhyState.FOR_ANOTHER_GROUP
+
+
+async def test_what_is_not_committed_because_too_few_are_in_sync_says_who_is_missing(tmp_path):
+    async with ClusterNode(tmp_path) as node:
+        topic = await node.place("t", (NODE, OTHER, THIRD))
+        explained = explain(node.broker, None, "t", 0, 0, "g")
+        assert explained.state is WhyState.BEYOND_END
+        assert "min.insync.replicas" not in explained.sentence
+        await node.set_record(topic, 0, isr=((NODE, node.cluster.nodes.live()[NODE]),))
+        explained = explain(node.broker, None, "t", 0, 0, "g")
+        assert explained.sentence.endswith(
+            "Nothing new is committed to t/0 for acks=all now: 1 of the 2 that min.insync.replicas wants are in sync; nodes 8, 9 are missing."
+        )
+        now_ms = node.clock.now_ms()
+        node.broker.partition("t", 0).append(build_batch([Record(0, now_ms, b"k", b"v")]), now_ms)
+        explained = explain(node.broker, None, "t", 0, 0, "g")
+        assert explained.state is WhyState.NOT_COMMITTED
+        assert "nodes 8, 9 are missing" in explained.sentence

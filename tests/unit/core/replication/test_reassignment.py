@@ -174,6 +174,18 @@ async def test_only_nodes_that_are_there_or_were_can_be_drained():
     assert await refusal(door(agreed).drain(7)) is Reason.UNKNOWN_NODE
 
 
+async def test_the_last_node_that_could_take_anything_is_not_drained():
+    agreed = await Agreed.make(1, 2, 3)
+    await agreed.topic("t", (1, 2))
+    await door(agreed).drain(1)
+    await agreed.down(2)
+    assert await refusal(door(agreed).drain(3)) is Reason.INVALID_REQUEST
+    assert agreed.nodes.draining == {1}
+    await door(agreed).undrain(1)
+    await door(agreed).drain(3)
+    assert agreed.nodes.draining == {3}
+
+
 async def test_what_one_node_must_lead_together_is_moved_and_taken_back_together():
     agreed = await Agreed.make(1, 2, 3, 4)
     for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC):
