@@ -50,7 +50,12 @@ def bench(
         typer.Option("--gateways", help="Measure HTTP, JSON lines over TCP and gRPC instead of the Kafka protocol."),
     ] = False,
     http: Annotated[
-        str, typer.Option(envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="With --gateways: where HTTP is, or off.")
+        str,
+        typer.Option(
+            envvar="PENSTOCK_HTTP",
+            metavar="HOST:PORT",
+            help="With --gateways: where HTTP is, or off; of several with commas, the first that answers.",
+        ),
     ] = "127.0.0.1:8080",
     tcp: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for JSON lines over TCP.")] = "127.0.0.1:4040",
     grpc: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for gRPC.")] = "127.0.0.1:50051",
@@ -134,7 +139,7 @@ def _print_list(*, gateways: bool) -> None:
 def _jobs(
     names: list[str], acks: AcksChoice, places: dict[str, str] | None
 ) -> Callable[["Address", int | None, "Options"], list["Job"]]:
-    """Look at all that was asked for before anything is connected to; what to run is then made with the broker's address."""
+    """Look at all that was asked for before anything is measured; what to run is then made with the broker's address."""
     from penstock.address import parse_address
     from penstock.bench import run
     from penstock.bench.faults import BenchError
@@ -154,7 +159,7 @@ def _jobs(
     addresses: dict[str, Address | None] = {}
     for name, text in places.items():
         try:
-            addresses[name] = None if text == "off" else parse_address(text)
+            addresses[name] = None if text == "off" else _one_of(text) if name == "http" else parse_address(text)
         except ValueError as error:
             raise Failure(f"--{name}: {error}", Exit.USAGE) from error
 
@@ -171,6 +176,17 @@ def _jobs(
         return gateway_jobs(possible, endpoints, pid, options)
 
     return of_gateways
+
+
+def _one_of(http: str) -> "Address":
+    """The one that is measured: of several nodes the first that answers."""
+    from penstock.client.http import HttpConnection
+
+    nodes = HttpConnection(http)
+    if len(nodes.addresses) > 1:
+        nodes.connect()
+        nodes.close()
+    return nodes.address
 
 
 def _measured(jobs: list["Job"]) -> Iterator["Row"]:

@@ -12,6 +12,7 @@ from penstock.cli.output import Format
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
+    from penstock.client.cluster_state import ClusterState
     from penstock.client.numbers import Numbers
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -53,7 +54,13 @@ Bootstrap = Annotated[
     ),
 ]
 Http = Annotated[
-    str, typer.Option("--http", envvar="PENSTOCK_HTTP", metavar="HOST:PORT", help="The broker's HTTP address.")
+    str,
+    typer.Option(
+        "--http",
+        envvar="PENSTOCK_HTTP",
+        metavar="HOST:PORT[,...]",
+        help="HTTP of the broker, or of nodes: the first that answers is asked.",
+    ),
 ]
 Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
@@ -97,6 +104,14 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
 
     with _address_of("--http"):
         return QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
+
+
+def cluster_state(http: str, timeout_s: float) -> "ClusterState":
+    """For one command that looks after a cluster."""
+    from penstock.client.cluster_state import ClusterState
+
+    with _address_of("--http"):
+        return ClusterState(http, timeout_ms=int(timeout_s * 1000))
 
 
 def numbers(http: str, timeout_s: float) -> "Numbers":

@@ -1,5 +1,7 @@
 """HTTP to a broker: one connection that is kept, JSON both ways, and errors of this client's own tree.
 
+Several nodes of a cluster may be named ("HOST:PORT,HOST:PORT"): whenever a connection is made it is to the first that takes one.
+
 Not for two threads at a time. A connection that the broker closed while nothing was asked is noticed before the next request
 is sent, so a worker may take its time between two calls. Once a request is sent it is never sent again by itself: whether it
 was carried out is not known, and that is for the caller to decide.
@@ -7,7 +9,7 @@ was carried out is not known, and that is for the caller to decide.
 
 import http.client
 import socket
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -28,6 +30,8 @@ from penstock.client.errors import (
 HTTP_DEFAULT: Final = "127.0.0.1:8080"
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 10_000
+CONNECT_TIMEOUT_MS_WITH_OTHERS: Final = 2_000
+"""For a node that has others named behind it: a machine that is gone should not keep whoever waits from them."""
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One line of a stream: a record of the largest size that a topic takes, in base64."""
@@ -46,10 +50,13 @@ class ErrorBody(msgspec.Struct):
 
 
 class HttpConnection:
-    """Requests to one broker, one after the other."""
+    """Requests to one broker, or to one of several nodes, one after the other."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self.address: Final[Address] = parse_address(address.removeprefix("http://").rstrip("/"))
+        """ValueError says what is wrong with the address."""
+        self.addresses: Final = parse_addresses(address)
+        self.address: Address = self.addresses[0]
+        """The one that is connected to, or was last."""
         self.timeout_ms: Final = timeout_ms
         self._connection: http.client.HTTPConnection | None = None
 
@@ -148,15 +155,23 @@ class HttpConnection:
             if not _is_readable(self._connection.sock):
                 return self._connection
             self.close()
-        connection = http.client.HTTPConnection(
-            self.address.host, self.address.port, timeout=min(self.timeout_ms, CONNECT_TIMEOUT_MS) / 1000
-        )
+        *others, last = self.addresses
+        for address in others:
+            try:
+                return self._connect(address, CONNECT_TIMEOUT_MS_WITH_OTHERS)
+            except OSError:
+                continue
         try:
-            connection.connect()
+            return self._connect(last, CONNECT_TIMEOUT_MS)
         except OSError as error:
-            raise CannotConnect(_why_not(self.address, error)) from error
+            raise CannotConnect(_why_not(self.addresses, error)) from error
+
+    def _connect(self, address: Address, timeout_ms: int) -> http.client.HTTPConnection:
+        timeout_seconds = min(self.timeout_ms, timeout_ms) / 1000
+        connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_seconds)
+        connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = connection
+        self.address, self._connection = address, connection
         return connection
 
     @contextmanager
@@ -202,7 +217,7 @@ class HttpConnection:
 
 
 class HttpClient:
-    """Asks one broker over a connection of its own. Use it in a ``with`` statement."""
+    """Asks one broker over a connection of its own, of several nodes the first that answers. Use it in a ``with`` statement."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._http = HttpConnection(address, timeout_ms=timeout_ms)
@@ -220,6 +235,14 @@ class HttpClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """``HOST:PORT``, or several with commas; ValueError says what is wrong."""
+    parts = [part.strip().removeprefix("http://").rstrip("/") for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError(f"{text!r} names nobody; write HOST:PORT, for example {HTTP_DEFAULT}")
+    return tuple(parse_address(part) for part in parts)
 
 
 def v1_path(*parts: str) -> str:
@@ -248,7 +271,11 @@ def _encoded(body: Fields) -> bytes:
     return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
 
 
-def _why_not(address: Address, error: OSError) -> str:
+def _why_not(addresses: Sequence[Address], error: OSError) -> str:
+    if len(addresses) > 1:
+        names = ", ".join(map(str, addresses))
+        return f"cannot connect to any of {names}: is the cluster running? start it, or name its nodes with --http"
+    (address,) = addresses
     if isinstance(error, socket.gaierror):
         return f"cannot find the host {address.host!r}: check the name in --http"
     if isinstance(error, ConnectionRefusedError):

@@ -186,3 +186,28 @@ def test_what_another_protocol_answers_is_shown_without_its_control_characters()
 
 def test_an_address_may_be_a_url():
     assert str(HttpConnection("http://127.0.0.1:8080/").address) == "127.0.0.1:8080"
+
+
+def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_next_one_when_it_is_gone():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+    with server(answer('{"said":"second"}')) as (second, _), server(answer('{"said":"third"}')) as (third, _):
+        with closing(HttpConnection(f"{nobody}, http://{second}/,{third}")) as http:
+            assert http.get("/", Said).said == "second"
+            assert str(http.address) == second
+            http.close()
+        with closing(HttpConnection(f"{nobody},{third}")) as http:
+            assert http.get("/", Said).said == "third"
+
+
+def test_when_none_of_several_nodes_is_there_all_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(CannotConnect, match=f"cannot connect to any of {nobody}, {nobody}: .* --http"):
+        HttpConnection(f"{nobody},{nobody}").connect()
+
+
+@pytest.mark.parametrize("text", ["", " , ", "127.0.0.1:1,x"])
+def test_a_list_that_names_nobody_or_not_everybody_is_refused(text):
+    with pytest.raises(ValueError, match="write HOST:PORT"):
+        HttpConnection(text)
