@@ -39,9 +39,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.peers")
 
-HANDSHAKE_BYTES_MAX: Final = 64 * 1024
-HANDSHAKE_SECONDS: Final = 10.0
+HANDSHAKE_BYTES_MAX: Final = 4 * 1024
+"""Of one frame of a stranger: a greeting has some two hundred."""
+HANDSHAKE_SECONDS: Final = 5.0
+"""A node that is up needs some milliseconds, and gives up itself after three seconds."""
 IDLE_SECONDS: Final = 600.0
+_NOT_SAID: Final = "it does not say who it is: clients connect to the kafka listener"
 
 
 class _Asked(NamedTuple):
@@ -79,6 +82,9 @@ class PeerConnection:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 hello = await self._authenticate()
+            if not self.gateway.proved(self):
+                logger.warning("closing %s: nodes have too many connections to this one", peer)
+                return
             self._fetches = ReplicaFetches(self.gateway, NodeId(hello.node), hello.epoch)
             await self._serve_all(hello.node)
         except TimeoutError:
@@ -95,23 +101,30 @@ class PeerConnection:
 
     async def _serve_all(self, node: int) -> None:
         """Read ahead by one request: a fetch that waits for news is answered as soon as there is another question."""
-        coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX))
+        coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX, ApiKey.FETCH))
         try:
             while True:
                 async with asyncio.timeout(IDLE_SECONDS):
                     asked = await coming
-                coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX))
+                coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX, ApiKey.FETCH))
                 if isinstance(asked, _PeerAsked):
                     await self._appends.room()
                     self._appends.begin(*asked)
                     continue
                 api, version, correlation_id, request = asked
                 self.gateway.heard_ms[node] = self.gateway.broker.clock.monotonic_ms()
-                await self._answer(api, version, correlation_id, self._serve(api.key, request, coming))
+                await self._answer(api, version, correlation_id, self._fetch(request, coming))
         finally:
             coming.cancel()
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await coming
+
+    def cut_off(self) -> None:
+        """It has not proved itself, and others want its place."""
+        logger.info(
+            "closing %s: it has not proved that it is a node, and others come", self._writer.get_extra_info("peername")
+        )
+        self._writer.transport.abort()
 
     async def close(self) -> None:
         """Hang up."""
@@ -120,14 +133,17 @@ class PeerConnection:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _next(self, bytes_max: int) -> "_Asked | _PeerAsked":
+    async def _next(self, bytes_max: int, served: ApiKey) -> "_Asked | _PeerAsked":
+        """The next request, which is of this API or one that only nodes have. What is of another is not even read."""
         size = decode_frame_size(await self._reader.readexactly(4), 0, bytes_max)
         body = memoryview(await self._reader.readexactly(size))
         header, position = decode_request_header(body)
         if header.api_key in HEADS and header.api_version == PEER_VERSION:
             return _PeerAsked(header.api_key, header.correlation_id, body[position:])
-        api = API.get(header.api_key)
-        if api is None or not api.min_version <= header.api_version <= api.max_version:
+        api = API[served]
+        if header.api_key != served or not api.min_version <= header.api_version <= api.max_version:
+            if served is ApiKey.SASL_AUTHENTICATE:
+                raise ProtocolViolation(_NOT_SAID)
             raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
         request = api.decode_request(body, position, header.api_version)
         return _Asked(api, header.api_version, header.correlation_id, request)
@@ -139,11 +155,9 @@ class PeerConnection:
         self._writer.writelines(frame(correlation_id, api.response_header_version(version), parts))
         await self._writer.drain()
 
-    async def _serve(self, key: ApiKey, request: msgspec.Struct, coming: "asyncio.Future[Any]") -> msgspec.Struct:
+    async def _fetch(self, request: msgspec.Struct, coming: "asyncio.Future[Any]") -> msgspec.Struct:
         assert self._fetches is not None
-        if key is ApiKey.FETCH:
-            return await self._fetches.fetch(request, coming)  # type: ignore[arg-type]  # by its key
-        raise ProtocolViolation(f"API {int(key)} is not served to nodes")
+        return await self._fetches.fetch(request, coming)  # type: ignore[arg-type]  # by its key
 
     # Who is it?
 
@@ -167,9 +181,10 @@ class PeerConnection:
         return hello
 
     async def _sasl(self) -> tuple[SaslAuthenticateRequest, tuple[Api, int, int]]:
-        asked = await self._next(HANDSHAKE_BYTES_MAX)
-        if not isinstance(asked, _Asked) or not isinstance(asked.request, SaslAuthenticateRequest):
-            raise ProtocolViolation("it does not say who it is: clients connect to the kafka listener")
+        asked = await self._next(HANDSHAKE_BYTES_MAX, ApiKey.SASL_AUTHENTICATE)
+        if not isinstance(asked, _Asked):
+            raise ProtocolViolation(_NOT_SAID)
+        assert isinstance(asked.request, SaslAuthenticateRequest), "by its key"
         return asked.request, (asked.api, asked.version, asked.correlation_id)
 
     async def _refuse(self, place: tuple[Api, int, int], why: str) -> None:

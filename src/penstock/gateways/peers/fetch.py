@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SESSION: Final = 1
 """A connection has one."""
+_PARTITIONS_A_TURN: Final = 500
+"""The first question of a connection names all partitions: others are served in between."""
 
 
 class ReplicaFetches:
@@ -60,15 +62,20 @@ class ReplicaFetches:
             self._session.close()
             self._session = self._new_session()
         session = self._session
+        named = 0
         for topic in request.topics:
             topic_id = UUID(bytes=bytes(topic.topic_id))
             for each in topic.partitions:
+                named += 1
+                if named % _PARTITIONS_A_TURN == 0:
+                    await asyncio.sleep(0)
                 asked = Asked(
                     each.fetch_offset,
                     each.current_leader_epoch,
                     each.last_fetched_epoch,
                     each.high_watermark,
                     max(each.partition_max_bytes, 0),
+                    each.log_start_offset,
                 )
                 session.ask(topic_id, each.partition, asked)
         for forgotten in request.forgotten_topics_data:

@@ -1,4 +1,8 @@
-"""The peer listener: connections of other nodes. Nothing is served before a node has proved that it belongs to the cluster."""
+"""The peer listener: connections of other nodes. Nothing is served before a node has proved that it belongs to the cluster.
+
+Whoever has not proved it yet has a few seconds for that and little room: strangers may be many, and the one that has taken longest makes place for
+the next. Nodes need some milliseconds for it, so they get in however many strangers there are, and have the other room for themselves.
+"""
 
 import asyncio
 import logging
@@ -13,6 +17,11 @@ from penstock.ports import EndOfTurn
 logger = logging.getLogger("penstock.peers")
 
 CONNECTIONS_MAX: Final = 10_000
+"""Of nodes that have proved themselves: each has a few."""
+PEERS: Final = "peer"
+"""How the listener is called where connections are counted."""
+STRANGERS_MAX: Final = 64
+"""Of who has not, or not yet: more than there are nodes that come back at the same moment."""
 
 
 class PeerGateway:
@@ -31,6 +40,11 @@ class PeerGateway:
         """When each node last asked for anything, in monotonic time."""
         self._server: asyncio.Server | None = None
         self._connections: dict[PeerConnection, None] = {}
+        """All of them, strangers too."""
+        self._strangers: dict[PeerConnection, None] = {}
+        """Who has not proved itself, in the order in which they came."""
+
+        broker.meters.connections[PEERS] = lambda: len(self._connections)
 
     async def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""
@@ -43,12 +57,19 @@ class PeerGateway:
         for connection in list(self._connections):
             await connection.close()
 
+    def proved(self, connection: PeerConnection) -> bool:
+        """It is a node of this cluster; whether there is room for it."""
+        self._strangers.pop(connection, None)
+        return len(self._connections) - len(self._strangers) <= CONNECTIONS_MAX
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._connections) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            slowest = next(iter(self._strangers))
+            del self._strangers[slowest]
+            slowest.cut_off()
+            self.broker.meters.connections_refused.add((PEERS,))
         connection = PeerConnection(self, reader, writer)
-        self._connections[connection] = None
+        self._connections[connection] = self._strangers[connection] = None
         try:
             await connection.run()
         except asyncio.CancelledError:
@@ -56,3 +77,4 @@ class PeerGateway:
             return
         finally:
             self._connections.pop(connection, None)
+            self._strangers.pop(connection, None)
