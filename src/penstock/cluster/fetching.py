@@ -250,12 +250,14 @@ class Fetcher:
                 follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
                 self._ask(place)
                 return
+            start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
         except PenstockError as error:
             logger.warning("%s/%d: %s", follower.topic.name, follower.index, error.text)
             self._later(place)
             return
-        if answer.records:
+        if answer.records or follower.log.start_offset > start_before:
+            # Whoever had records deleted waits for this one to say so.
             if follower.is_settled:
                 self._ask(place)
             else:

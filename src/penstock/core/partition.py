@@ -44,6 +44,7 @@ class Partition(Replica):
 
     __slots__ = (
         "_awaiting_commit",
+        "_awaiting_start",
         "_awaiting_write",
         "_batch_bytes_max",
         "_copiers",
@@ -76,6 +77,7 @@ class Partition(Replica):
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
+        self._awaiting_start: dict[Done, int] = {}
         self._copiers: dict[Wake, None] = {}
         self.in_sync: Final = in_sync
         if in_sync is None:
@@ -212,6 +214,30 @@ class Partition(Replica):
         else:
             self._awaiting_commit.append((next_offset, done))
 
+    @property
+    def low_watermark(self) -> int:
+        """Records before it are deleted for good: no replica that may lead has them."""
+        start = self.log.start_offset
+        return start if self.in_sync is None else self.in_sync.low_watermark(start)
+
+    def when_deleted(self, offset: int, done: Done) -> None:
+        """Call ``done`` once the low watermark has reached ``offset``, unless :meth:`forget_deleted` comes first."""
+        self._awaiting_start[done] = offset
+        self._look_at_start()
+
+    def forget_deleted(self, done: Done) -> None:
+        """Nobody waits for this any more; fine when it was told already."""
+        self._awaiting_start.pop(done, None)
+
+    def _look_at_start(self) -> None:
+        start = self.low_watermark
+        for done, offset in list(self._awaiting_start.items()):
+            if offset <= start:
+                del self._awaiting_start[done]
+                if self.in_sync is not None:
+                    self.in_sync.start_promised = max(self.in_sync.start_promised, offset)
+                done(None)
+
     def watch_writes(self, wake: Wake) -> None:
         """Call ``wake`` whenever more is written or committed: for whoever copies, and does not wait for what is committed."""
         self._copiers[wake] = None
@@ -228,6 +254,9 @@ class Partition(Replica):
             log.on_written = log.on_synced = log.on_failed = None
         self.gone = True
         self._refuse_from(-1, reason)
+        deletions, self._awaiting_start = self._awaiting_start, {}
+        for done in deletions:
+            done(reason)
         self._wake_readers()
         self._wake_copiers()
 
@@ -264,9 +293,11 @@ class Partition(Replica):
             self._advance(in_sync.committed())
 
     def recount(self) -> None:
-        """A follower fetched, or the in-sync set changed: more may be committed."""
+        """A follower fetched, or the in-sync set changed: more may be committed, or deleted everywhere."""
         if self.in_sync is not None and not self.gone:
             self._advance(self.in_sync.committed())
+            if self._awaiting_start:
+                self._look_at_start()
 
     def _advance(self, offset: int) -> None:
         if offset <= self.high_watermark:

@@ -36,6 +36,7 @@ class Asked(NamedTuple):
     last_epoch: int
     high_watermark: int
     bytes_max: int
+    log_start: int = 0
 
 
 class Copied(NamedTuple):
@@ -146,7 +147,8 @@ class CopySession:
         if in_sync is None or not 0 <= asked.offset <= partition.log.next_offset:
             return
         now_ms = self._clock.monotonic_ms()
-        if in_sync.fetched(self.node_id, self.node_epoch, asked.offset, partition.log.next_offset, now_ms):
+        log_end = partition.log.next_offset
+        if in_sync.fetched(self.node_id, self.node_epoch, asked.offset, log_end, now_ms, log_start=asked.log_start):
             partition.recount()
             self._on_fetched(partition)
 

@@ -104,13 +104,17 @@ class Follower(Replica):
         try:
             return self._append(memoryview(records))
         finally:
-            if leader_start > self.log.start_offset:
-                # Deleted there, for good or by age: it must not come back when this one leads.
-                self.log.delete_before(min(leader_start, self.log.written_offset), sync=False)
             self._leader_high_watermark = high_watermark
             self._leader_start = leader_start
+            self._begin_later()
             self.has_heard = True
             self._commit()
+
+    def _begin_later(self) -> None:
+        """What was deleted at the leader, for good or by age, must not come back when this one leads."""
+        start = min(self._leader_start, self.log.written_offset)
+        if start > self.log.start_offset:
+            self.log.delete_before(start, sync=False)
 
     def _append(self, view: memoryview) -> int:
         position = 0
@@ -169,6 +173,12 @@ class Follower(Replica):
     # What the log tells.
 
     def _written(self) -> None:
+        if self._leader_start > self.log.start_offset:
+            try:
+                self._begin_later()
+            except PenstockError as error:
+                # It says so with its next question: its log begins where it did.
+                self._report(f"{self.topic.name}/{self.index}: what its leader deleted is still here: {error.text}")
         self._commit()
         if self._flush is not Flush.SYNC:
             self._settle()

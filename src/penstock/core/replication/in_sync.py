@@ -22,12 +22,14 @@ NOT_YET: Final = -1
 class Progress:
     """One follower, as far as this leader has heard of it."""
 
-    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end")
+    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "start")
 
     def __init__(self, now_ms: int) -> None:
         self.epoch = -1
         """Its node epoch; -1 before its first fetch."""
         self.end = 0
+        self.start = 0
+        """Where its log begins."""
         self.fetched_ms = now_ms
         self.leader_end = 0
         """Where the leader's log ended at its last fetch."""
@@ -59,6 +61,7 @@ class InSync:
         "min_in_sync",
         "replicas",
         "rules",
+        "start_promised",
     )
 
     def __init__(
@@ -70,6 +73,7 @@ class InSync:
         leader_end: int,
         min_in_sync: int,
         now_ms: int,
+        log_start: int = 0,
         rules: Rules = ALL,
     ) -> None:
         self._node_id = node_id
@@ -77,6 +81,8 @@ class InSync:
         self.min_in_sync = min_in_sync
         self.epoch_start: Final = log_end
         """Where the log ended when this epoch began: who has not got so far has not got everything that older leaders promised."""
+        self.start_promised = log_start
+        """What lies before it was deleted, and somebody was told so, perhaps by an older leader: nobody joins who has it still."""
         self.leader_end = leader_end
         """What the leader itself has for good."""
         self.agreed: dict[int, int] = {}
@@ -126,8 +132,13 @@ class InSync:
 
     # What followers say.
 
-    def fetched(self, node: int, node_epoch: int, offset: int, log_end: int, now_ms: int) -> bool:
-        """A follower asks for ``offset`` in this leader's epoch, so it has everything before. False when it is no replica."""
+    def fetched(
+        self, node: int, node_epoch: int, offset: int, log_end: int, now_ms: int, *, log_start: int = 0
+    ) -> bool:
+        """A follower asks for ``offset`` in this leader's epoch, so it has everything from ``log_start`` to there.
+
+        False when it is no replica.
+        """
         progress = self._progress.get(node)
         if progress is None:
             return False
@@ -136,6 +147,7 @@ class InSync:
             return True
         progress.epoch = node_epoch
         progress.end = offset
+        progress.start = log_start
         if offset >= log_end:
             progress.caught_up_ms = now_ms
         elif offset >= progress.leader_end:
@@ -174,6 +186,16 @@ class InSync:
         progress = self._progress.get(node)
         return 0 if progress is None else progress.end
 
+    def low_watermark(self, leader_start: int) -> int:
+        """Where the longest log begins of all that may lead: what lies before it is deleted for good."""
+        pending = () if self._pending is None else self._pending.joining
+        others = {*self.agreed, *pending, *self.eligible} - {self._node_id}
+        return min([leader_start, *map(self._start, others)])
+
+    def _start(self, node: int) -> int:
+        progress = self._progress.get(node)
+        return 0 if progress is None else progress.start
+
     def wanted(
         self,
         high_watermark: int,
@@ -185,7 +207,7 @@ class InSync:
     ) -> Change | None:
         """The change that the followers' progress asks for; None when there is none, or one is on its way.
 
-        Who has everything that is committed, and everything of older epochs, joins; who was behind for longer than
+        Who has everything that is committed, everything of older epochs, and nothing of what was deleted, joins; who was behind for longer than
         ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch, ``heard_ms`` when it last
         asked for anything: of a quiet partition that it has all of, it does not speak.
         """
@@ -205,6 +227,7 @@ class InSync:
             elif (
                 progress.epoch >= 0
                 and progress.end >= max(high_watermark, self.epoch_start)
+                and progress.start >= self.start_promised
                 and not late
                 and is_live(node, progress.epoch)
             ):

@@ -190,6 +190,7 @@ class Replicas:
             leader_end=log.synced_offset if flush is Flush.SYNC else log.written_offset,
             min_in_sync=topic.min_in_sync_of(len(record.replicas)),
             now_ms=now_ms,
+            log_start=log.start_offset,
             rules=world.rules,
         )
         partition = Partition(

@@ -9,6 +9,7 @@ from penstock.core.partition import Partition
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.copying import Asked, CopySession
 from penstock.core.topics import Topic
+from penstock.errors import Reason
 from penstock.types import NodeId
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
 from tests.support.kafka_node import NODE
@@ -35,8 +36,8 @@ class Session:
     def _told(self) -> None:
         self.news += 1
 
-    def ask(self, partition: Partition, offset: int) -> None:
-        asked = Asked(offset, partition.leader_epoch, -1, partition.high_watermark, BYTES_MAX)
+    def ask(self, partition: Partition, offset: int, log_start: int = 0) -> None:
+        asked = Asked(offset, partition.leader_epoch, -1, partition.high_watermark, BYTES_MAX, log_start)
         self.copies.ask(partition.topic.topic_id, partition.index, asked)
 
     def collect(self, bytes_max: int = BYTES_MAX) -> list[tuple[int, int]]:
@@ -128,3 +129,27 @@ async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is
         node.broker.replica("t", 0).log._fail(OSError("the disk is broken"))
         assert len(said) == 1
         assert "the disk is broken" in said[0]
+
+
+async def test_whoever_had_records_deleted_waits_for_what_followers_say_of_their_beginning(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        topic = await node.place("t", (NODE, OTHER))
+        partition = await node.append_written("t", 0, 3)
+        session = Session(node, OTHER)
+        session.ask(partition, 3)
+        delete_records(partition, 2)
+        told: list[Reason | None] = []
+        partition.when_deleted(2, told.append)
+        session.ask(partition, 3, log_start=1)
+        assert (partition.low_watermark, told) == (1, [])
+        session.ask(partition, 3, log_start=2)
+        assert (partition.low_watermark, told) == (2, [None])
+        assert partition.in_sync is not None
+        assert partition.in_sync.start_promised == 2, "nobody joins who has it still"
+        never: list[Reason | None] = []
+        partition.when_deleted(3, told.append)
+        partition.when_deleted(3, never.append)
+        partition.forget_deleted(never.append)
+        await node.set_record(topic, 0, leader=OTHER, leader_epoch=1)
+        assert told == [None, Reason.NOT_LEADER_OR_FOLLOWER]
+        assert never == []

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.replication.in_sync import NOT_YET, Change, InSync
 from penstock.core.replication.rules import Rules
@@ -16,7 +17,9 @@ def record(isr: Mapping[int, int]) -> PartitionRecord:
     return PartitionRecord(leader=1, leader_epoch=3, replicas=(1, 2, 3), isr=tuple(isr.items()), leader_node_epoch=10)
 
 
-def in_sync(isr: Mapping[int, int], *, end: int = 100, minimum: int = 1, rules: Rules | None = None) -> InSync:
+def in_sync(
+    isr: Mapping[int, int], *, end: int = 100, minimum: int = 1, start: int = 0, rules: Rules | None = None
+) -> InSync:
     return InSync(
         NodeId(1),
         record(isr),
@@ -24,6 +27,7 @@ def in_sync(isr: Mapping[int, int], *, end: int = 100, minimum: int = 1, rules: 
         leader_end=end,
         min_in_sync=minimum,
         now_ms=0,
+        log_start=start,
         rules=rules or Rules(),
     )
 
@@ -179,3 +183,37 @@ def test_a_question_of_an_older_life_than_the_agreed_one_counts_for_nothing():
     assert members.committed() == 0, "node 2 in the life that is in sync has said nothing"
     members.fetched(2, 25, 40, 100, 1)
     assert members.committed() == 40
+
+
+def test_what_is_deleted_is_gone_when_nobody_has_it_who_may_lead():
+    members = in_sync({1: 10, 2: 20})
+    assert members.low_watermark(7) == 0, "nobody has asked in this epoch"
+    members.fetched(2, 20, 100, 100, 1, log_start=5)
+    assert members.low_watermark(7) == 5
+    members.fetched(3, 30, 100, 100, 1, log_start=2)
+    assert members.low_watermark(7) == 5, "who is not in sync does not hold anything up"
+    members.begin(Change({3: 30}, ()))
+    assert members.low_watermark(7) == 2, "who is about to be does"
+    members.settle()
+    members.fetched(2, 20, 100, 100, 1, log_start=9)
+    assert members.low_watermark(7) == 7, "the leader has it itself"
+
+
+def test_who_is_eligible_must_have_deleted_it_too():
+    members = in_sync({1: 10}, minimum=2)
+    members.agree(replace(record({1: 10}), elr=(2,)), 1)
+    assert members.low_watermark(7) == 0
+    members.fetched(2, 25, 50, 100, 1, log_start=8)
+    assert members.low_watermark(7) == 7
+
+
+def test_nobody_joins_who_has_what_others_were_told_is_deleted():
+    members = in_sync({1: 10}, start=4)
+    members.fetched(2, 20, 100, 100, 1, log_start=3)
+    assert wanted(members) is None, "this leader began without it"
+    members.fetched(2, 20, 100, 100, 1, log_start=4)
+    assert wanted(members) == Change({2: 20}, ())
+    members.start_promised = 6
+    assert wanted(members) is None
+    members.fetched(2, 20, 100, 100, 1, log_start=6)
+    assert wanted(members) == Change({2: 20}, ())

@@ -1,5 +1,8 @@
 """DeleteRecords (API key 21): forget the beginning of partitions that this node leads; its followers do the same.
 
+It is answered when every replica that may lead has done it, or with REQUEST_TIMED_OUT when the request's time is over: then it is done here, and the others
+do it later.
+
 Version 2 is flexible; nothing else changed.
 """
 
@@ -8,7 +11,8 @@ from functools import partial
 from typing import Final
 
 from penstock.core.access import Action
-from penstock.core.delete_records import delete_records
+from penstock.core.delete_records import TO_HIGH_WATERMARK, delete_records
+from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
@@ -25,22 +29,32 @@ from penstock.wire.kafka.delete_records_generated import (
 
 KEY: Final = ApiKey.DELETE_RECORDS
 
+_Begun = tuple[DeleteRecordsResponsePartition, Partition, int]
+"""An answer that is not final, and what has to be deleted everywhere first."""
+
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """Each partition by itself; the answer goes out when all of it is durable."""
+    """Each partition by itself; the answer goes out when all of it is durable here, and the followers have heard of it."""
+    until = asyncio.get_running_loop().time() + max(request.timeout_ms, 0) / 1000
     topics: list[DeleteRecordsResponseTopic] = []
+    begun: list[_Begun] = []
     for topic in request.topics:
         partitions: list[DeleteRecordsResponsePartition] = []
         for asked in topic.partitions:
-            partitions.append(await _delete(topic.name, asked, context))
+            partitions.append(await _delete(topic.name, asked, context, until, begun))
             # Each one is a small synced write: let others have their turn in between.
             await asyncio.sleep(0)
         topics.append(DeleteRecordsResponseTopic(topic.name, partitions))
+    for answer, partition, offset in begun:
+        reason = await _deleted(partition, offset, until)
+        if reason is not None:
+            answer.error_code = context.code(reason_for_readers(PenstockError(reason)))
+        answer.low_watermark = NO_OFFSET if partition.gone else partition.low_watermark
     return DeleteRecordsResponse(topics=topics)
 
 
 async def _delete(
-    topic: str, asked: DeleteRecordsRequestPartition, context: RequestContext
+    topic: str, asked: DeleteRecordsRequestPartition, context: RequestContext, until: float, begun: list[_Begun]
 ) -> DeleteRecordsResponsePartition:
     index = asked.partition_index
     try:
@@ -48,11 +62,43 @@ async def _delete(
         partition = context.broker.partition(topic, index)
         if partition.high_watermark < asked.offset <= partition.log.next_offset:
             # Acknowledged by the leader and on its way to the disk: it can be deleted once it is committed.
-            await answer_later(partial(partition.when_committed, asked.offset), _nothing)
-        return DeleteRecordsResponsePartition(index, delete_records(partition, asked.offset))
+            await _committed(partition, asked.offset, until)
+        start = delete_records(partition, asked.offset)
     except PenstockError as error:
         return DeleteRecordsResponsePartition(index, NO_OFFSET, context.code(reason_for_readers(error)))
+    answer = DeleteRecordsResponsePartition(index, start)
+    begun.append((answer, partition, start if asked.offset == TO_HIGH_WATERMARK else asked.offset))
+    return answer
+
+
+async def _committed(partition: Partition, offset: int, until: float) -> None:
+    """Wait for it; whatever came of that, the rules say what can be deleted then."""
+    try:
+        async with asyncio.timeout_at(until):
+            await answer_later(partial(partition.when_committed, offset), _nothing)
+    except TimeoutError:
+        return
 
 
 def _nothing(_: Reason | None) -> None:
-    """Whatever came of it, the rules say what can be deleted now."""
+    """Told, and that is all."""
+
+
+async def _deleted(partition: Partition, offset: int, until: float) -> Reason | None:
+    """None once nobody who may lead has records before ``offset``, else why that is not known."""
+    if partition.gone:
+        return Reason.NOT_LEADER_OR_FOLLOWER
+    told: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
+
+    def done(reason: Reason | None) -> None:
+        if not told.done():
+            told.set_result(reason)
+
+    partition.when_deleted(offset, done)
+    try:
+        async with asyncio.timeout_at(until):
+            return await told
+    except TimeoutError:
+        return Reason.REQUEST_TIMED_OUT
+    finally:
+        partition.forget_deleted(done)

@@ -1,3 +1,6 @@
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from penstock.core.topic_names import OFFSETS_TOPIC
@@ -9,7 +12,8 @@ from penstock.wire.kafka.delete_records_generated import (
     DeleteRecordsRequestPartition,
     DeleteRecordsRequestTopic,
 )
-from tests.support.kafka_node import KafkaNode, reason_of, versions
+from tests.support.kafka_cluster import OTHER, ClusterNode
+from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
 KEY = ApiKey.DELETE_RECORDS
 
@@ -69,3 +73,35 @@ async def test_what_the_leader_acknowledged_a_moment_ago_can_be_deleted(node: Ka
     partition.append(builder.build(), node.clock.now_ms())
     assert partition.high_watermark == 0
     assert await delete(node, "t", 1) == (1, None)
+
+
+async def ask(node: ClusterNode, offset: int, timeout_ms: int) -> tuple[int, Reason | None]:
+    asked = DeleteRecordsRequestTopic("t", [DeleteRecordsRequestPartition(0, offset)])
+    [answer] = (await node.ask(KEY, DeleteRecordsRequest([asked], timeout_ms), 2)).topics[0].partitions
+    return answer.low_watermark, reason_of(answer.error_code)
+
+
+async def test_in_a_cluster_it_is_answered_when_followers_have_done_it_or_its_time_is_over(tmp_path: Path) -> None:
+    async with ClusterNode(tmp_path) as node:
+        topic = await node.place("t", (NODE, OTHER))
+        partition = await node.append_written("t", 0, 5)
+
+        def says(log_start: int) -> None:
+            assert partition.in_sync is not None
+            epoch = node.cluster.nodes.live()[OTHER]
+            partition.in_sync.fetched(OTHER, epoch, 5, 5, node.clock.monotonic_ms(), log_start=log_start)
+            partition.recount()
+
+        says(1)
+        assert await ask(node, 3, timeout_ms=1) == (1, Reason.REQUEST_TIMED_OUT)
+        assert partition.log.start_offset == 3, "the leader has done it all the same"
+        waiting = asyncio.ensure_future(ask(node, 3, timeout_ms=60_000))
+        await asyncio.sleep(0)
+        says(3)
+        assert await waiting == (3, None)
+        waiting = asyncio.ensure_future(ask(node, -1, timeout_ms=60_000))
+        begun = asyncio.Event()
+        partition.watch_writes(begun.set)
+        await begun.wait()
+        await node.set_record(topic, 0, leader=OTHER, leader_epoch=1)
+        assert await waiting == (-1, Reason.NOT_LEADER_OR_FOLLOWER)
