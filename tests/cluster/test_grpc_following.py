@@ -1,11 +1,8 @@
 """A subscription that reads at a node that leads nothing of it: copies may be behind, or not there yet. Nodes are real, the client is this test."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
@@ -24,12 +21,6 @@ class Context:
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
-
-
-@pytest_asyncio.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[GatewayCluster]:
-    async with GatewayCluster(tmp_path) as made:
-        yield made
 
 
 def call_at(node: GatewayNode) -> Call:

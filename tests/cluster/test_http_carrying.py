@@ -3,21 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-
-from tests.support.http_cluster import HttpCluster, HttpClusterNode
+from tests.support.gateway_cluster import GatewayCluster, GatewayNode
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[HttpCluster]:
-    async with HttpCluster(tmp_path) as cluster:
-        yield cluster
-
-
-async def test_messages_of_a_partition_are_read_on_every_node(cluster: HttpCluster) -> None:
-    await cluster.topic("orders")
+async def test_messages_of_a_partition_are_read_on_every_node(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders")
     published = await cluster.nodes[1].client.post("/topics/orders/messages", json={"value": "one", "acks": "all"})
     assert published.status_code == 200, published.text
     for node in cluster.nodes.values():
@@ -29,8 +20,8 @@ async def test_messages_of_a_partition_are_read_on_every_node(cluster: HttpClust
         assert offsets.json() == {"high_watermark": 1, "low_watermark": 0}
 
 
-async def test_offsets_are_committed_and_read_on_every_node(cluster: HttpCluster) -> None:
-    await cluster.topic("orders", partitions=3)
+async def test_offsets_are_committed_and_read_on_every_node(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders", partitions=3)
     for index in range(3):
         body = {"value": "v", "partition": index, "acks": "all"}
         assert (await cluster.nodes[1].client.post("/topics/orders/messages", json=body)).status_code == 200
@@ -48,13 +39,13 @@ async def test_offsets_are_committed_and_read_on_every_node(cluster: HttpCluster
             assert [each["offset"] for each in found.json()["offsets"]] == [1, 1, 1]
 
 
-async def test_members_are_where_their_group_is_whichever_node_they_ask(cluster: HttpCluster) -> None:
-    await cluster.topic("orders", partitions=4)
+async def test_members_are_where_their_group_is_whichever_node_they_ask(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders", partitions=4)
     owner = cluster.nodes[2]
     group = cluster.group_of(owner)
     shares = []
     for name, node in zip("abc", cluster.nodes.values(), strict=True):
-        body = {"topic_name": "orders", "consumer_id": name, "session_timeout_ms": 10_000}
+        body = {"topic_name": "orders", "consumer_id": name, "session_timeout_ms": 600_000}
         joined = await node.client.post(f"/consumers/{group}/members", json=body)
         assert joined.status_code == 200, joined.text
     for name, node in zip("cab", cluster.nodes.values(), strict=True):
@@ -66,8 +57,10 @@ async def test_members_are_where_their_group_is_whichever_node_they_ask(cluster:
     assert (await cluster.nodes[1].client.put(f"/consumers/{group}/members/a")).status_code == 404
 
 
-async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_the_queue(cluster: HttpCluster) -> None:
-    await cluster.topic("jobs", partitions=2)
+async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_the_queue(
+    cluster: GatewayCluster,
+) -> None:
+    await cluster.placed("jobs", partitions=2)
     group = cluster.group_of(cluster.nodes[1])
     stranger = cluster.other(cluster.nodes[1])
     for n in range(6):
@@ -90,15 +83,15 @@ async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_
     assert [record["value"] for record in again.json()["records"]] == [taken[5]["value"]]
 
 
-async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: HttpCluster) -> None:
-    await cluster.topic("orders", partitions=3)
+async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders", partitions=3)
 
     async def publish(value: str) -> None:
         for index in range(3):
             body = {"value": f"{value} {index}", "partition": index, "acks": "all"}
             assert (await cluster.nodes[1].client.post("/topics/orders/messages", json=body)).status_code == 200
 
-    async def follow(node: HttpClusterNode, count: int) -> list[str]:
+    async def follow(node: GatewayNode, count: int) -> list[str]:
         async with node.client.stream("GET", "/topics/orders/tail") as stream:
             lines = stream.aiter_lines()
             await anext(lines)
@@ -114,7 +107,7 @@ async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: Http
                     return
 
     await publish("before")
-    following: list[HttpClusterNode] = []
+    following: list[GatewayNode] = []
     tails = [asyncio.ensure_future(follow(node, 3)) for node in cluster.nodes.values()]
     await cluster.until(lambda: len(following) == 3)
     await publish("after")
@@ -122,8 +115,8 @@ async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: Http
         assert sorted(await tail) == ["after 0", "after 1", "after 2"]
 
 
-async def test_numbers_of_a_topic_and_lists_of_groups_are_the_same_on_every_node(cluster: HttpCluster) -> None:
-    await cluster.topic("orders", partitions=3)
+async def test_numbers_of_a_topic_and_lists_of_groups_are_the_same_on_every_node(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders", partitions=3)
     groups = [cluster.group_of(node) for node in cluster.nodes.values()]
     for index, node in enumerate(cluster.nodes.values()):
         body = [{"value": "v", "partition": index, "acks": "all"}] * (index + 1)
@@ -142,10 +135,10 @@ async def test_numbers_of_a_topic_and_lists_of_groups_are_the_same_on_every_node
     assert (await cluster.nodes[1].client.get("/v1/topics/none/stats")).status_code == 404
 
 
-async def test_partitions_are_told_as_the_cluster_has_them(cluster: HttpCluster) -> None:
-    made = await cluster.nodes[2].client.post("/topics", json={"name": "orders"})
+async def test_partitions_are_told_as_the_cluster_has_them(cluster: GatewayCluster) -> None:
+    made = await cluster.nodes[2].client.post("/topics", json={"name": "orders", "partitions": 3})
     assert (made.status_code, made.json()["replication_factor"]) == (201, 3)
-    await cluster.topic("orders", partitions=3)
+    await cluster.known("orders")
     told = [(await node.client.get("/topics/orders")).json()["partitions"] for node in cluster.nodes.values()]
     assert told[0] == told[1] == told[2]
     for partition in told[0]:
@@ -155,7 +148,7 @@ async def test_partitions_are_told_as_the_cluster_has_them(cluster: HttpCluster)
     assert {partition["leader"] for partition in told[0]} == {1, 2, 3}
 
 
-async def test_sinks_are_looked_after_by_one_node_and_served_by_all(cluster: HttpCluster) -> None:
+async def test_sinks_are_looked_after_by_one_node_and_served_by_all(cluster: GatewayCluster) -> None:
     for node_id, node in cluster.nodes.items():
         opened = await node.client.post(f"/v1/sinks/sink-{node_id}/open")
         assert opened.status_code == 200, opened.text
@@ -165,8 +158,8 @@ async def test_sinks_are_looked_after_by_one_node_and_served_by_all(cluster: Htt
         assert (await node.client.get("/v1/sinks/none")).status_code == 404
 
 
-async def test_a_produce_key_is_remembered_whichever_node_gets_it(cluster: HttpCluster) -> None:
-    await cluster.topic("orders")
+async def test_a_produce_key_is_remembered_whichever_node_gets_it(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders")
     answers = []
     for node in cluster.nodes.values():
         body = {"topic": "orders", "value": "once", "envelope": {"idempotency_key": "k"}}
@@ -177,8 +170,8 @@ async def test_a_produce_key_is_remembered_whichever_node_gets_it(cluster: HttpC
     assert [answer.get("duplicate", False) for answer in answers] == [False, True, True]
 
 
-async def test_no_endpoint_that_looks_fails_on_any_node(cluster: HttpCluster) -> None:
-    await cluster.topic("orders", partitions=3)
+async def test_no_endpoint_that_looks_fails_on_any_node(cluster: GatewayCluster) -> None:
+    await cluster.placed("orders", partitions=3)
     group = cluster.group_of(cluster.nodes[3])
     assert (await cluster.nodes[1].client.post("/v1/sinks/s/open")).status_code == 200
     made = await cluster.nodes[1].client.post("/v1/produce", json={"topic": "orders", "value": "v"})

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.gateways.http.gateway import HttpDefaults
 from tests.conformance.driftq.conftest import driftq, topic
 from tests.conformance.driftq.test_leases import *  # noqa: F403 - these are the tests
 from tests.conformance.driftq.test_looking import *  # noqa: F403
 from tests.conformance.driftq.test_produce import *  # noqa: F403
 from tests.conformance.driftq.test_retries import *  # noqa: F403
-from tests.support.http_cluster import HttpClusterNode, http_cluster_in_a_thread
+from tests.support.gateway_cluster import GatewayNode, cluster_in_a_thread
 
 __all__ = ["driftq", "topic"]
 
@@ -19,6 +18,6 @@ del test_many_streams_at_once_each_get_what_is_theirs  # noqa: F821 - one stream
 
 
 @pytest.fixture(scope="module")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpClusterNode]:
-    with http_cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), HttpDefaults()) as node:
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
+    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster")) as node:
         yield node

@@ -8,13 +8,13 @@ from penstock.gateways.http.gateway import HttpDefaults
 from tests.conformance.tarantoolmq.conftest import curl, group, new_name, topic
 from tests.conformance.tarantoolmq.test_consumers import *  # noqa: F403 - these are the tests
 from tests.conformance.tarantoolmq.test_messages import *  # noqa: F403
-from tests.support.http_cluster import HttpClusterNode, http_cluster_in_a_thread
+from tests.support.gateway_cluster import GatewayNode, cluster_in_a_thread
 
 __all__ = ["curl", "group", "new_name", "topic"]
 
 
 @pytest.fixture(scope="module")
-def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpClusterNode]:
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
     folder = tmp_path_factory.mktemp("cluster")
-    with http_cluster_in_a_thread(folder, HttpDefaults(session_timeout_ms=600)) as node:
+    with cluster_in_a_thread(folder, http_defaults=HttpDefaults(session_timeout_ms=600)) as node:
         yield node

@@ -3,12 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from penstock.address import parse_address
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.cluster_image import node_key
 from penstock.errors import PenstockError, Reason
@@ -16,6 +16,7 @@ from penstock.gateways.carrying import Carrying
 from penstock.gateways.tcp.links import signed_part
 from penstock.metadata.port import Delete
 from penstock.types import Gateway
+from tests.cluster.commits import begin_and_lose, refuse_first, take_and_say_nothing
 from tests.support.gateway_cluster import SECONDS_MAX, GatewayCluster, GatewayNode
 
 
@@ -49,12 +50,6 @@ class Client:
         return text
 
 
-@pytest_asyncio.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[GatewayCluster]:
-    async with GatewayCluster(tmp_path) as made:
-        yield made
-
-
 Connect = Callable[[GatewayNode], Awaitable[Client]]
 
 
@@ -63,7 +58,7 @@ async def connect() -> AsyncIterator[Connect]:
     clients: list[Client] = []
 
     async def connect(node: GatewayNode) -> Client:
-        clients.append(Client(*await asyncio.open_connection(*node.tcp_address, limit=2**24)))
+        clients.append(Client(*await asyncio.open_connection(*parse_address(node.addresses["tcp"]), limit=2**24)))
         return clients[-1]
 
     yield connect
@@ -143,15 +138,7 @@ async def test_a_refusal_that_will_pass_is_looked_at_again(
 ) -> None:
     owner = cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    commit, refused = owner.broker.groups.commit_offset_checked, []
-
-    def refuse_once(*given: Any) -> None:
-        if not refused:
-            refused.append(given)
-            raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
-        commit(*given)
-
-    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", refuse_once)
+    refused = refuse_first(owner, monkeypatch)
     for node in (cluster.nodes[1], owner):
         refused.clear()
         client = await connect(node)
@@ -164,14 +151,7 @@ async def test_what_may_have_been_done_is_not_done_again(
 ) -> None:
     owner = cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    calls = []
-
-    def begin_and_lose(*given: Any) -> None:
-        calls.append(given)
-        # As one that was appended and of which nobody knows whether it was copied.
-        given[2](Reason.NOT_COORDINATOR)
-
-    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", begin_and_lose)
+    calls = begin_and_lose(owner, monkeypatch)
     for node in (cluster.nodes[1], owner):
         calls.clear()
         client = await connect(node)
@@ -184,8 +164,7 @@ async def test_a_commit_whose_node_dies_with_the_answer_is_not_sent_to_the_next(
 ) -> None:
     owner = cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    came = asyncio.Event()
-    monkeypatch.setattr(owner.broker.groups, "commit_offset_checked", lambda *_: came.set())
+    came = take_and_say_nothing(owner, monkeypatch)
     client = await connect(cluster.nodes[1])
     client.send("commit", groupId=group, topic=topic, partition=0, offset=0)
     await came.wait()

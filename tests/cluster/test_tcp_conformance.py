@@ -32,5 +32,5 @@ __all__ = [
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
     bounds = TcpBounds(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=600)
-    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), bounds) as node:
+    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), tcp_bounds=bounds) as node:
         yield node

@@ -1,32 +1,36 @@
-"""Nodes with their TCP, gRPC and Kafka gateways on real sockets and files; the agreed state is in memory.
+"""Whole nodes with all their gateways on real sockets and files; the agreed state is in memory.
 
-Every node is whole but for HTTP's listener. A node can be killed: it answers nobody from then on, and takes no leave. The nodes
-run in the test's own event loop, or for clients that block in one of their own (:func:`cluster_in_a_thread`).
+A node can be killed: it answers nobody from then on, and takes no leave. No lease runs out by the clock, so a machine that is busy ends no
+node's life. The nodes run in the test's own event loop, or for clients that block in one of their own (:func:`cluster_in_a_thread`).
 """
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
+import httpx
+
 from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import ClusterNode, ClusterSettings
 from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.cluster_image import drain_key, node_key
+from penstock.core.cluster_image import drain_key
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.topics import NewTopic, TopicDefaults
 from penstock.errors import PenstockError
 from penstock.gateways.grpc.gateway import GrpcGateway
+from penstock.gateways.http.gateway import HttpBounds, HttpDefaults, HttpGateway
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.port import Delete, Put
+from penstock.metadata.port import Put
 from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
@@ -34,37 +38,48 @@ from penstock.runtime.housekeeping import Housekeeping
 from penstock.server import STOP_GRACE_SECONDS
 from penstock.types import Flush, NodeId
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
+"""How long anything may take on a machine that does much else; most of it takes a moment."""
+LEASE_MS = 60_000
 GROUPS_PARTITIONS = 6
 """Of the internal topics: each node leads some."""
+LOOPBACK = Address("127.0.0.1", 0)
 
 
-async def _pause(seconds: float) -> None:
+async def _pause() -> None:
     """Let the nodes do something before they are looked at again."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(0.005):
             await asyncio.Event().wait()
 
 
 class GatewayNode:
-    """One node."""
+    """One node; ``client`` asks it over HTTP."""
 
-    def __init__(self, node_id: int, store: MemoryStore, folder: Path, bounds: TcpBounds) -> None:
+    def __init__(
+        self, node_id: int, store: MemoryStore, folder: Path, http_defaults: HttpDefaults, tcp_bounds: TcpBounds
+    ) -> None:
         self.node_id = NodeId(node_id)
         self.reports: list[str] = []
+        self.problem: str | None = None
+        """What its HTTP gateway says of the metadata store."""
+        self.is_up = False
         self._store = store
         self._folder = folder
-        self._bounds = bounds
+        self._http_defaults = http_defaults
+        self._tcp_bounds = tcp_bounds
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.is_up = False
 
     async def start(self) -> None:
-        loop, stack = asyncio.get_running_loop(), self._stack
-        clock, entropy = SystemClock(), SystemEntropy()
-        agreed = await agree(self._store, clock, entropy, "tested")
-        commit = GroupCommit(loop, Flush.OS, 1)
-        stack.callback(commit.close)
+        commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
+        self._stack.callback(commit.close)
+        await self._start_broker(commit)
+        await self._start_gateways(commit)
+        self.is_up = True
+
+    async def _start_broker(self, commit: GroupCommit) -> None:
+        stack, clock = self._stack, SystemClock()
         logs = LogManager(RealDisk(), str(self._folder), clock, self.reports.append)
         settings = BrokerSettings(
             self.node_id,
@@ -74,64 +89,73 @@ class GatewayNode:
                 initial_rebalance_delay_ms=0, session_timeout_ms_min=100, offsets_topic_partitions=GROUPS_PARTITIONS
             ),
         )
-        self.broker = broker = Broker(
+        self.broker = Broker(
             settings,
             clock=clock,
-            entropy=entropy,
+            entropy=SystemEntropy(),
             store=self._store,
             logs=logs,
             flusher=commit,
             report=self.reports.append,
             shared=True,
         )
-        broker.background = self._begin
+        self.broker.background = self._begin
         logs.open_all()
         stack.callback(logs.close)
-        await broker.start()
+        await self.broker.start()
         stack.push_async_callback(commit.drain)
-        stack.callback(broker.close)
-        housekeeping = Housekeeping(broker, commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000)
+        stack.callback(self.broker.close)
+        housekeeping = Housekeeping(self.broker, commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000)
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
-        peer, tcp, kafka = (bind(Address("127.0.0.1", 0)) for _ in range(3))
+
+    async def _start_gateways(self, commit: GroupCommit) -> None:
+        stack, broker = self._stack, self.broker
+        names = ("peer", "kafka", "http", "tcp")
+        sockets = {name: bind(LOOPBACK) for name in names}
+        listeners = {name: address_of(sockets[name]) for name in names}
         self.grpc = GrpcGateway()
-        self.grpc_address = self.grpc.bind(Address("127.0.0.1", 0))
-        self.tcp_address = address_of(tcp)
+        listeners["grpc"] = self.grpc.bind(LOOPBACK)
+        self.addresses = {name: str(address) for name, address in listeners.items()}
+        agreed = await agree(self._store, broker.clock, broker.entropy, "tested")
         self.cluster_node = ClusterNode(
             broker,
             self._store,
             commit.turn,
-            ClusterSettings(lease_ms=2_000),
+            ClusterSettings(lease_ms=LEASE_MS),
             secret=agreed.secret,
-            directory=entropy.uuid(),
-            listeners={
-                "peer": address_of(peer),
-                "tcp": self.tcp_address,
-                "grpc": self.grpc_address,
-                "kafka": address_of(kafka),
-            },
+            directory=broker.entropy.uuid(),
+            listeners=listeners,
         )
-        self.bootstrap = str(address_of(kafka))
-        self.addresses = {"tcp": str(self.tcp_address), "grpc": str(self.grpc_address)}
-        await self.cluster_node.start(peer)
+        await self.cluster_node.start(sockets["peer"])
         stack.push_async_callback(self.cluster_node.stop)
-        kafka_gateway = KafkaGateway(broker, commit.turn, KafkaLimits())
-        await kafka_gateway.start(kafka)
-        stack.push_async_callback(kafka_gateway.stop, 1.0)
-        self.tcp = TcpGateway(broker, commit.turn, self._bounds)
-        await self.tcp.start(tcp)
-        stack.push_async_callback(self.tcp.stop, 1.0)
+        self.kafka = KafkaGateway(broker, commit.turn, KafkaLimits())
+        await self.kafka.start(sockets["kafka"])
+        stack.push_async_callback(self.kafka.stop, STOP_GRACE_SECONDS)
+        problem = lambda: self.problem  # noqa: E731
+        self.http = HttpGateway(broker, commit.turn, HttpBounds(), lambda: True, self._http_defaults, problem)
+        self.http.start(sockets["http"])
+        stack.push_async_callback(self.http.stop)
+        self.tcp = TcpGateway(broker, commit.turn, self._tcp_bounds)
+        await self.tcp.start(sockets["tcp"])
+        stack.push_async_callback(self.tcp.stop, STOP_GRACE_SECONDS)
         await self.grpc.start(broker)
-        stack.push_async_callback(self._stop_grpc)
-        self.is_up = True
-
-    async def _stop_grpc(self) -> None:
-        await self.grpc.stop(STOP_GRACE_SECONDS)
+        stack.push_async_callback(self.grpc.stop, STOP_GRACE_SECONDS)
 
     def _begin(self, work: Coroutine[object, None, object]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.addresses["kafka"]
+
+    @functools.cached_property
+    def client(self) -> httpx.AsyncClient:
+        client = httpx.AsyncClient(base_url=f"http://{self.addresses['http']}", timeout=SECONDS_MAX)
+        self._stack.push_async_callback(client.aclose)
+        return client
 
     async def stop(self) -> None:
         if self.is_up:
@@ -139,7 +163,7 @@ class GatewayNode:
             await self._stack.aclose()
 
     async def kill(self) -> None:
-        """Its connections are cut without a word, and its registration ends as if its lease had."""
+        """Its connections are cut without a word, and its lease ends."""
         membership = self.cluster_node.membership
 
         async def stay() -> None:
@@ -150,35 +174,37 @@ class GatewayNode:
         membership.leave = stay  # type: ignore[method-assign]
         # First of all, so that nothing is agreed on or goes out that a killed process could not say.
         await self.cluster_node.peers.stop()
-        for connection in list(self.tcp._connections):
-            connection.abort()
+        self.kafka._abort()
+        for connection in list(self.http._server.server_state.connections):
+            connection.transport.abort()
+        for line in list(self.tcp._connections):
+            line.abort()
         self.tcp._connections.clear()
         await self.grpc._server.stop(None)
         await self.stop()
-        with contextlib.suppress(PenstockError):
-            await self._store.txn([], [Delete(node_key(self.node_id))])
+        await self._store.revoke(membership.lease)
 
 
 class GatewayCluster:
     """Use it as an async context manager; the nodes are 1, 2 and 3."""
 
-    def __init__(self, folder: Path, count: int = 3, bounds: TcpBounds | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 3,
+        *,
+        http_defaults: HttpDefaults | None = None,
+        tcp_bounds: TcpBounds | None = None,
+    ) -> None:
         self.store = MemoryStore(operations_max=128)
         self.nodes: dict[int, GatewayNode] = {}
         for n in range(1, count + 1):
             (folder / f"node{n}").mkdir(parents=True)
-            self.nodes[n] = GatewayNode(n, self.store, folder / f"node{n}", bounds or TcpBounds())
+            self.nodes[n] = GatewayNode(
+                n, self.store, folder / f"node{n}", http_defaults or HttpDefaults(), tcp_bounds or TcpBounds()
+            )
 
     async def __aenter__(self) -> Self:
-        clock = SystemClock()
-        self.store.expire(clock.monotonic_ms())
-
-        async def expire() -> None:
-            while True:
-                await _pause(0.1)
-                self.store.expire(clock.monotonic_ms())
-
-        self._expiring = asyncio.ensure_future(expire())
         for node in self.nodes.values():
             await node.start()
         await self.until(lambda: all(self._knows_all(node) for node in self.nodes.values()))
@@ -188,19 +214,19 @@ class GatewayCluster:
         assert node.broker.cluster is not None
         coordinators = node.broker.cluster.coordinators
         try:
-            return len({coordinators.node_of(f"g{n}") for n in range(8 * GROUPS_PARTITIONS)}) > 1
+            led = {coordinators.node_of(f"g{n}") for n in range(8 * GROUPS_PARTITIONS)}
+            return len(led) > 1 and coordinators.sinks_node() in self.nodes
         except PenstockError:
             return False
 
     async def __aexit__(self, *_raised: object) -> None:
         for node in self.nodes.values():
             await node.stop()
-        self._expiring.cancel()
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(SECONDS_MAX):
             while not condition():
-                await _pause(0.005)
+                await _pause()
 
     @property
     def up(self) -> list[GatewayNode]:
@@ -208,13 +234,28 @@ class GatewayCluster:
 
     async def topic(self, name: str, leaders: tuple[int, ...], replicas: int = 3) -> str:
         """A topic with a partition led by each of these nodes, which every node knows."""
-        every = list(self.nodes)
         assignments = {
-            index: [leader, *(n for n in every if n != leader)][:replicas] for index, leader in enumerate(leaders)
+            index: [leader, *(n for n in self.nodes if n != leader)][:replicas] for index, leader in enumerate(leaders)
         }
-        await self.up[0].broker.topics.create(NewTopic(name, assignments=assignments))
-        await self.until(lambda: all(name in node.broker.topics for node in self.up))
-        return name
+        return await self._create(NewTopic(name, assignments=assignments))
+
+    async def placed(self, name: str, partitions: int = 1) -> str:
+        """A topic whose partitions are led by whom the cluster chose, which every node knows."""
+        return await self._create(NewTopic(name, partitions))
+
+    async def _create(self, new: NewTopic) -> str:
+        await self.up[0].broker.topics.create(new)
+        await self.known(new.name)
+        return new.name
+
+    async def known(self, name: str) -> None:
+        """Return once every node knows the topic, and who leads it."""
+
+        def is_known(broker: Broker) -> bool:
+            topic = broker.topics.get(name)
+            return topic is not None and all(record.leader >= 0 for record in broker.topics.partitions(topic))
+
+        await self.until(lambda: all(is_known(node.broker) for node in self.up))
 
     async def drain(self, node_id: int) -> GatewayNode:
         """Let a node lead nothing, for good."""
@@ -222,8 +263,7 @@ class GatewayCluster:
         node = self.nodes[node_id]
         assert node.broker.cluster is not None
         replicas = node.broker.cluster.replicas
-        await self.until(lambda: not list(replicas.leading()))
-        await self.until(lambda: self._knows_all(node))
+        await self.until(lambda: not list(replicas.leading()) and self._knows_all(node))
         return node
 
     # Who is who.
@@ -247,14 +287,14 @@ class GatewayCluster:
 
 
 @contextlib.contextmanager
-def cluster_in_a_thread(folder: Path, bounds: TcpBounds | None = None) -> Iterator[GatewayNode]:
-    """A cluster of three, seen through a fourth node that leads nothing."""
+def cluster_in_a_thread(folder: Path, **settings: Any) -> Iterator[GatewayNode]:
+    """A cluster of three, seen through a fourth node that leads nothing. ``settings`` are those of :class:`GatewayCluster`."""
     found: list[GatewayNode] = []
     problems: list[BaseException] = []
     started, stopping = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with GatewayCluster(folder, 4, bounds) as cluster:
+        async with GatewayCluster(folder, 4, **settings) as cluster:
             found.append(await cluster.drain(4))
             started.set()
             await asyncio.to_thread(stopping.wait)

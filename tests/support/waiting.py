@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,6 +21,14 @@ def eventually(check: Callable[[], T], seconds: float = 20.0, what: str = "") ->
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what or 'the condition'}; last answer {answer!r}")
         pause.wait(PAUSE_SECONDS)
+
+
+def growing(seconds: float, most: float = 60.0) -> Iterator[float]:
+    """Spans of time, each four times the one before: for a test in which something must be done within a span that it waits for
+    to end. Where the machine had no time for it, the test tries again with the next."""
+    while seconds <= most:
+        yield seconds
+        seconds *= 4
 
 
 class Deadline:
