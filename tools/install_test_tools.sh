@@ -1,8 +1,9 @@
 #!/bin/sh
-# Install the programs that tests drive the broker with, where the machine allows it: kcat, curl, nc, and etcd for clusters.
+# Install the programs that tests drive the broker with, where the machine allows it: kcat, curl, nc; and for clusters etcd, openssl to make
+# certificates, and ip to cut a network.
 # Never fails: without one of them its tests are skipped, and say so.
 missing=""
-for pair in kcat:kcat curl:curl nc:netcat-openbsd etcd:etcd-server; do
+for pair in kcat:kcat curl:curl nc:netcat-openbsd etcd:etcd-server openssl:openssl ip:iproute2; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
 done
 [ -n "$missing" ] || exit 0

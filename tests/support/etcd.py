@@ -43,7 +43,7 @@ def needs_openssl() -> str:
     """The same for what makes certificates."""
     program = shutil.which("openssl")
     if program is None:
-        pytest.skip("openssl is not on PATH: no certificates can be made for a test of TLS")
+        pytest.skip("openssl is not on PATH; tools/install_test_tools.sh installs it where it may")
     return program
 
 

@@ -30,7 +30,7 @@ class Hosts:
     def __init__(self, names: Sequence[str]) -> None:
         for program in ("ip", "bridge"):
             if shutil.which(program) is None:
-                pytest.skip(f"{program} is not on PATH (Debian's iproute2): no network can be cut here")
+                pytest.skip(f"{program} is not on PATH; tools/install_test_tools.sh installs iproute2 where it may")
         self._prefix = f"penstock{os.getpid()}"
         self.addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
         self._made: list[str] = []
