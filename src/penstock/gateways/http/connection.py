@@ -43,6 +43,10 @@ _BEHIND_STREAM_MAX: Final = 1000
 _UNKNOWN: Final[Any] = object()
 
 
+CUT_OFF: Final = "penstock.cut_off"
+"""In a request's scope: what ends its connection in the middle of the answer."""
+
+
 class _Slot:
     """The place of an answer among those of its connection; called with it, once."""
 
@@ -268,6 +272,13 @@ class HttpConnection(HttpToolsProtocol):
         elif self._waits:
             self.loop.call_soon(self._go_on)
 
+    def _cut_off(self) -> None:
+        """The answer that uvicorn is at will never be whole: the connection ends behind what there is of it."""
+        if self._serving is not None:
+            # It would take it for a mistake in the application, and say so in the log.
+            self._serving.disconnected = True
+        self.transport.close()
+
     # Between the lane and uvicorn.
 
     def _hold(self, rest: bytes, needed_bytes: int) -> None:
@@ -345,6 +356,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope[CUT_OFF] = self._cut_off  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False
