@@ -13,7 +13,7 @@ from penstock.core.topic_records import PartitionRecord
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import Place
 from penstock.testing.simulation.machine import Machine
-from penstock.testing.simulation.simulation import Simulation
+from penstock.testing.simulation.simulation import Plan, Simulation
 from penstock.testing.simulation.store import HOST as ETCD
 from penstock.testing.simulation.wire_client import KafkaLink
 from penstock.wire.kafka.apis import ApiKey
@@ -24,6 +24,16 @@ from penstock.wire.peers import Hello, Proof
 PLACE = Place("t", 0)
 OFFSETS = Place("__consumer_offsets", 0)
 PATIENCE_SECONDS = 20.0
+QUIET = Plan(
+    trouble_seconds=0.5,
+    partitions_max=1,
+    queue_share=0.0,
+    spare_share=0.0,
+    careless_share=0.0,
+    near_share=0.0,
+    mortal_share=0.0,
+)
+"""Nothing else goes on beside a story."""
 
 
 class Story(Faults):
@@ -39,6 +49,7 @@ class Story(Faults):
         self.world = world
 
     async def run(self, seconds: float) -> None:
+        """Tell it to a cluster that is well."""
         await self.until(lambda: self.world.etcd.partition(*self.place) is not None and len(self.record.isr) == 3)
         order = [self.world.machines[number - 1] for number in self.record.replicas]
         leader = self.world.machines[self.record.leader - 1]
@@ -51,6 +62,15 @@ class Story(Faults):
         raise AssertionError("every story tells something")
 
     # What stories are made of.
+
+    @property
+    def spare(self) -> Machine:
+        """The node that does not have the partition."""
+        return next(machine for machine in self.world.machines if machine.number not in self.record.replicas)
+
+    def move(self, *numbers: int) -> None:
+        """The partition is to be on these nodes."""
+        self.world.etcd.move(*self.place, numbers)
 
     @property
     def record(self) -> PartitionRecord:

@@ -1,11 +1,12 @@
 """What followers do when their leader is there and silent."""
 
 import asyncio
+from dataclasses import replace
 
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.simulation import Plan, simulate
 from penstock.types import NodeId
-from tests.simulation.scenarios import Story
+from tests.simulation.scenarios import QUIET, Story
 
 SILENT_SECONDS = 6.0
 SHAPE = ClusterShape(internal_partitions=1, lease_ms=30_000)
@@ -44,7 +45,7 @@ class PausedLeader(Story):
 
 
 def plan(story: type[Story]) -> Plan:
-    return Plan(shape=SHAPE, trouble_seconds=0.5, partitions_max=1, queue_share=0.0, faults=story)
+    return replace(QUIET, shape=SHAPE, faults=story)
 
 
 def test_a_leader_whose_answers_are_lost_is_given_up_whatever_else_is_to_be_asked() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.core.replication.rules import ALL
 from penstock.testing.simulation.machine import ClusterShape
-from penstock.testing.simulation.simulation import Outcome, Plan, simulate
+from penstock.testing.simulation.simulation import Outcome, simulate
 from tests.simulation import scenarios
-from tests.simulation.scenarios import Story
+from tests.simulation.scenarios import QUIET, Story
 
 SEEDS = range(1, 9)
 SHAPE = ClusterShape(internal_partitions=1, lease_ms=1_000, lag_ms_max=1_500)
@@ -32,11 +32,9 @@ STORIES: dict[str, type[Story]] = {
 
 def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
     rules = replace(ALL, **{rule: not without})
-    plan = Plan(
+    plan = replace(
+        QUIET,
         shape=replace(SHAPE, rules=rules),
-        trouble_seconds=0.5,
-        partitions_max=1,
-        queue_share=0.0,
         paces_seconds=(STORIES[rule].pace_seconds,),
         faults=STORIES[rule],
     )

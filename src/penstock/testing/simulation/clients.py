@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from penstock.address import Address
 from penstock.errors import Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.limits import MIB
@@ -25,7 +26,9 @@ from penstock.wire.kafka.produce_generated import (
 )
 
 PRODUCE_VERSION: Final = 9
+PRODUCE_BY_ID_VERSION: Final = 13
 FETCH_VERSION: Final = 12
+FETCH_BY_ID_VERSION: Final = 13
 INIT_VERSION: Final = 4
 IN_FLIGHT_MAX: Final = 5
 _TIMEOUT_MS: Final = 3_000
@@ -117,14 +120,11 @@ class Producer:
         number = 0
         while not self._is_finishing:
             if len(self._unacknowledged) < 4 * IN_FLIGHT_MAX:
-                values = [
-                    f"{self.name}-{number + each:06d}".encode() for each in range(self._random.choice((1, 1, 1, 3)))
-                ]
+                values = values_to_send(self.name, number, self._random)
                 number += len(values)
-                builder = BatchBuilder()
-                for value in values:
-                    builder.add(1_750_000_000_000, None, value)
-                data = bytes(builder.build(producer_id=self._id, producer_epoch=0, base_sequence=self._sequence))
+                data = bytes(
+                    builder_of(values).build(producer_id=self._id, producer_epoch=0, base_sequence=self._sequence)
+                )
                 self._unacknowledged.append(Batch(self._sequence, values, data))
                 self._sequence += len(values)
                 self._history.sends(self.name, self.place, values)
@@ -139,7 +139,7 @@ class Producer:
         while True:
             for batch in self._unacknowledged:
                 if batch.sequence > last and len(under_way) < IN_FLIGHT_MAX:
-                    answer = link.post(ApiKey.PRODUCE, PRODUCE_VERSION, self._request(batch))
+                    answer = link.post(ApiKey.PRODUCE, *produce_request(self.place, self._bootstrap, batch.data, -1))
                     answer.add_done_callback(lambda _: self._woken.set())
                     under_way.append(_UnderWay(batch, answer, loop.time() + ANSWER_SECONDS))
                     last = batch.sequence
@@ -163,11 +163,6 @@ class Producer:
             link.close()
             raise Lost("silence") from None
 
-    def _request(self, batch: Batch) -> ProduceRequest:
-        partition = ProduceRequestPartition(index=self.place.partition, records=bytearray(batch.data))
-        topic = ProduceRequestTopic(name=self.place.topic, partition_data=[partition])
-        return ProduceRequest(acks=-1, timeout_ms=_TIMEOUT_MS, topic_data=[topic])
-
     def _answered(self, batch: Batch, future: "asyncio.Future[Any]") -> bool:
         answer: ProduceResponsePartition = future.result().responses[0].partition_responses[0]
         code = answer.error_code
@@ -189,13 +184,16 @@ class Producer:
 
 
 class Reader:
-    """Follows one partition from its beginning."""
+    """Follows one partition from its beginning. With a rack it reads from a follower there, when the leader sends it to one."""
 
-    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History) -> None:
+    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, rack: str = "") -> None:
         self.name: Final = name
         self.place: Final = place
         self._bootstrap = bootstrap
         self._history = history
+        self._rack = rack
+        self._sent_to: Address | None = None
+        """The follower that it was told to read from."""
         self.offset = 0
         """What it reads next."""
         self._connections = 0
@@ -206,34 +204,36 @@ class Reader:
             try:
                 address = await self._bootstrap.leader(self.place)
                 if address is not None:
-                    link = KafkaLink(address)
-                    await link.connect()
-                    self._connections += 1
-                    try:
-                        while await self._read(link):
-                            pass
-                    finally:
-                        link.close()
+                    await self._read_from(address)
+                    while (follower := self._sent_to) is not None:
+                        self._sent_to = None
+                        await self._read_from(follower, is_leader=False)
             except Lost:
                 pass
             await asyncio.sleep(_BACKOFF_SECONDS)
 
-    async def _read(self, link: KafkaLink) -> bool:
-        partition = FetchRequestPartition(
-            partition=self.place.partition,
-            current_leader_epoch=self._bootstrap.leader_epoch,
-            fetch_offset=self.offset,
-            partition_max_bytes=MIB,
-        )
-        topic = FetchRequestTopic(topic=self.place.topic, partitions=[partition])
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=MIB, topics=[topic])
-        answer = (await link.call(ApiKey.FETCH, FETCH_VERSION, request)).responses[0].partitions[0]
+    async def _read_from(self, address: Address, *, is_leader: bool = True) -> None:
+        link = KafkaLink(address)
+        await link.connect()
+        self._connections += 1
+        try:
+            while await self._read(link, is_leader):
+                pass
+        finally:
+            link.close()
+
+    async def _read(self, link: KafkaLink, is_leader: bool) -> bool:
+        answer = (await link.call(ApiKey.FETCH, *self._request())).responses[0].partitions[0]
         if answer.error_code:
             self._history.note("not read", self.name, self.place, self.offset, answer.error_code)
-            if answer.error_code == _OUT_OF_RANGE:
+            if answer.error_code == _OUT_OF_RANGE and is_leader:
                 self._history.violate(
                     f"{self.place} has no offset {self.offset} any more, up to which {self.name} read"
                 )
+            return False
+        if answer.preferred_read_replica >= 0:
+            self._sent_to = self._bootstrap.addresses.get(answer.preferred_read_replica)
+            self._history.note("sent on", self.name, self.place, answer.preferred_read_replica)
             return False
         self._history.sees_high_watermark((self.name, self._connections), self.place, answer.high_watermark)
         for offset, value in values_of(answer.records or b""):
@@ -241,6 +241,39 @@ class Reader:
                 self._history.reads(self.name, self.place, offset, value)
                 self.offset = offset + 1
         return True
+
+    def _request(self) -> tuple[int, FetchRequest]:
+        bootstrap = self._bootstrap
+        partition = FetchRequestPartition(
+            partition=self.place.partition,
+            current_leader_epoch=bootstrap.leader_epoch,
+            fetch_offset=self.offset,
+            partition_max_bytes=MIB,
+        )
+        topic = FetchRequestTopic(bootstrap.topic_id, self.place.topic, [partition])
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=MIB, topics=[topic], rack_id=self._rack)
+        return FETCH_BY_ID_VERSION if bootstrap.is_by_id else FETCH_VERSION, request
+
+
+def values_to_send(name: str, number: int, random: Random) -> list[bytes]:
+    """What a producer sends next, at once."""
+    return [f"{name}-{number + each:06d}".encode() for each in range(random.choice((1, 1, 1, 3)))]
+
+
+def builder_of(values: Sequence[bytes]) -> BatchBuilder:
+    """A batch of them, to be built."""
+    builder = BatchBuilder()
+    for value in values:
+        builder.add(1_750_000_000_000, None, value)
+    return builder
+
+
+def produce_request(place: Place, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
+    """A batch for a partition, in the version that names the topic as the bootstrap does."""
+    partition = ProduceRequestPartition(index=place.partition, records=bytearray(data))
+    topic = ProduceRequestTopic(bootstrap.topic_id, place.topic, [partition])
+    version = PRODUCE_BY_ID_VERSION if bootstrap.is_by_id else PRODUCE_VERSION
+    return version, ProduceRequest(acks=acks, timeout_ms=_TIMEOUT_MS, topic_data=[topic])
 
 
 def values_of(data: Any) -> list[tuple[int, bytes]]:

@@ -1,4 +1,7 @@
-"""What goes wrong in a simulation, and when: a schedule that the seed decides about. Every fault has an end; some overlap."""
+"""What goes wrong in a simulation, and when: a schedule that the seed decides about. Every fault has an end; some overlap.
+
+What operators ask for meanwhile (``operators.py``, ``mortal.py``) is in the same schedule.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -7,6 +10,8 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.testing.simulation.history import Place
 from penstock.testing.simulation.store import HOST as ETCD
 
 if TYPE_CHECKING:
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
 
 _JUMP_MS: Final = 1_800_000
 """Less than a record may be older or younger than the clock of the node that takes it."""
+_PARTITIONS_MAX: Final = 3
 
 
 class Fault(Enum):
@@ -35,6 +41,12 @@ class Fault(Enum):
     JUMP_CLOCK = "jump clock"
     STOP = "stop"
     MOVE_LEADER = "move leader"
+    MOVE = "move"
+    ELECT = "elect"
+    DRAIN = "drain"
+    SETTINGS = "settings"
+    GROW = "grow"
+    MAKE_OR_DELETE = "make or delete"
 
 
 USUAL: Final[Mapping[Fault, int]] = {
@@ -53,6 +65,12 @@ USUAL: Final[Mapping[Fault, int]] = {
     Fault.JUMP_CLOCK: 3,
     Fault.STOP: 5,
     Fault.MOVE_LEADER: 6,
+    Fault.MOVE: 8,
+    Fault.ELECT: 3,
+    Fault.DRAIN: 5,
+    Fault.SETTINGS: 5,
+    Fault.GROW: 1,
+    Fault.MAKE_OR_DELETE: 10,
 }
 """How often, beside each other."""
 
@@ -91,6 +109,12 @@ class Faults:
             Fault.JUMP_CLOCK: self._jump_clock,
             Fault.STOP: self._stop,
             Fault.MOVE_LEADER: self._move_leader,
+            Fault.MOVE: self._move,
+            Fault.ELECT: self._elect,
+            Fault.DRAIN: self._drain,
+            Fault.SETTINGS: self._settings,
+            Fault.GROW: self._grow,
+            Fault.MAKE_OR_DELETE: self._make_or_delete,
         }
 
     async def run(self, seconds: float) -> None:
@@ -236,3 +260,49 @@ class Faults:
         place = self._random.choice(self._world.places)
         leader = self._world.etcd.move_leader(place.topic, place.partition, self._random.choice)
         self._world.history.note("move leader", place, leader)
+
+    # What operators ask for.
+
+    def _place(self) -> Place:
+        """A partition of a topic that stays, or now and then one of the cluster's own."""
+        if self._random.random() < 0.2:
+            return Place(OFFSETS_TOPIC, self._random.randrange(self._world.shape.internal_partitions))
+        return self._random.choice(self._world.places)
+
+    def _move(self) -> None:
+        """To any nodes, any number of them, or back."""
+        numbers = [machine.number for machine in self._world.machines]
+        replicas = self._random.sample(numbers, self._random.choice((1, 2, 3, 3, 3)))
+        operator = self._world.operator
+        operator.ask(operator.move(self._place(), None if self._random.random() < 0.2 else replicas))
+
+    def _elect(self) -> None:
+        operator = self._world.operator
+        operator.ask(operator.elect(None if self._random.random() < 0.3 else self._place()))
+
+    def _drain(self) -> None:
+        machine = self._some()
+        self._world.operator.drain(machine.number)
+        if self._random.random() < 0.7:
+            self._later(10.0, self._world.operator.undrain, machine.number)
+
+    def _settings(self) -> None:
+        operator = self._world.operator
+        topic = self._random.choice(self._world.places).topic
+        operator.ask(operator.demand_in_sync(topic, self._random.choice((1, 2, 3, None))))
+
+    def _grow(self) -> None:
+        world = self._world
+        topic = world.places[0].topic
+        count = sum(place.topic == topic for place in world.places)
+        if count < _PARTITIONS_MAX:
+            place = Place(topic, count)
+            world.operator.ask(world.operator.grow(topic, count + 1, lambda: world.grown(place)))
+
+    def _make_or_delete(self) -> None:
+        mortal = self._world.mortal
+        if mortal is None:
+            return
+        life = mortal.latest
+        wish = mortal.create() if life is None or life.is_deletion_asked else mortal.delete(life)
+        self._world.operator.ask(wish)

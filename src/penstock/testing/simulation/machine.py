@@ -113,6 +113,7 @@ class Machine:
     ) -> None:
         self.number: Final = number
         self.host: Final = f"10.0.0.{number}"
+        self.rack: Final = f"rack{number}"
         self.kafka: Final = Address(self.host, KAFKA_PORT)
         self.peer: Final = Address(self.host, PEER_PORT)
         self._shape = shape
@@ -247,7 +248,11 @@ class Machine:
             store,
             commit.turn,
             ClusterSettings(
-                lease_ms=shape.lease_ms, lag_ms_max=shape.lag_ms_max, balance_seconds=20.0, handover_seconds=5.0
+                lease_ms=shape.lease_ms,
+                lag_ms_max=shape.lag_ms_max,
+                rack=self.rack,
+                balance_seconds=20.0,
+                handover_seconds=5.0,
             ),
             secret=record.secret,
             directory=self._directory,

@@ -5,32 +5,34 @@ import gc
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
+from penstock.core.topic_image import Topic
 from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
-from penstock.errors import PenstockError
-from penstock.limits import MIB
 from penstock.metadata.port import Event
-from penstock.testing.simulation.clients import Producer, Reader, values_of
+from penstock.testing.simulation.careless import CarelessProducer
+from penstock.testing.simulation.clients import Producer, Reader
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import History, Place, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop, Stuck
 from penstock.testing.simulation.machine import ClusterShape, Machine
+from penstock.testing.simulation.mortal import MortalTopic
 from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.operators import Operator
+from penstock.testing.simulation.settling import QUEUE, Settling
 from penstock.testing.simulation.store import SimulatedEtcd
 from penstock.testing.simulation.wire_client import Bootstrap, Lost
 from penstock.testing.simulation.workers import QueueHistory, Worker
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsRequestTopic
+from penstock.wire.kafka.primitives import UUID_ZERO
 
-QUEUE: Final = Place("q", 0)
-LETTERS: Final = Place("dlq.q", 0)
 _SAMPLE_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
 _BEGIN_SECONDS_MAX: Final = 60.0
@@ -50,6 +52,14 @@ class Plan:
     """How long a producer waits between two batches: the seed picks one."""
     queue_share: float = 0.4
     """Of the runs: in these a queue is worked, too."""
+    spare_share: float = 0.35
+    """In these there is one node more than replicas, so that partitions can move."""
+    careless_share: float = 0.3
+    """In these somebody produces without waiting for followers."""
+    near_share: float = 0.4
+    """In these somebody reads from followers."""
+    mortal_share: float = 0.35
+    """In these a topic is made and deleted again and again."""
     faults: Callable[["Simulation", Random], Faults] = Faults
 
 
@@ -79,8 +89,9 @@ class Simulation:
     def __init__(self, seed: int, plan: Plan) -> None:
         self.seed: Final = seed
         self.plan: Final = plan
-        self.shape: Final = plan.shape
         self.random: Final = Random(f"penstock {seed}")
+        spare = self.random.random() < plan.spare_share
+        self.shape: Final = replace(plan.shape, nodes=plan.shape.nodes + spare)
         self.loop: Final = SimulatedLoop(Random(self.random.random()))
         self.network: Final = Network(self.loop)
         self.etcd: Final = SimulatedEtcd(self.loop, self.network)
@@ -96,8 +107,14 @@ class Simulation:
         self.clients: Final[list[Process]] = []
         self.producers: Final[list[Producer]] = []
         self.committers: Final[list[Committer]] = []
+        self.careless: Final[list[CarelessProducer]] = []
         self.places: Final[list[Place]] = []
+        """Where something is sent, of topics that are there from beginning to end."""
         self.queue: QueueHistory | None = None
+        self.operator: Final = Operator(self, Random(self.random.random()))
+        self.mortal: MortalTopic | None = None
+        self.is_ending = False
+        """Whether the trouble is over, and nobody begins anything new."""
 
     @property
     def client_hosts(self) -> list[str]:
@@ -178,18 +195,29 @@ class Simulation:
         if self.random.random() < self.plan.queue_share:
             await self._create_topic(QUEUE.topic, 1)
             self._start_workers()
+        if self.random.random() < self.plan.careless_share:
+            self._start_careless(self.random.choice(self.places))
+        if self.random.random() < self.plan.near_share:
+            place, rack = self.random.choice(self.places), self.random.choice(self.machines).rack
+            reader = Reader("near", place, self.bootstrap(), self.history, rack)
+            self.loop.spawn(self.client("near"), reader.run())
+        if self.random.random() < self.plan.mortal_share:
+            self.mortal = MortalTopic(self, Random(self.random.random()))
         sampling = self.loop.create_task(self._sample())
         faults = self.plan.faults(self, Random(self.random.random()))
         await faults.run(self.plan.trouble_seconds)
         faults.heal()
+        self.is_ending = True
         for producer in self.producers:
             producer.finish()
         for committer in self.committers:
             committer.finish()
+        for careless in self.careless:
+            careless.finish()
+        if self.mortal is not None:
+            self.mortal.retire_doomed()
         await self._settle()
         sampling.cancel()
-        if self.history.violation is None:
-            self._check()
 
     def _failed(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -204,9 +232,9 @@ class Simulation:
         self.clients.append(process)
         return process
 
-    def bootstrap(self) -> Bootstrap:
+    def bootstrap(self, topic_id: bytes = UUID_ZERO) -> Bootstrap:
         """Where clients begin."""
-        return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()))
+        return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()), topic_id)
 
     async def _create_topic(self, name: str, partitions: int) -> None:
         self.places.extend(Place(name, index) for index in range(partitions))
@@ -248,6 +276,20 @@ class Simulation:
         self.producers.append(producer)
         self.loop.spawn(self.client(name), producer.run(pace_seconds))
 
+    def _start_careless(self, place: Place) -> None:
+        acks = self.random.choice((0, 1))
+        producer = CarelessProducer(
+            f"acks{acks}", place, self.bootstrap(), self.history, Random(self.random.random()), acks
+        )
+        self.careless.append(producer)
+        self.loop.spawn(self.client(producer.name), producer.run(self.random.choice(self.plan.paces_seconds)))
+
+    def grown(self, place: Place) -> None:
+        """A topic has one partition more."""
+        self.places.append(place)
+        if not self.is_ending:
+            self._start_clients(place)
+
     def _start_workers(self) -> None:
         queue = self.queue = QueueHistory(self.history, QUEUE, "workers")
         self._start_producer("p1", QUEUE, 0.4)
@@ -265,100 +307,45 @@ class Simulation:
             if running is not None and running.broker.cluster is not None:
                 side = running.broker.cluster.replicas
                 for replica in (*side.leading(), *side.following()):
-                    yield machine, Place(replica.topic.name, replica.index), replica
+                    topic = replica.topic
+                    yield machine, Place(label(topic.name, topic.topic_id), replica.index), replica
 
     async def _sample(self) -> None:
-        below: dict[Partition, tuple[int, int]] = {}
+        below: dict[Partition, tuple[int, Topic, int]] = {}
+        # Coordinators may write, and wait; and so may those who wait for nobody.
+        uncounted = {producer.place for producer in self.careless}
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
             below, before = {}, below
             for machine, place, replica in self.replicas():
-                self.history.sees_high_watermark(machine.process, place, replica.high_watermark)
+                # One that was moved away and came back begins anew, with a log of its own.
+                self.history.sees_high_watermark((machine.process, replica.log), place, replica.high_watermark)
                 if (
                     isinstance(replica, Partition)
-                    and replica.in_sync_count < self.shape.min_in_sync
-                    # Of what clients send: coordinators may write, and wait.
+                    and replica.in_sync is not None
+                    and replica.in_sync_count < replica.in_sync.min_in_sync
                     and place in self.places
+                    and place not in uncounted
                     and machine.running
                 ):
                     epoch = machine.running.broker.topics.partition_epoch(replica.topic, replica.index)
-                    now = below[replica] = (epoch, replica.log.next_offset)
+                    now = below[replica] = (epoch, replica.topic, replica.log.next_offset)
                     # As the leader knew all the time since the last look.
                     then = before.get(replica, now)
-                    if then[0] == epoch and now[1] > then[1]:
+                    if then[0] == epoch and then[1] is now[1] and now[2] > then[2]:
                         self.history.violate(f"{place} grew on {machine.process} while too few replicas were in sync")
 
     async def _settle(self) -> None:
         """Wait until all is as it should be."""
+        settling = Settling(self)
         end = self.loop.time() + _HEAL_SECONDS_MAX
-        while (why := self._unsettled()) is not None:
+        while (why := settling.unsettled()) is not None:
             if self.loop.time() > end:
                 self.history.violate(f"it does not heal: {why}")
                 return
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def _unsettled(self) -> str | None:
-        for machine in self.machines:
-            if machine.running is None:
-                machine.start()
-                return f"node {machine.number} does not serve"
-        for producer in self.producers:
-            if not producer.is_done:
-                return f"{producer.name} still has something to send to {producer.place}"
-        for committer in self.committers:
-            if not committer.is_done:
-                return f"{committer.group} is not told what it committed"
-        if (why := self._unworked()) is not None:
-            return why
-        by_place: dict[Place, list[Replica]] = {}
-        for _, place, replica in self.replicas():
-            by_place.setdefault(place, []).append(replica)
-        for place in self.places:
-            if place not in by_place:
-                return f"{place} is nowhere"
-        for place, replicas in by_place.items():
-            if len(replicas) != self.shape.replication_factor:
-                return f"{place} is on {len(replicas)} nodes"
-            ends = {(replica.log.next_offset, replica.high_watermark) for replica in replicas}
-            if len(ends) != 1 or any(end != high_watermark for end, high_watermark in ends):
-                return f"{place} ends and is committed at {sorted(ends)}"
-        return self._not_in_sync()
-
-    def _unworked(self) -> str | None:
-        if self.queue is None:
-            return None
-        for machine in self.machines:
-            broker = machine.running.broker if machine.running is not None else None
-            with suppress(PenstockError):
-                if broker is not None and broker.queues.get(QUEUE.topic, self.queue.group) is not None:
-                    status = broker.queues.status(QUEUE.topic, self.queue.group)
-                    return f"the queue stands at {status.partitions}" if status.lag or status.in_flight else None
-        return "nobody works the queue"
-
-    def _not_in_sync(self) -> str | None:
-        running = self.machines[0].running
-        assert running is not None
-        topics = running.broker.topics
-        for topic in topics:
-            for index, record in enumerate(topics.partitions(topic)):
-                if len(record.isr) != self.shape.replication_factor:
-                    return f"in sync for {topic.name}/{index} are {record.in_sync}, led by {record.leader}"
-        return None
-
-    def _check(self) -> None:
-        by_place: dict[Place, bytes] = {}
-        for machine, place, replica in self.replicas():
-            data = (
-                bytes(replica.log.read(0, 64 * MIB, replica.log.next_offset).data) if replica.log.next_offset else b""
-            )
-            known = by_place.setdefault(place, data)
-            if known != data:
-                self.history.violate(f"node {machine.number} has other bytes of {place} than another replica")
-                return
-        found = {place: dict(values_of(data)) for place, data in by_place.items()}
-        self.history.check({place: found.get(place, {}) for place in self.places})
-        if self.queue is not None:
-            self.queue.check(found.get(QUEUE, {}), found.get(LETTERS, {}))
+        if self.history.violation is None:
+            settling.check()
 
 
 class _ErrorsToHistory(logging.Handler):

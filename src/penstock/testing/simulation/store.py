@@ -16,19 +16,24 @@ import msgspec
 
 from penstock.core.cluster_image import CONTROLLER_KEY, NODES_PREFIX, ControllerRecord
 from penstock.core.replication.election import elected
+from penstock.core.replication.records import reassigning
 from penstock.core.topic_records import (
     NO_LEADER,
+    TOPICS_PREFIX,
     PartitionRecord,
+    TopicRecord,
     decode_partition,
     decode_topic,
     encode,
     partition_key,
     topic_key,
+    topic_of_key,
 )
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Entry, Event, Operation, Put, Range, Subscriber, TxnResult, Unsubscribe
 from penstock.metadata.subscribers import Subscribers
+from penstock.testing.simulation.history import Place, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop
 from penstock.testing.simulation.network import ROUNDING_SECONDS, Network
 
@@ -115,6 +120,26 @@ class SimulatedEtcd:
         entry = _at_once(self.store.get(partition_key(decode_topic(topic).id, index))) if topic is not None else None
         return None if entry is None else (entry, decode_partition(entry.key, entry.value))
 
+    def keys(self, prefix: str) -> list[str]:
+        """What there is."""
+        return [entry.key for entry in _at_once(self.store.range(prefix)).entries]
+
+    def topics(self) -> list[tuple[str, TopicRecord]]:
+        """All topics that are agreed on, by name."""
+        entries = _at_once(self.store.range(TOPICS_PREFIX)).entries
+        return [(topic_of_key(entry.key), decode_topic(entry)) for entry in entries]
+
+    def partitions(self) -> list[tuple[Place, PartitionRecord]]:
+        """All partitions of these, as the history calls them."""
+        found = []
+        for name, topic in self.topics():
+            for index in range(topic.partitions):
+                entry = _at_once(self.store.get(partition_key(topic.id, index)))
+                if entry is not None:
+                    place = Place(label(name, topic.id), index)
+                    found.append((place, decode_partition(entry.key, entry.value)))
+        return found
+
     def controller(self) -> int | None:
         """Who decides about leaders."""
         entry = _at_once(self.store.get(CONTROLLER_KEY))
@@ -134,8 +159,18 @@ class SimulatedEtcd:
         leader = choose(able)
         others = [node for node in record.replicas if node != leader]
         moved = elected(record, live, 2, avoid=others)
-        _at_once(self.store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], [Put(entry.key, encode(moved))]))
+        self._put(entry.key, encode(moved))
         return leader
+
+    def move(self, name: str, index: int, target: tuple[int, ...]) -> None:
+        """Have a partition be on other nodes, as an operator would."""
+        found = self.partition(name, index)
+        assert found is not None, "only what is there moves"
+        entry, record = found
+        self._put(entry.key, encode(reassigning(record, target)))
+
+    def _put(self, key: str, value: bytes) -> None:
+        _at_once(self.store.txn([], [Put(key, value)]))
 
     # Questions.
 

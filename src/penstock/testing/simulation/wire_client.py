@@ -13,6 +13,7 @@ from penstock.testing.simulation.history import Place
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.kafka.primitives import UUID_ZERO
 
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 4.0
@@ -69,15 +70,18 @@ class KafkaLink:
 
     def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
         """Ask."""
+        self.tell(key, version, request)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(API[key], version, answer))
+        return answer
+
+    def tell(self, key: ApiKey, version: int, request: msgspec.Struct) -> None:
+        """Say something that nobody answers."""
         if self._writer is None:
             raise Lost("closed")
-        api = API[key]
         self._correlation_id += 1
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(api, version, answer))
         header = RequestHeader(int(key), version, self._correlation_id, "simulated")
-        self._writer.writelines(frame_request(header, api.encode_request(request, version)))
-        return answer
+        self._writer.writelines(frame_request(header, API[key].encode_request(request, version)))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -110,13 +114,21 @@ class KafkaLink:
 
 
 class Bootstrap:
-    """Finds out who leads a partition, from whichever node answers."""
+    """Finds out who leads a partition, from whichever node answers. With ``topic_id`` it is of that topic alone, not of another that has its name later."""
 
-    def __init__(self, nodes: Sequence[Address], random: Random) -> None:
+    def __init__(self, nodes: Sequence[Address], random: Random, topic_id: bytes = UUID_ZERO) -> None:
         self._nodes = nodes
         self._random = random
+        self.topic_id: Final = topic_id
         self.leader_epoch = -1
         """The latest that was heard of; a bootstrap is for one partition."""
+        self.addresses: dict[int, Address] = {}
+        """Of the nodes that were there when somebody was last asked."""
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether it goes by the topic's id."""
+        return self.topic_id != UUID_ZERO
 
     async def any_node(self) -> KafkaLink:
         """A connection to some node."""
@@ -127,8 +139,9 @@ class Bootstrap:
     async def metadata(self, topic: str) -> MetadataResponse:
         """What some node knows of a topic."""
         link = await self.any_node()
+        wanted = MetadataRequestTopic(self.topic_id, None if self.is_by_id else topic)
         try:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
             answer: MetadataResponse = await link.call(ApiKey.METADATA, _METADATA_VERSION, request)
             return answer
         finally:
@@ -137,11 +150,10 @@ class Bootstrap:
     async def leader(self, place: Place) -> Address | None:
         """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
         answer = await self.metadata(place.topic)
+        self.addresses = {node.node_id: Address(node.host, node.port) for node in answer.brokers}
         for topic in answer.topics:
             for partition in topic.partitions:
                 if partition.partition_index == place.partition and partition.leader_epoch >= self.leader_epoch:
                     self.leader_epoch = partition.leader_epoch
-                    for node in answer.brokers:
-                        if node.node_id == partition.leader_id:
-                            return Address(node.host, node.port)
+                    return self.addresses.get(partition.leader_id)
         return None

@@ -1,0 +1,169 @@
+"""When the trouble is over: what must have come to rest, and whether everything is there.
+
+Within a bounded time every partition has a leader and all its replicas in sync, on the nodes that the agreed record names and on no others; moves are
+over; a drained node has nothing that another could take; everything that was sent is acknowledged, and every record of a queue done with.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.cluster_image import DRAINS_PREFIX
+from penstock.core.replica import Replica
+from penstock.core.replication.follower import Follower
+from penstock.core.replication.observed import is_observed_id
+from penstock.core.replication.records import is_reassigning
+from penstock.core.topic_records import PartitionRecord
+from penstock.errors import PenstockError
+from penstock.limits import MIB
+from penstock.testing.simulation.clients import values_of
+from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.machine import Running
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.simulation import Simulation
+
+QUEUE: Final = Place("q", 0)
+LETTERS: Final = Place("dlq.q", 0)
+
+
+class Settling:
+    """Looks at a world until it is at rest, and then at what is in it."""
+
+    def __init__(self, world: "Simulation") -> None:
+        self._world = world
+
+    def unsettled(self) -> str | None:
+        """What is not as it should be; None when all is."""
+        world = self._world
+        for machine in world.machines:
+            if machine.running is None:
+                machine.start()
+                return f"node {machine.number} does not serve"
+        return world.operator.unrestored() or self._unfinished() or self._unworked() or self._misplaced()
+
+    def _unfinished(self) -> str | None:
+        for producer in self._world.producers:
+            if not producer.is_done:
+                return f"{producer.name} still has something to send to {producer.place}"
+        for committer in self._world.committers:
+            if not committer.is_done:
+                return f"{committer.group} is not told what it committed"
+        return None
+
+    def _unworked(self) -> str | None:
+        queue = self._world.queue
+        if queue is None:
+            return None
+        for running in self._nodes():
+            broker = running.broker
+            with suppress(PenstockError):
+                if broker.queues.get(QUEUE.topic, queue.group) is not None:
+                    status = broker.queues.status(QUEUE.topic, queue.group)
+                    return f"the queue stands at {status.partitions}" if status.lag or status.in_flight else None
+        return "nobody works the queue"
+
+    def _nodes(self) -> Iterator[Running]:
+        for machine in self._world.machines:
+            if machine.running is not None:
+                yield machine.running
+
+    # Partitions.
+
+    def _misplaced(self) -> str | None:
+        world = self._world
+        by_place: dict[Place, dict[int, Replica]] = {}
+        for machine, place, replica in world.replicas():
+            if not (isinstance(replica, Follower) and replica.is_observer):
+                by_place.setdefault(place, {})[machine.number] = replica
+        agreed = dict(world.etcd.partitions())
+        for place in world.places:
+            if place not in agreed:
+                return f"{place} is nowhere"
+        for place, record in agreed.items():
+            why = self._restless(place, record) or _unequal(place, record, by_place.pop(place, {}))
+            if why is not None:
+                return why
+        for place, replicas in by_place.items():
+            return f"{place} is on {sorted(replicas)}, and is no topic's"
+        return self._undrained() or self._littered()
+
+    def _restless(self, place: Place, record: PartitionRecord) -> str | None:
+        if is_reassigning(record):
+            return f"{place} is on its way: to {record.adding}, from {record.removing}"
+        if sorted(record.in_sync) != sorted(record.replicas):
+            return f"in sync for {place} are {record.in_sync} of {record.replicas}, led by {record.leader}"
+        if record.leader not in record.replicas:
+            return f"{place} is led by {record.leader}"
+        factor = min(self._world.shape.replication_factor, len(self._world.machines) - len(self._drained()))
+        if place.topic.startswith("__") and len(record.replicas) < factor:
+            return f"{place} has no more replicas than {record.replicas}"
+        return None
+
+    def _drained(self) -> list[int]:
+        return [int(key.removeprefix(DRAINS_PREFIX)) for key in self._world.etcd.keys(DRAINS_PREFIX)]
+
+    def _undrained(self) -> str | None:
+        for node in self._drained():
+            for running in self._nodes():
+                cluster = running.broker.cluster
+                assert cluster is not None
+                drain = cluster.reassignments.progress(node)
+                if drain.leading or drain.replicas > drain.stuck:
+                    return f"node {node} is not drained: {drain}"
+        return None
+
+    def _littered(self) -> str | None:
+        """What was deleted, or moved away, is gone from the disks too."""
+        known = {record.id for _, record in self._world.etcd.topics()}
+        for running in self._nodes():
+            for topic_id in running.logs.topic_ids():
+                if topic_id not in known and not is_observed_id(topic_id):
+                    return f"{running.process} has files of topic {topic_id}, which is deleted"
+        return None
+
+    # What is there.
+
+    def check(self) -> None:
+        """All replicas are equal, and what was promised is in them."""
+        world = self._world
+        logs: dict[Place, bytes] = {}
+        observed: list[tuple[int, Place, Replica]] = []
+        for machine, place, replica in world.replicas():
+            if isinstance(replica, Follower) and replica.is_observer:
+                observed.append((machine.number, place, replica))
+                continue
+            data = _records_of(replica)
+            if logs.setdefault(place, data) != data:
+                world.history.violate(f"node {machine.number} has other bytes of {place} than another replica")
+                return
+        found = {place: dict(values_of(data)) for place, data in logs.items()}
+        for number, place, replica in observed:
+            for offset, value in values_of(_records_of(replica)):
+                if found.get(place, {}).get(offset) != value:
+                    world.history.violate(
+                        f"node {number} observed {value!r} at {place} offset {offset}: it is not there"
+                    )
+                    return
+        left: dict[Place, Mapping[int, bytes]] = {place: found.get(place, {}) for place in world.places}
+        if world.mortal is not None:
+            left |= world.mortal.check(found)
+        world.history.check(left)
+        if world.queue is not None:
+            world.queue.check(found.get(QUEUE, {}), found.get(LETTERS, {}))
+
+
+def _unequal(place: Place, record: PartitionRecord, replicas: dict[int, Replica]) -> str | None:
+    if sorted(replicas) != sorted(record.replicas):
+        return f"{place} is on {sorted(replicas)}, and should be on {record.replicas}"
+    ends = {(replica.log.next_offset, replica.high_watermark) for replica in replicas.values()}
+    if len(ends) != 1 or any(end != high_watermark for end, high_watermark in ends):
+        return f"{place} ends and is committed at {sorted(ends)}"
+    return None
+
+
+def _records_of(replica: Replica) -> bytes:
+    log = replica.log
+    if log.next_offset == log.start_offset:
+        return b""
+    return bytes(log.read(log.start_offset, 64 * MIB, log.next_offset).data)
