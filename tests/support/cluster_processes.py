@@ -3,12 +3,13 @@
 Nodes keep their ports over restarts. A node may live in a network namespace of its own: then ``prefix`` is what its command begins with.
 """
 
+import contextlib
 import http.client
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
@@ -103,7 +104,15 @@ class ClusterProcesses:
 
     def controller(self) -> int:
         """The node that is the controller, once there is one."""
-        return eventually(lambda: self.describe().controller_id + 1, 60, "there is a controller") - 1
+
+        def found() -> int:
+            for node in self.nodes.values():
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    if node.running and (told := self._said(node)["controller"]) is not None:
+                        return int(told["node"])
+            return 0
+
+        return eventually(found, 60, "there is a controller")
 
     def wait_until_in_sync(self, seconds: float = 90.0) -> None:
         """Return once every node knows of every other one, and of no partition that lacks a leader or a replica."""
@@ -118,16 +127,22 @@ class ClusterProcesses:
         except AssertionError as error:
             raise AssertionError(f"{error}: {trouble}") from None
 
-    def _trouble(self, node: NodeProcess) -> str:
+    def _said(self, node: NodeProcess) -> dict[str, Any]:
+        """How the cluster stands as this node knows it. Kafka's clients are told of no controller: any node is one to them."""
         host, _, port = node.addresses["http"].rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=10)
         try:
             connection.request("GET", "/v1/cluster")
-            said = json.loads(connection.getresponse().read())
-        except (OSError, http.client.HTTPException) as error:
-            return f"node {node.node_id}: {error}"
+            said: dict[str, Any] = json.loads(connection.getresponse().read())
         finally:
             connection.close()
+        return said
+
+    def _trouble(self, node: NodeProcess) -> str:
+        try:
+            said = self._said(node)
+        except (OSError, http.client.HTTPException) as error:
+            return f"node {node.node_id}: {error}"
         up = sum(each["is_up"] for each in said["nodes"])
         lacking = said["under_replicated"][:2] + said["offline"][:2]
         if said["metadata"]["is_reachable"] and up == len(self.nodes) and not lacking and not said["moving_count"]:

@@ -50,13 +50,14 @@ class ClusterNode(KafkaNode):
         assert self.broker.cluster is not None
         return self.broker.cluster
 
-    async def join(self, node_id: int) -> None:
-        """The node is up."""
+    async def join(self, node_id: int, *, shutting_down: bool = False) -> None:
+        """The node is up, perhaps not for long."""
         record = NodeRecord(
             incarnation=UUID(int=node_id),
             directory=UUID(int=node_id),
             listeners={"kafka": f"127.0.0.1:{9000 + node_id}", "http": f"127.0.0.1:{8000 + node_id}"},
             rack=RACKS[node_id],
+            shutting_down=shutting_down,
         )
         await self.store.txn([], [Put(node_key(node_id), msgspec.json.encode(record))])
 

@@ -44,12 +44,20 @@ def nodes_of(context: RequestContext) -> list[ToldNode]:
 
 
 def controller_of(context: RequestContext) -> int:
-    """The controller's id. Every node does what clients ask of a controller, so they are told one that is up."""
-    cluster = context.broker.cluster
+    """Whom clients shall send to what is a controller's in their eyes: this node, which is up, since it has just been asked.
+
+    Every node does what they ask of a controller. The one that is it may be dead for some seconds before anybody knows, and clients that were told of it
+    would wait for it all that time. A node that is not registered, or about to stop, names another.
+    """
+    broker, cluster = context.broker, context.broker.cluster
     if cluster is None:
-        return context.broker.node_id
-    controller = cluster.nodes.controller
-    return NO_CONTROLLER if controller is None else controller.node_id
+        return broker.node_id
+    staying = [
+        node.node_id for node in cluster.nodes.nodes.values() if "kafka" in node.listeners and not node.shutting_down
+    ]
+    if broker.node_id in staying:
+        return broker.node_id
+    return min(staying, default=NO_CONTROLLER)
 
 
 def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:

@@ -61,11 +61,8 @@ async def node(tmp_path: Path) -> AsyncIterator[ClusterNode]:
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
-async def test_every_node_that_is_up_is_told_with_its_rack_and_so_is_the_controller(
-    node: ClusterNode, version: int
-) -> None:
+async def test_every_node_that_is_up_is_told_with_its_rack(node: ClusterNode, version: int) -> None:
     answer = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), version)
-    assert answer.controller_id == OTHER
     assert [(each.broker_id, each.port, each.rack) for each in answer.brokers] == [
         (NODE, 9007, "a"),
         (OTHER, 9008, "b"),
@@ -74,6 +71,29 @@ async def test_every_node_that_is_up_is_told_with_its_rack_and_so_is_the_control
     await node.leave(THIRD)
     answer = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), version)
     assert [each.broker_id for each in answer.brokers] == [NODE, OTHER]
+
+
+async def told_controllers(node: ClusterNode) -> set[int]:
+    described = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), 0)
+    metadata = await node.ask(ApiKey.METADATA, MetadataRequest(topics=[]), 12)
+    return {described.controller_id, metadata.controller_id}
+
+
+async def test_whoever_is_asked_does_a_controllers_work_for_clients(node: ClusterNode) -> None:
+    """The one that is it may be dead already, and then its clients would wait for it."""
+    assert node.cluster.nodes.controller is not None
+    assert node.cluster.nodes.controller.node_id == OTHER
+    assert await told_controllers(node) == {NODE}
+
+
+async def test_a_node_that_is_about_to_stop_or_is_not_registered_names_another(node: ClusterNode) -> None:
+    await node.join(NODE, shutting_down=True)
+    assert await told_controllers(node) == {OTHER}
+    await node.leave(NODE)
+    assert await told_controllers(node) == {OTHER}
+    await node.leave(OTHER)
+    await node.leave(THIRD)
+    assert await told_controllers(node) == {-1}
 
 
 async def test_a_leader_whose_node_is_gone_is_told_as_no_leader(node: ClusterNode) -> None:
