@@ -1,13 +1,14 @@
 """Where a local cluster lies, and which ports it has: chosen once, kept in the folder, so that a restart has the same.
 
-``cluster.json``: ``{"version", "name", "etcd": {"client", "peer"}, "nodes": {"1": {"kafka", "http", "tcp", "grpc", "peer"}, ...}}``; ``lock``, held while it runs;
+``cluster.json``: ``{"version", "name", "etcd": {"client", "peer"}, "nodes": {"1": {"kafka", "http", "tcp", "grpc", "peer"}, ...}, "kafka_port", "http_port", "racks"}``,
+the last three as they were asked for, so that nodes that are added later go on from there; ``lock``, held while it runs;
 ``etcd/`` and ``etcd.log``; ``node-N/`` and ``node-N.log`` for each node.
 """
 
 import fcntl
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -52,6 +53,22 @@ class Layout(msgspec.Struct, frozen=True):
     nodes: dict[int, NodePorts]
     name: str = NAME
     version: int = VERSION
+    kafka_port: int | None = None
+    """Where the nodes' ports begin; 0: any. None in a file of a release that did not keep it."""
+    http_port: int | None = None
+    racks: tuple[str, ...] = ()
+
+    def first_port(self, listener: str) -> int:
+        """Where the ports of this listener begin: as was asked for, or else where node 1 has its own."""
+        asked: int | None = getattr(self, f"{listener}_port")
+        if asked is not None:
+            return asked
+        port: int = getattr(self.nodes[min(self.nodes)], listener)
+        return port
+
+    def rack_of(self, node: int) -> str | None:
+        """The racks are given to the nodes in turn."""
+        return self.racks[(node - 1) % len(self.racks)] if self.racks else None
 
 
 class ClusterFolder:
@@ -84,16 +101,24 @@ class ClusterFolder:
                 raise Failure(f"{self.path} is in use by another penstock cluster up; stop it first") from None
             yield
 
-    def layout(self, nodes: int | None, kafka_port: int | None, http_port: int | None) -> Layout:
+    def layout(
+        self,
+        nodes: int | None,
+        kafka_port: int | None = None,
+        http_port: int | None = None,
+        racks: Sequence[str] | None = None,
+    ) -> Layout:
         """What is to run: what the folder has, with more nodes if more are asked for; all of it new in an empty one."""
         known = self._read()
-        count = nodes or (len(known.nodes) if known is not None else 3)
         if known is not None:
-            self._check(known, nodes, kafka_port, http_port)
-        with ExitStack() as taken:
-            ports = _Ports(taken, set() if known is None else _used(known))
+            self._check(known, nodes, {"kafka": kafka_port, "http": http_port})
+            kafka, http = known.first_port("kafka"), known.first_port("http")
+        else:
             kafka = KAFKA_PORT if kafka_port is None else kafka_port
             http = HTTP_PORT if http_port is None else http_port
+        count = nodes or (len(known.nodes) if known is not None else 3)
+        with ExitStack() as taken:
+            ports = _Ports(taken, set() if known is None else _used(known))
             etcd = EtcdPorts(ports.free(), ports.free()) if known is None else known.etcd
             found = dict(known.nodes) if known is not None else {}
             for node in range(1, count + 1):
@@ -101,12 +126,14 @@ class ClusterFolder:
                     found[node] = NodePorts(
                         ports.from_on(kafka), ports.from_on(http), ports.free(), ports.free(), ports.free()
                     )
-        made = Layout(etcd, found)
+        before = () if known is None else known.racks
+        named = before if racks is None else tuple(racks)
+        made = Layout(etcd, found, kafka_port=kafka, http_port=http, racks=named)
         if made != known:
             self._write(made)
         return made
 
-    def _check(self, known: Layout, nodes: int | None, kafka_port: int | None, http_port: int | None) -> None:
+    def _check(self, known: Layout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
         if known.version != VERSION:
             raise Failure(
                 f"{self.path / _FILE} is of version {known.version}: use the release that made it, or another folder"
@@ -117,10 +144,16 @@ class ClusterFolder:
                 f"leave out --nodes, or use another --data-dir",
                 Exit.USAGE,
             )
-        if kafka_port is not None or http_port is not None:
+        for listener, port in asked.items():
+            # Those that it has are any.
+            first, of_node_1 = known.first_port(listener), getattr(known.nodes[min(known.nodes)], listener)
+            if port in (None, ANY_PORT, first, of_node_1):
+                continue
+            stored = "any that were free" if first == ANY_PORT else f"those from {first} on"
+            has = ", ".join(str(getattr(ports, listener)) for ports in known.nodes.values())
             raise Failure(
-                f"{self.path} holds a cluster that has its ports already; leave out --kafka-port and --http-port, or use "
-                "another --data-dir",
+                f"--{listener}-port {port}: {self.path} holds a cluster that has its ports already, {stored} ({has}); leave out --{listener}-port, change "
+                f'"{listener}" of its nodes in {self.path / _FILE} while it is stopped, or use another --data-dir',
                 Exit.USAGE,
             )
 

@@ -1,7 +1,8 @@
 """``penstock cluster up``: etcd and some nodes as children of this process, for development on one machine.
 
-Invariant: whatever was started is stopped when this ends, and nothing else is: nodes first and together, etcd after them. A child that dies
-by itself is told with the end of its log, and the others go on.
+Invariant: whatever was started is stopped when this ends, and nothing else is: nodes first and together, etcd after them. A node that dies
+by itself is told with the end of its log, and the others go on: whoever tries out what a cluster does without one should see just that. SIGUSR1
+starts it again. Without etcd there is no cluster: when that dies, all of it is stopped.
 """
 
 import contextlib
@@ -40,13 +41,13 @@ def up(
     nodes: int | None,
     kafka_port: int | None,
     http_port: int | None,
-    racks: Sequence[str] = (),
+    racks: Sequence[str] | None = None,
 ) -> int:
-    """Run a cluster until it is told to stop; the exit code. The nodes are given the racks in turn."""
+    """Run a cluster until it is told to stop; the exit code. The nodes are given the racks in turn; None: as the folder has it."""
     program = find_etcd()
     with _folder(data_dir) as folder, folder.held():
-        layout = folder.layout(nodes, kafka_port, http_port)
-        return LocalCluster(folder, layout, program, racks, is_kept=data_dir is not None).run()
+        layout = folder.layout(nodes, kafka_port, http_port, racks)
+        return LocalCluster(folder, layout, program, is_kept=data_dir is not None).run()
 
 
 def find_etcd() -> str:
@@ -133,17 +134,16 @@ class Child:
 class LocalCluster:
     """All children, from the first to the last."""
 
-    def __init__(
-        self, folder: ClusterFolder, layout: Layout, etcd: str, racks: Sequence[str], *, is_kept: bool
-    ) -> None:
+    def __init__(self, folder: ClusterFolder, layout: Layout, etcd: str, *, is_kept: bool) -> None:
         self._folder = folder
         self._layout = layout
-        self._racks = racks
         self._etcd_program = etcd
         self._is_kept = is_kept
         self._children: dict[str, Child] = {}
         self._ready: dict[int, str] = {}
         self._asked_to_stop = 0
+        self._asked_to_start = False
+        self._greeted = False
         self._failed = False
         self._selector = selectors.DefaultSelector()
 
@@ -154,9 +154,11 @@ class LocalCluster:
                 self._start_etcd()
                 for node in sorted(self._layout.nodes):
                     self._start_node(node)
-                # Etcd alone serves nobody.
-                while not self._asked_to_stop and any(name != _ETCD for name in self._children):
+                # Etcd alone serves nobody, and nodes agree on nothing without it.
+                while not self._asked_to_stop and _ETCD in self._children and len(self._children) > 1:
                     self._look(None)
+                    if self._asked_to_start:
+                        self._start_again()
             finally:
                 self._stop()
         return Exit.FAILED if self._failed else Exit.OK
@@ -204,12 +206,21 @@ class LocalCluster:
             "etcd": f"{HOST}:{self._layout.etcd.client}",
             **{listener: f"{HOST}:{getattr(ports, listener)}" for listener in ports.__struct_fields__},
         }
-        if self._racks:
-            options["rack"] = self._racks[(node - 1) % len(self._racks)]
+        rack = self._layout.rack_of(node)
+        if rack:
+            options["rack"] = rack
         command = [sys.executable, "-P", "-m", "penstock", "serve"]
         self._start(
             name, command + [word for key, value in options.items() for word in (f"--{key}", value)], self._settings()
         )
+
+    def _start_again(self) -> None:
+        """The nodes that have died."""
+        self._asked_to_start = False
+        for node in sorted(self._layout.nodes):
+            if f"node-{node}" not in self._children:
+                note(f"starting node-{node} again")
+                self._start_node(node)
 
     def _settings(self) -> dict[str, str]:
         """The environment, with defaults for a cluster of so few nodes that it could not have its usual replicas."""
@@ -246,19 +257,21 @@ class LocalCluster:
         node = int(child.name.removeprefix("node-"))
         print(f"{line} node={node}", flush=True)
         self._ready[node] = line
-        if len(self._ready) == len(self._layout.nodes):
+        if len(self._ready) == len(self._layout.nodes) and not self._greeted:
+            self._greeted = True
             self._greet()
 
     def _greet(self) -> None:
         nodes = [self._layout.nodes[node] for node in sorted(self._layout.nodes)]
         bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in nodes)
+        http = ",".join(f"{HOST}:{ports.http}" for ports in nodes)
         kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
         note(
             f"{len(nodes)} nodes are up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
             f"data and logs: {self._folder.path} ({kept})\n"
             f"for the commands in another terminal:\n"
             f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
-            f"  export PENSTOCK_HTTP={HOST}:{nodes[0].http}\n"
+            f"  export PENSTOCK_HTTP={http}\n"
             f"  penstock cluster status"
         )
 
@@ -269,11 +282,16 @@ class LocalCluster:
         code = child.wait(_NODE_STOP_SECONDS_MAX)
         self._guard.forget(child.process.pid)
         self._failed = True
-        what = "the nodes go on, and agree on nothing new" if child.name == _ETCD else "the others go on"
         tail = "\n".join(f"  {line}" for line in child.last_lines())
+        what = "nodes agree on nothing without it: all of it is stopped" if child.name == _ETCD else "the others go on"
         complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:\n{tail}".rstrip())
-        if all(name == _ETCD for name in self._children) and child.name != _ETCD:
-            complain("no node is left")
+        if child.name == _ETCD:
+            return
+        self._ready.pop(int(child.name.removeprefix("node-")), None)
+        if any(name != _ETCD for name in self._children):
+            note(f"to start {child.name} again: kill -USR1 {os.getpid()}")
+        else:
+            complain("no node is left: all of it is stopped")
 
     def _log_hint(self, name: str) -> str:
         return str(self._folder.log_file(name))
@@ -283,7 +301,8 @@ class LocalCluster:
     def _stop(self) -> None:
         nodes = [child for name, child in self._children.items() if name != _ETCD]
         if nodes and self._ready:
-            note("stopping the nodes, then etcd; Ctrl-C once more ends them at once")
+            then = ", then etcd" if _ETCD in self._children else ""
+            note(f"stopping the nodes{then}; Ctrl-C once more ends them at once")
         self._end(nodes, _NODE_STOP_SECONDS_MAX)
         self._end([child for name, child in self._children.items() if name == _ETCD], _ETCD_STOP_SECONDS_MAX)
 
@@ -315,11 +334,15 @@ class LocalCluster:
         def asked(_number: int, _frame: FrameType | None) -> None:
             self._asked_to_stop += 1
 
+        def start(_number: int, _frame: FrameType | None) -> None:
+            self._asked_to_start = True
+
         self._woken, waker = socket.socketpair()
         waker.setblocking(False)
         with self._woken, waker:
             self._selector.register(self._woken, selectors.EVENT_READ, None)
             before = {number: signal.signal(number, asked) for number in _SIGNALS}
+            before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, start)
             wakeup = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
             try:
                 yield

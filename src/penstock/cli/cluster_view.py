@@ -1,16 +1,22 @@
-"""How a cluster stands, for people: tables of nodes, of what is wrong and why, of what is on its way."""
+"""How a cluster stands, for people: a table of nodes, what is wrong by its causes, what is on its way, and what to do.
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+One node that is down is one cause of a thousand partitions' trouble: a line says it. Every partition has a row of its own only when that is asked for.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli.output import Row, print_table
 
 if TYPE_CHECKING:
     from penstock.client.cluster_state import ClusterStatus, NodeDrain, PartitionMove, PartitionTrouble
 
+_NAMED_MAX: Final = 3
+"""Partitions that are called by their names, and not counted."""
 
-def print_status(status: "ClusterStatus") -> None:
-    """All of it; what is as it should be in one line."""
+
+def print_status(status: "ClusterStatus", *, every: bool = False) -> None:
+    """All of it; what is as it should be in one line. ``every`` partition that is not as it should be in a row, or folded by cause."""
     controller = "no controller" if status.controller is None else f"controller node {status.controller.node}"
     store = "" if status.is_alone else f"  etcd {'reachable' if status.metadata.is_reachable else 'NOT REACHABLE'}"
     alone = "  (a broker that is alone)" if status.is_alone else ""
@@ -20,21 +26,23 @@ def print_status(status: "ClusterStatus") -> None:
     print()
     columns = ["node", "state", "rack", "leads", "replicas", "kafka", "http", "version"]
     print_table([_node(status, number) for number in range(len(status.nodes))], columns)
-    _print_troubles("offline", status.offline_count, status.offline)
-    _print_troubles("under-replicated", status.under_replicated_count, status.under_replicated)
-    if status.under_min_in_sync_count:
-        count = status.under_min_in_sync_count
-        which = "1 partition has" if count == 1 else f"{count:,} partitions have"
-        print(f"\n{which} too few replicas in sync for acks=all: produce with it is refused there")
+    _print_troubles("offline", status.offline_count, status.offline, every=every)
+    _print_troubles("under-replicated", status.under_replicated_count, status.under_replicated, every=every)
+    below = "below min.insync.replicas, and refusing acks=all"
+    _print_troubles(below, status.under_min_in_sync_count, status.under_min_in_sync, every=every)
     if status.moves:
         print(f"\n{_partitions(status.moving_count)} on the way to other nodes")
         print_table([move_row(move) for move in status.moves], MOVE_COLUMNS)
     for drain in status.drains:
         print(f"\n{drain_line(drain)}")
     if not status.metadata.is_reachable:
-        print("\nthis is as it was when etcd was last reached: who is up and in sync now is not known")
+        print(
+            "\nthis is as it was when etcd was last reached: who is up and in sync now is not known. Bring etcd back; the rest heals by itself"
+        )
     elif not (status.offline_count or status.under_replicated_count or status.moves or status.is_alone):
         print("\nevery partition has its leader and all its replicas in sync")
+    for advice in _advice(status, every=every):
+        print(f"\n{advice}")
 
 
 def _node(status: "ClusterStatus", number: int) -> Row:
@@ -51,7 +59,18 @@ def _node(status: "ClusterStatus", number: int) -> Row:
     }
 
 
-def _print_troubles(what: str, count: int, troubles: "Iterable[PartitionTrouble]") -> None:
+def _print_troubles(what: str, count: int, troubles: "Sequence[PartitionTrouble]", *, every: bool) -> None:
+    if not count:
+        return
+    cut = "" if count == len(troubles) else f" (the first {len(troubles):,} of {count:,})"
+    if not every:
+        causes: dict[str, list[PartitionTrouble]] = {}
+        for each in troubles:
+            causes.setdefault(each.why, []).append(each)
+        print()
+        for why, group in sorted(causes.items(), key=lambda cause: -len(cause[1])):
+            print(f"{_places(group)} {what}: {why}{cut}")
+        return
     rows: list[Row] = [
         {
             "topic": each.topic,
@@ -63,14 +82,52 @@ def _print_troubles(what: str, count: int, troubles: "Iterable[PartitionTrouble]
         }
         for each in troubles
     ]
-    if not rows:
-        return
-    print(f"\n{_partitions(count)} {what}{'' if count == len(rows) else f'; the first {len(rows):,}'}")
+    print(f"\n{_partitions(count)} {what}{cut}")
     print_table(rows, ["topic", "part", "leader", "replicas", "in_sync", "why"])
+
+
+def _places(troubles: "Sequence[PartitionTrouble]") -> str:
+    """``orders/0 and orders/1 are``, or ``64 partitions of 5 topics are``."""
+    if len(troubles) <= _NAMED_MAX:
+        names = [f"{each.topic}/{each.partition}" for each in troubles]
+        return f"{names[0]} is" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} are"
+    topics = {each.topic for each in troubles}
+    return (
+        f"{len(troubles):,} partitions of {next(iter(topics)) if len(topics) == 1 else f'{len(topics):,} topics'} are"
+    )
 
 
 def _partitions(count: int) -> str:
     return "1 partition is" if count == 1 else f"{count:,} partitions are"
+
+
+def _advice(status: "ClusterStatus", *, every: bool) -> list[str]:
+    """What to do about it. Without etcd nothing of it is certain, and that is said already."""
+    if not status.metadata.is_reachable:
+        return []
+    troubles = [*status.offline, *status.under_replicated, *status.under_min_in_sync]
+    said: list[str] = []
+    down = [node.node for node in status.nodes if not node.is_up]
+    if down:
+        names = f"node{'s' if len(down) > 1 else ''} {', '.join(map(str, down))}"
+        said.append(
+            f"to do: start {names} again: what is missing there is copied by itself. If {'one' if len(down) > 1 else 'it'} is lost for good, start another node, "
+            f"then penstock cluster drain {down[0]}"
+        )
+    elif status.under_replicated_count:
+        said.append(
+            "to do: wait, replicas are catching up; if it does not get less, look into the log of the node that is behind"
+        )
+    # All that there are are in sync, and that is too few.
+    endless = sorted({each.topic for each in status.under_min_in_sync if len(each.in_sync) == len(each.replicas)})
+    if endless:
+        said.append(
+            f"to do: give {endless[0]} more replicas with penstock cluster reassign {endless[0]} --replication-factor N, or lower what it wants with "
+            f"penstock topic config {endless[0]} --set min.insync.replicas=N"
+        )
+    if len(troubles) > _NAMED_MAX and not every:
+        said.append("penstock cluster status --all has a row for every partition")
+    return said
 
 
 MOVE_COLUMNS = ["topic", "part", "leader", "replicas", "adding", "removing", "copied"]
@@ -89,11 +146,20 @@ def move_row(move: "PartitionMove") -> Row:
     }
 
 
-def drain_line(drain: "NodeDrain") -> str:
-    """How far a node is emptied."""
+def drain_line(drain: "NodeDrain", *, advises: bool = True) -> str:
+    """How far a node is emptied, and what to do about what cannot go."""
     if drain.is_done:
         return f'node {drain.node} is empty: it leads nothing and has nothing; stop it, or use it again with "penstock cluster drain {drain.node} --undo"'
     stuck = ""
     if drain.stuck:
-        stuck = f"; {drain.stuck:,} of them have nowhere to go: all other nodes that are up have them already"
+        have = "have" if drain.stuck > 1 else "has"
+        stuck = f"; {drain.stuck:,} of them {have} nowhere to go{f': {stuck_advice(drain.node)}' if advises else ''}"
     return f"node {drain.node} is being emptied: it still leads {drain.leads:,} and has {drain.replicas:,} partitions{stuck}"
+
+
+def stuck_advice(node: int) -> str:
+    """What to do about partitions that all other nodes have already."""
+    return (
+        "every other node that could take them has them. Start another node, lower their replication factor with penstock cluster reassign TOPIC "
+        f"--replication-factor N, or use node {node} again with penstock cluster drain {node} --undo"
+    )

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.failures import Failure, note
 from penstock.cli.options import (
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
+    DryRun,
     Http,
     Output,
     Timeout,
     TopicName,
+    YesToPlan,
+    ask_about_plan,
     complete_group,
     queue_admin,
 )
@@ -41,8 +44,6 @@ Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help=
 Since = Annotated[str | None, typer.Option("--since", metavar="ISO|MS", help="Only what died at or after this moment.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="ISO|MS", help="Only what died before this moment.")]
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="So many at the most.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")]
 
 
 def mount(root: typer.Typer) -> None:
@@ -100,7 +101,7 @@ def redrive(
     rate: Annotated[
         float, typer.Option("--rate", min=0, metavar="N", help="So many a second; 0 is as fast as it goes.")
     ] = 0,
-    yes: Yes = False,
+    yes: YesToPlan = False,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
@@ -135,7 +136,7 @@ def purge(
     since: Since = None,
     until: Until = None,
     count: Max = None,
-    yes: Yes = False,
+    yes: YesToPlan = False,
     dry_run: DryRun = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
@@ -201,14 +202,8 @@ def _carry_out(
         if plan.count:
             note(f"nothing was {done}; leave --dry-run out to do it")
         return
-    if not yes:
-        if not sys.stdin.isatty():
-            raise Failure(
-                f"nobody is there to ask: add --yes to {verb} {plan.count} dead letters, or --dry-run to look",
-                Exit.USAGE,
-            )
-        if not typer.confirm(f"{verb.capitalize()} {plan.count} dead letters of {topic}?", err=True):
-            raise Failure(f"nothing was {done}")
+    question = f"{verb.capitalize()} {plan.count} dead letters of {topic}?"
+    ask_about_plan(question, f"nothing was {done}", f"{verb} {plan.count} dead letters", yes=yes)
     result = _follow(start(), plan, topic, done)
     _print_result(plan, result, done, output)
     if result.failed:

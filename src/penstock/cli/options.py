@@ -66,6 +66,9 @@ Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")]
+YesToPlan = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; a program has to say it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")]
 
@@ -74,6 +77,13 @@ def ask_first(question: str, undone: str, *, yes: bool) -> None:
     """Ask whoever sits at a terminal; a failure that says ``undone`` when the answer is no. A program is not asked."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise Failure(undone, Exit.FAILED)
+
+
+def ask_about_plan(question: str, undone: str, doing: str, *, yes: bool) -> None:
+    """The same for what shows a plan first. A program has not looked at it, so it has to say ``--yes``: wrong usage when it does not."""
+    if not yes and not sys.stdin.isatty():
+        raise Failure(f"nobody is there to ask: add --yes to {doing}, or --dry-run to look", Exit.USAGE)
+    ask_first(question, undone, yes=yes)
 
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]

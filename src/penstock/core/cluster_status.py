@@ -141,8 +141,7 @@ def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionReco
         down = [node for node in missing if node not in live]
         behind = [node for node in missing if node in live]
         parts = ([f"{_nodes(down)} not up"] if down else []) + ([f"{_nodes(behind)} not caught up"] if behind else [])
-        why = " and ".join(parts) + ("; too few are in sync for acks=all" if too_few else "")
-        status.under_replicated.append(_trouble(topic, index, record, why))
+        status.under_replicated.append(_trouble(topic, index, record, " and ".join(parts)))
 
 
 def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +57,29 @@ def test_every_node_says_where_it_is_and_the_cluster_is_well(cluster: LocalClust
     assert [node["listeners"]["kafka"] for node in found["nodes"]] == [cluster.addresses[n]["kafka"] for n in (1, 2, 3)]
     assert found["metadata"]["is_reachable"]
     assert "controller node" in penstock("cluster", "status").out
-    assert eventually(lambda: "penstock cluster status" in cluster.said())
+    said = eventually(lambda: "penstock cluster status" in cluster.said() and cluster.said())
+    assert f"export PENSTOCK_BOOTSTRAP={cluster.bootstrap}\n" in said
+    assert f"export PENSTOCK_HTTP={cluster.http}\n" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cluster", "status"),
+        ("queue", "ls"),
+        ("dlq", "ls"),
+        ("sink", "ls"),
+        ("topic", "stats", "named"),
+        ("why", "named/0@0", "--group", "g"),
+        ("topic", "describe", "named"),
+    ],
+)
+def test_every_command_asks_the_first_node_that_answers(cluster: LocalCluster, penstock, monkeypatch, words) -> None:
+    penstock("topic", "create", "named", "--if-not-exists")
+    for name, addresses in (("PENSTOCK_HTTP", cluster.http), ("PENSTOCK_BOOTSTRAP", cluster.bootstrap)):
+        # Nobody is at port 1.
+        monkeypatch.setenv(name, f"127.0.0.1:1,{addresses}")
+    penstock(*words)
 
 
 def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
@@ -69,7 +92,10 @@ def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     assert penstock("cluster", "reassign", "--list").err == "no partition is being moved\n"
     assert penstock("cluster", "reassign", "moved", "--cancel", "--yes").err.startswith("nothing to take back")
     penstock("cluster", "elect", "moved")
-    assert "nothing to do: moved/0, moved/1" in penstock("cluster", "elect", "moved").err
+    again = json.loads(penstock("cluster", "elect", "moved", "--json").out)
+    assert again == [
+        {"topic": "moved", "partition": index, "result": "not needed", "error": None} for index in range(2)
+    ]
     refused = penstock("cluster", "reassign", "moved/0", "--to", "1,9", "--yes", code=Exit.FAILED)
     assert "Node 9 is not up" in refused.err
     penstock("cluster", "reassign", "moved/9", "--to", "1", code=Exit.NOT_FOUND)
@@ -77,16 +103,56 @@ def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     penstock("cluster", "reassign", "--to", "1", code=Exit.USAGE)
 
 
-def test_a_node_is_emptied_of_what_others_can_take(penstock) -> None:
+def test_what_shows_a_plan_needs_a_yes_where_nobody_can_be_asked_and_a_dry_run_does_nothing(penstock) -> None:
+    penstock("topic", "create", "planned", "-p", "2", "-r", "1")
+    before = replicas_of(penstock, "planned")
+    words = ("cluster", "reassign", "planned", "--to", "1,2")
+    said = penstock(*words, code=Exit.USAGE)
+    assert "nobody is there to ask: add --yes to move 2 partitions, or --dry-run to look" in said.err
+    assert "planned" in said.out
+    plan = json.loads(penstock(*words, "--dry-run", "--json").out)
+    assert [(row["then"], row["result"]) for row in plan] == [([1, 2], "planned"), ([2, 1], "planned")]
+    assert replicas_of(penstock, "planned") == before
+    done = json.loads(penstock(*words, "--yes", "--json", "--watch").out)
+    assert [(row["now"], row["result"]) for row in done] == [(now, "begun") for now in before]
+    assert replicas_of(penstock, "planned") == [[1, 2], [2, 1]]
+    assert "not needed" in penstock("cluster", "elect", "planned", "--unclean", "--dry-run").out
+    assert "add --yes" in penstock("cluster", "elect", "planned", "--unclean", code=Exit.USAGE).err
+    assert json.loads(penstock("cluster", "reassign", "--cancel", "--json").out) == []
+    assert "add --yes" in penstock("cluster", "drain", "3", "--partial", code=Exit.USAGE).err
+    assert status(penstock)["drains"] == []
+
+
+def test_a_drain_that_cannot_end_is_not_begun(penstock) -> None:
+    # The internal topics are on all three nodes.
+    eventually(lambda: status(penstock)["nodes"][2]["replicas"] > 0, what="internal topics are made")
+    said = penstock("cluster", "drain", "3", "--yes", code=Exit.FAILED).err
+    assert "node 3 cannot be emptied" in said
+    assert "Start another node" in said
+    plan = json.loads(penstock("cluster", "drain", "3", "--dry-run", "--json").out)
+    assert (plan["node"], plan["takers"]) == (3, [1, 2])
+    assert 0 < plan["stuck"] <= plan["replicas"]
+    assert status(penstock)["drains"] == []
+    for words in (("--yes",), ("--undo",), ("--dry-run",)):
+        refused = penstock("cluster", "drain", "9", *words, code=Exit.NOT_FOUND).err
+        assert refused == "error: there is no node 9 in the cluster; its nodes are 1, 2, 3\n"
+    assert "node 3 is not being emptied" in penstock("cluster", "drain", "3", "--undo").err
+
+
+def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penstock) -> None:
     penstock("topic", "create", "drained", "-p", "3", "-r", "2")
-    said = penstock("cluster", "drain", "3", "--yes", "--watch", code=Exit.FAILED).err
+    said = penstock("cluster", "drain", "3", "--partial", "--yes", "--watch", code=Exit.FAILED).err
     assert "cannot be emptied further" in said
-    # The internal topics are on all three nodes; this one need not be.
+    assert "penstock cluster drain 3 --undo" in said
     eventually(lambda: all(3 not in replicas for replicas in replicas_of(penstock, "drained")), what="it has moved")
     assert [drain["node"] for drain in status(penstock)["drains"]] == [3]
-    assert "used again" in penstock("cluster", "drain", "3", "--undo").err
+    assert json.loads(penstock("cluster", "drain", "2", "--partial", "--yes", "--json").out)["is_draining"]
+    last = penstock("cluster", "drain", "1", "--partial", "--yes", code=Exit.FAILED).err
+    assert "nobody could take what node 1 has: the other nodes are being emptied too" in last
+    assert "used again" in penstock("cluster", "drain", "2", "--undo").err
+    undone = json.loads(penstock("cluster", "drain", "3", "--undo", "--json").out)
+    assert undone == {"node": 3, "is_draining": False, "was_draining": True}
     assert status(penstock)["drains"] == []
-    penstock("cluster", "drain", "9", "--yes", code=Exit.NOT_FOUND)
 
 
 def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(cluster: LocalCluster, penstock) -> None:
@@ -101,16 +167,22 @@ def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(c
 
     eventually(is_taken_over, 30, "others lead")
     assert status(penstock)["under_replicated_count"] > 0
+    told = penstock("cluster", "status").out
+    assert "under-replicated: node 2 is not up" in told
+    assert "to do: start node 2 again" in told
+    assert f"to start node-2 again: kill -USR1 {cluster.process.pid}" in said
+    cluster.process.send_signal(signal.SIGUSR1)
+    eventually(lambda: status(penstock, code=None)["nodes"][1]["is_up"], 30, "it was started again")
 
 
 def test_ctrl_c_stops_the_nodes_and_then_etcd_and_leaves_nothing(cluster: LocalCluster) -> None:
     children = cluster.children()
-    assert len(children) == 4
+    assert len(children) == 5
     # A node died by itself before: that is not forgotten.
     assert cluster.stop() == Exit.FAILED
     assert [command for pid, command in children.items() if is_there(pid)] == []
     assert "stopping the nodes, then etcd" in cluster.said()
-    for node in (1, 3):
+    for node in (1, 2, 3):
         assert (cluster.folder / f"node-{node}.log").read_text().splitlines()[-1].endswith("stopped")
 
 
@@ -124,6 +196,16 @@ def test_a_restart_has_the_same_ports_and_a_kill_leaves_nothing(tmp_path) -> Non
         again.process.kill()
         again.process.wait()
         eventually(lambda: not any(is_there(pid) for pid in children), what="all children are gone")
+
+
+def test_when_etcd_dies_all_of_it_is_stopped_and_says_why(tmp_path) -> None:
+    with LocalCluster(tmp_path / "c", 1, racks="a") as cluster:
+        children = cluster.children()
+        [etcd] = [pid for pid, command in children.items() if command.startswith(shutil.which("etcd"))]
+        os.kill(etcd, signal.SIGKILL)
+        assert cluster.process.wait(60) == Exit.FAILED
+        assert not any(is_there(pid) for pid in children)
+        assert "etcd was ended by SIGKILL; nodes agree on nothing without it: all of it is stopped" in cluster.said()
 
 
 def test_without_etcd_it_says_how_to_get_one_and_leaves_nothing(tmp_path) -> None:

@@ -1,5 +1,6 @@
 """A local cluster's folder: ports are chosen once, and nobody else has it meanwhile."""
 
+import json
 import socket
 
 import pytest
@@ -51,6 +52,57 @@ def test_a_folder_with_a_cluster_keeps_its_nodes_and_ports(folder, nodes, kafka,
             folder.layout(nodes, kafka, http)
     assert raised.value.code is Exit.USAGE
     assert "--data-dir" in str(raised.value)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def test_the_ports_that_it_has_may_be_asked_for_again(folder):
+    with folder.held():
+        first = folder.layout(2, free_port(), 0)
+        same = [
+            folder.layout(None, first.kafka_port, 0),
+            folder.layout(2, first.nodes[1].kafka, first.nodes[1].http),
+            folder.layout(None, 0, 0),
+        ]
+    assert same == [first] * 3
+
+
+def test_other_ports_are_refused_with_those_that_it_has_and_where_to_change_them(folder):
+    with folder.held():
+        first = folder.layout(2, free_port(), 0)
+        with pytest.raises(Failure) as raised:
+            folder.layout(None, first.nodes[2].kafka + 1, None)
+    said = str(raised.value)
+    assert f"those from {first.kafka_port} on ({first.nodes[1].kafka}, {first.nodes[2].kafka})" in said
+    assert str(folder.path / "cluster.json") in said
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_nodes_that_are_added_go_on_from_the_ports_that_the_folder_began_with(folder, is_old):
+    with folder.held():
+        first = folder.layout(1, free_port(), free_port())
+        if is_old:
+            file = folder.path / "cluster.json"
+            kept = json.loads(file.read_text())
+            del kept["kafka_port"], kept["http_port"], kept["racks"]
+            file.write_text(json.dumps(kept))
+        grown = folder.layout(2)
+    for listener in ("kafka", "http"):
+        begins, follows = getattr(first.nodes[1], listener), getattr(grown.nodes[2], listener)
+        assert begins < follows < begins + 1000
+
+
+def test_racks_are_kept_and_may_be_others_the_next_time(folder):
+    with folder.held():
+        folder.layout(3, 0, 0, ["a", "b"])
+        kept = folder.layout(None)
+        assert [kept.rack_of(node) for node in (1, 2, 3)] == ["a", "b", "a"]
+        assert folder.layout(None, racks=["c"]).rack_of(2) == "c"
+        assert folder.layout(None, racks=[]).rack_of(2) is None
+        assert folder.layout(None).racks == ()
 
 
 def test_a_folder_is_one_cluster_s_at_a_time(folder, tmp_path):

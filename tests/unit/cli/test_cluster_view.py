@@ -59,8 +59,8 @@ FINE = {
 }
 
 
-def shown(capsys, **changes):
-    print_status(msgspec.convert({**FINE, **changes}, ClusterStatus))
+def shown(capsys, *, every=False, **changes):
+    print_status(msgspec.convert({**FINE, **changes}, ClusterStatus), every=every)
     return capsys.readouterr().out
 
 
@@ -77,14 +77,45 @@ def test_what_is_wrong_is_shown_with_why(capsys):
         offline=[TROUBLE],
         controller=None,
         metadata={"is_reachable": False, "error": "nobody answers"},
-        under_min_in_sync_count=1,
     )
     assert "no controller  etcd NOT REACHABLE" in text
     assert "asked by node 1: nobody answers" in text
-    assert "5 partitions are offline; the first 1" in text
-    assert "node 2 is not up" in text
-    assert "1 partition has too few replicas in sync" in text
+    assert "t/0 is offline: node 2 is not up (the first 1 of 5)" in text
+    assert "Bring etcd back" in text
     assert "every partition has its leader" not in text
+
+
+def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys):
+    lacking = [{**TROUBLE, "topic": f"t{index % 5}", "partition": index, "leader": 1} for index in range(64)]
+    lacking += [{**TROUBLE, "topic": "u", "partition": index, "why": "node 4 is not caught up"} for index in range(2)]
+    down = {**NODE, "node": 2, "is_up": False}
+    changes = {"under_replicated": lacking, "under_replicated_count": 66, "nodes": [NODE, down]}
+    text = shown(capsys, **changes)
+    assert "\n64 partitions of 5 topics are under-replicated: node 2 is not up\n" in text
+    assert "\nu/0 and u/1 are under-replicated: node 4 is not caught up\n" in text
+    assert "to do: start node 2 again" in text
+    assert "penstock cluster drain 2" in text
+    assert "t1/1" not in text
+    assert "penstock cluster status --all" in text
+    every = shown(capsys, every=True, **changes)
+    assert len([line for line in every.splitlines() if line.rstrip().endswith("node 2 is not up")]) == 64
+    assert "--all" not in every
+
+
+def test_replicas_that_catch_up_need_nothing_but_patience(capsys):
+    text = shown(capsys, under_replicated=[TROUBLE], under_replicated_count=1)
+    assert "to do: wait, replicas are catching up" in text
+
+
+def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_ways_out(capsys):
+    why = "min.insync.replicas is 3, and there can never be as many with 2 replicas"
+    trouble = {**TROUBLE, "topic": "strict", "leader": 1, "in_sync": [1, 2], "why": why}
+    text = shown(capsys, under_min_in_sync=[trouble], under_min_in_sync_count=1)
+    assert f"strict/0 is below min.insync.replicas, and refusing acks=all: {why}" in text
+    assert "penstock cluster reassign strict --replication-factor N" in text
+    assert "penstock topic config strict --set min.insync.replicas=N" in text
+    # Nothing is missing of what there can be.
+    assert "all its replicas in sync" in text
 
 
 @pytest.mark.parametrize(
@@ -117,5 +148,6 @@ def test_the_share_of_a_move_is_what_the_slowest_new_replica_has(changes, share)
 
 def test_a_drain_says_what_is_left_and_what_cannot_go():
     assert "leads 1 and has 2" in drain_line(NodeDrain(3, 1, 2, 0, False))
-    assert "nowhere to go" in drain_line(NodeDrain(3, 0, 2, 2, False))
+    assert "penstock cluster drain 3 --undo" in drain_line(NodeDrain(3, 0, 2, 2, False))
+    assert drain_line(NodeDrain(3, 0, 2, 2, False), advises=False).endswith("2 of them have nowhere to go")
     assert "is empty" in drain_line(NodeDrain(3, 0, 0, 0, True))

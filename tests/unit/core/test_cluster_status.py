@@ -49,7 +49,7 @@ async def test_a_node_that_is_down_is_listed_and_what_lacks_it_says_so(node: Clu
     assert (status.under_replicated_count, status.under_min_in_sync_count) == (2, 1)
     assert [each.why for each in status.under_replicated] == [
         "node 9 is not up",
-        "node 9 is not up and node 8 is not caught up; too few are in sync for acks=all",
+        "node 9 is not up and node 8 is not caught up",
     ]
 
 

@@ -1,0 +1,141 @@
+"""``penstock cluster drain``: what is looked at before a node is emptied, the question, and how far it is.
+
+A drain that cannot end leaves a node that gets nothing new and is never empty. So nothing is begun that cannot be finished, unless ``--partial`` says so.
+"""
+
+from time import sleep
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.cluster_view import drain_line, stuck_advice
+from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.options import ask_about_plan
+from penstock.cli.output import Format, Row, emit_one, print_table
+
+if TYPE_CHECKING:
+    from penstock.client.cluster_state import ClusterNode, ClusterState, ClusterStatus, NodeDrain
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks of --watch."""
+UNDONE: Final = "nothing was moved"
+
+
+def drain(
+    state: "ClusterState", node: int, output: Format, *, yes: bool, dry_run: bool, partial: bool, watch: bool
+) -> None:
+    """Look, ask, begin, and follow it if that is wanted."""
+    status = state.status()
+    found = _found(status, node)
+    if not found.is_draining:
+        if dry_run:
+            _print_plan(status, found, output)
+            return
+        _check(status, found, partial=partial)
+        what = f"{found.leads:,} leaders and {found.replicas - found.stuck:,} replicas from node {node} to other nodes"
+        ask_about_plan(f"Move {what}?", UNDONE, f"move {what}", yes=yes)
+    elif dry_run:
+        note(f"node {node} is being emptied already")
+    now = _drain_of(status, node) if dry_run else state.drain(node)
+    if watch and not dry_run:
+        now = _follow(state, node)
+    else:
+        note(drain_line(now))
+    if output is not Format.TABLE:
+        emit_one(_row(now), output)
+    if watch and not now.is_done and not dry_run:
+        raise Failure(f"node {node} cannot be emptied further: {stuck_advice(node)}")
+
+
+def undo(state: "ClusterState", node: int, output: Format) -> None:
+    """Use a node again."""
+    found = _found(state.status(), node)
+    if found.is_draining:
+        state.undrain(node)
+        note(f"node {node} is used again; what has moved away comes back only by penstock cluster reassign")
+    else:
+        note(f"node {node} is not being emptied: nothing was changed")
+    if output is not Format.TABLE:
+        emit_one({"node": node, "is_draining": False, "was_draining": found.is_draining}, output)
+
+
+def _found(status: "ClusterStatus", node: int) -> "ClusterNode":
+    if status.is_alone:
+        raise Failure("this broker is alone: there is no other node to take what it has, and nothing to be emptied")
+    for each in status.nodes:
+        if each.node == node:
+            return each
+    names = ", ".join(str(each.node) for each in status.nodes)
+    raise Failure(f"there is no node {node} in the cluster; its nodes are {names}", Exit.NOT_FOUND)
+
+
+def _takers(status: "ClusterStatus", node: int) -> list[int]:
+    """Who could take anything."""
+    return [
+        each.node
+        for each in status.nodes
+        if each.node != node and each.is_up and not each.is_draining and not each.is_stopping
+    ]
+
+
+def _check(status: "ClusterStatus", found: "ClusterNode", *, partial: bool) -> None:
+    node = found.node
+    if not _takers(status, node):
+        others = "are being emptied too" if any(each.is_draining for each in status.nodes) else "are not up"
+        raise Failure(
+            f"nobody could take what node {node} has: the other nodes {others}. Start another node, or use one again with penstock cluster drain N --undo; "
+            f"{UNDONE}"
+        )
+    if found.stuck and not partial:
+        raise Failure(
+            f"node {node} cannot be emptied: {found.stuck:,} of its {found.replicas:,} partitions have a replica on every other node that is up. "
+            f"Start another node and drain this one then. Or add --partial to move what can go, and lower the replication factor of what is left with "
+            f"penstock cluster reassign TOPIC --replication-factor N; {UNDONE}"
+        )
+
+
+def _print_plan(status: "ClusterStatus", found: "ClusterNode", output: Format) -> None:
+    takers = _takers(status, found.node)
+    row: Row = {
+        "node": found.node,
+        "is_draining": False,
+        "leads": found.leads,
+        "replicas": found.replicas,
+        "stuck": found.stuck if takers else found.replicas,
+        "takers": takers,
+    }
+    if output is Format.TABLE:
+        print_table([row], ["node", "leads", "replicas", "stuck", "takers"])
+    else:
+        emit_one(row, output)
+    note(f"{UNDONE}; leave --dry-run out to do it" + ("; what is stuck has nowhere to go" if row["stuck"] else ""))
+
+
+def _drain_of(status: "ClusterStatus", node: int) -> "NodeDrain":
+    return next(each for each in status.drains if each.node == node)
+
+
+def _row(now: "NodeDrain") -> Row:
+    return {
+        "node": now.node,
+        "is_draining": True,
+        "leads": now.leads,
+        "replicas": now.replicas,
+        "stuck": now.stuck,
+        "is_done": now.is_done,
+    }
+
+
+def _follow(state: "ClusterState", node: int) -> "NodeDrain":
+    """Say how far it is until it is empty, or nothing more can go."""
+    told = ""
+    while True:
+        found = next((each for each in state.status().drains if each.node == node), None)
+        if found is None:
+            raise Failure(f"the drain of node {node} was undone by somebody else")
+        text = drain_line(found, advises=False)
+        if text != told:
+            note(text)
+            told = text
+        # What nobody else can take it may also go on leading.
+        if found.is_done or (found.stuck and found.stuck == found.replicas):
+            return found
+        sleep(LOOK_SECONDS)

@@ -1,0 +1,278 @@
+"""``penstock cluster reassign`` and ``elect``: the plan, the question, the work; and the moves that are under way."""
+
+from collections.abc import Iterable, Sequence
+from time import sleep
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.cluster_plan import Planned, chosen, parse_nodes, parse_place, plan_count, plan_to
+from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
+from penstock.cli.failures import Exit, Failure, complain, note
+from penstock.cli.options import ask_about_plan, cluster_state
+from penstock.cli.output import Format, Row, emit, print_table
+
+if TYPE_CHECKING:
+    from penstock.client import Cluster
+    from penstock.client.cluster_state import ClusterStatus, PartitionMove
+    from penstock.client.errors import BrokerRefused
+    from penstock.client.moves import Outcome
+
+LOOK_SECONDS: Final = 0.5
+"""Between two looks of --watch."""
+PLAN_COLUMNS: Final = ("topic", "partition", "now", "then", "change")
+UNDONE: Final = "nothing was moved"
+
+
+def move(
+    cluster: "Cluster",
+    places: list[str],
+    to: str | None,
+    count: int | None,
+    output: Format,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> bool:
+    """Show where everything is to go, ask, and begin; whether anything was begun."""
+    from penstock.client.moves import Moves
+
+    planned = _planned(cluster, places, to, count)
+    changes = [each for each in planned if each.is_change]
+    if output is Format.TABLE:
+        print_table([each.row() for each in planned], PLAN_COLUMNS)
+    if dry_run or not changes:
+        _emit_plan(planned, {}, output, "planned")
+        note(_why_nothing(changes, "move"))
+        return False
+    moves = _count(len(changes), "partition")
+    ask_about_plan(f"Move {moves}?", UNDONE, f"move {moves}", yes=yes)
+    done = Moves(cluster).alter({(each.topic, each.partition): each.then for each in changes})
+    _emit_plan(planned, done, output, "begun")
+    begun = sum(error is None for error in done.values())
+    if begun:
+        note(f'{_count(begun, "move")} begun; "penstock cluster reassign --list --watch" shows how far they are')
+    fail_on(done)
+    return True
+
+
+def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None) -> list[Planned]:
+    info = cluster.describe(None)
+    partitions = chosen(info, places)
+    if to is not None:
+        return plan_to(partitions, parse_nodes(to, "--to"), places)
+    assert count is not None
+    return plan_count(info, partitions, count)
+
+
+def _why_nothing(changes: Sequence[Planned], verb: str) -> str:
+    if not changes:
+        return f"nothing to {verb}: every partition is where it should be"
+    return f"{UNDONE}; leave --dry-run out to do it"
+
+
+def _emit_plan(planned: Iterable[Planned], done: "Outcome", output: Format, word: str) -> None:
+    """For programs: the plan with what became of each part of it. People have seen it."""
+    if output is Format.TABLE:
+        return
+    rows: list[Row] = [
+        {**each.row(), **result_of(done.get((each.topic, each.partition)), word if each.is_change else "stays")}
+        for each in planned
+    ]
+    emit(rows, PLAN_COLUMNS, output)
+
+
+def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, dry_run: bool) -> None:
+    """Take moves back that are under way."""
+    from penstock.client.errors import NO_REASSIGNMENT_IN_PROGRESS
+    from penstock.client.moves import Moves
+
+    moves = Moves(cluster)
+    wanted = {parse_place(text) for text in places}
+    found = [each for each in moves.under_way() if _is_wanted((each.topic, each.partition), wanted)]
+    done: Outcome = {}
+    if found and not dry_run:
+        names = names_of((each.topic, each.partition) for each in found)
+        question = f"Take back the moves of {names}?"
+        ask_about_plan(question, "nothing was taken back", f"take back the moves of {names}", yes=yes)
+        told = moves.alter(dict.fromkeys((each.topic, each.partition) for each in found))
+        # One that was over in the meantime needs nothing.
+        done = {at: error for at, error in told.items() if error is None or error.code != NO_REASSIGNMENT_IN_PROGRESS}
+    rows: list[Row] = []
+    for each in found:
+        place = (each.topic, each.partition)
+        row: Row = {
+            "topic": each.topic,
+            "partition": each.partition,
+            "replicas": list(each.replicas),
+            "adding": list(each.adding),
+            "removing": list(each.removing),
+        }
+        word = "planned" if dry_run else "taken back" if place in done else "over already"
+        rows.append({**row, **result_of(done.get(place), word)})
+    columns = ["topic", "partition", "replicas", "adding", "removing", "result"]
+    emit(rows, columns, output, nothing="nothing to take back: no such partition is being moved")
+    if found:
+        count = _count(sum(error is None for error in done.values()), "move")
+        note("nothing was taken back; leave --dry-run out to do it" if dry_run else f"took back {count}")
+    fail_on(done)
+
+
+def show(cluster: "Cluster", places: list[str], output: Format, timeout: float, *, watch: bool) -> None:
+    """The moves that are under way."""
+    wanted = {parse_place(text) for text in places}
+    found = [each for each in _moves(cluster, timeout) if _is_wanted((each.topic, each.partition), wanted)]
+    emit([move_row(each) for each in found], MOVE_COLUMNS, output, nothing="no partition is being moved")
+    if watch and found:
+        follow(cluster, timeout)
+
+
+def _is_wanted(place: tuple[str, int], wanted: set[tuple[str, int | None]]) -> bool:
+    return not wanted or (place[0], None) in wanted or place in wanted
+
+
+def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
+    """All moves, with how far they are where their leaders can be asked."""
+    from penstock.client.cluster_state import PartitionMove
+    from penstock.client.errors import ClientError
+    from penstock.client.moves import Moves
+
+    moves = Moves(cluster).under_way()
+    if not moves:
+        return []
+    known: dict[tuple[str, int], PartitionMove] = {}
+    try:
+        from penstock.client.discovery import http_address
+
+        with cluster_state(str(http_address(cluster)), timeout) as state:
+            known = {(each.topic, each.partition): each for each in with_progress(state.status(), timeout).moves}
+    except ClientError:
+        # Without HTTP it is not known how far they are.
+        pass
+    return [
+        known.get((each.topic, each.partition))
+        or PartitionMove(
+            each.topic,
+            each.partition,
+            None,
+            list(each.replicas),
+            list(each.adding),
+            list(each.removing),
+            [],
+            None,
+            None,
+            None,
+        )
+        for each in moves
+    ]
+
+
+def follow(cluster: "Cluster", timeout: float) -> None:
+    """Say how far the moves are until there are none."""
+    told: dict[tuple[str, int], str] = {}
+    while moves := _moves(cluster, timeout):
+        for each in moves:
+            target = ",".join(str(node) for node in each.replicas if node not in each.removing)
+            text = f"{each.topic}/{each.partition} to {target}: " + (
+                "under way" if each.share is None else f"{each.share:.0%} copied"
+            )
+            if told.get((each.topic, each.partition)) != text:
+                told[each.topic, each.partition] = text
+                note(text)
+        sleep(LOOK_SECONDS)
+    note("no partition is being moved any more")
+
+
+def with_progress(found: "ClusterStatus", timeout: float) -> "ClusterStatus":
+    """The same, with how far moves are that other nodes lead: they are asked, as far as they answer."""
+    from msgspec.structs import replace
+
+    from penstock.client.errors import ClientError
+
+    listeners = {node.node: node.listeners.get("http") for node in found.nodes}
+    unknown = {move.leader for move in found.moves if move.copied is None}
+    known: dict[tuple[str, int], PartitionMove] = {}
+    for leader in sorted(node for node in unknown if node is not None):
+        address = listeners.get(leader)
+        if address is None:
+            continue
+        try:
+            with cluster_state(address, timeout) as state:
+                theirs = state.status().moves
+        except ClientError:
+            continue
+        known.update({(move.topic, move.partition): move for move in theirs if move.copied is not None})
+    moves = [known.get((move.topic, move.partition), move) for move in found.moves]
+    return replace(found, moves=moves)
+
+
+# Elections.
+
+ELECT_COLUMNS: Final = ("topic", "partition", "result")
+WELL: Final = "every partition is led as it should be"
+
+
+def elect(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool) -> None:
+    """Ask where something may be lost by it, and have leaders elected."""
+    from penstock.client.errors import ELECTION_NOT_NEEDED
+    from penstock.client.moves import Moves
+
+    partitions = list(chosen(cluster.describe(None), places)) if places else None
+    if unclean:
+        what = "these partitions" if places else "every partition that is offline"
+        ask_about_plan(
+            f"Elect leaders of {what} that may lack acknowledged records? What they lack is lost.",
+            "nothing was elected",
+            f"elect leaders of {what} though acknowledged records may be lost",
+            yes=yes,
+        )
+    done = Moves(cluster).elect(partitions, unclean=unclean)
+    rest = {place: error for place, error in done.items() if error is None or error.code != ELECTION_NOT_NEEDED}
+    rows: list[Row] = [
+        {
+            "topic": place[0],
+            "partition": place[1],
+            **result_of(rest.get(place), "elected" if place in rest else "not needed"),
+        }
+        for place in sorted(done)
+    ]
+    emit(rows, ELECT_COLUMNS, output, nothing=WELL)
+    fail_on(rest)
+
+
+def show_elections(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool) -> None:
+    """What :func:`elect` would be about: partitions that the preferred replica does not lead though it could, or that nobody leads."""
+    info = cluster.describe(None)
+    rows: list[Row] = []
+    for (topic, index), now in chosen(info, places or info.topics).items():
+        is_due = now.leader < 0 if unclean else now.leader != now.replicas[0] and now.replicas[0] in now.in_sync
+        if places or is_due:
+            row: Row = {"topic": topic, "partition": index, "leader": None if now.leader < 0 else now.leader}
+            rows.append({**row, "replicas": list(now.replicas), "result": "planned" if is_due else "not needed"})
+    emit(rows, ["topic", "partition", "leader", "replicas", "result"], output, nothing=WELL)
+    note("nothing was elected; leave --dry-run out to do it")
+
+
+# What was asked, and what became of it.
+
+
+def result_of(error: "BrokerRefused | None", word: str) -> Row:
+    """What became of one partition: ``word``, or that it was refused and why."""
+    return {"result": word if error is None else "refused", "error": None if error is None else str(error)}
+
+
+def names_of(places: Iterable[tuple[str, int]]) -> str:
+    """The first of them, and how many more."""
+    names = [f"{topic}/{partition}" for topic, partition in places]
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+
+
+def fail_on(done: "Outcome") -> None:
+    """Say what was refused; the exit code is 1 then."""
+    refused = [str(error) for error in done.values() if error is not None]
+    for text in refused[:-1]:
+        complain(text)
+    if refused:
+        raise Failure(refused[-1], Exit.FAILED)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
