@@ -89,8 +89,13 @@ class InternalTopic:
             done(error.reason)
             return None
 
-    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record (or every one that is written), oldest first.
+    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+        """Every committed record, oldest first."""
+        for key, value, _ in self.replay_timed(partition):
+            yield key, value
+
+    def replay_timed(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
+        """The same (or every record that is written), each with the time of its append by the clock of the node that led then.
 
         Damaged ones are passed over: the others must not suffer for them.
         """
@@ -116,12 +121,12 @@ class InternalTopic:
             offset = next_offset
 
 
-def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer, Buffer | None, int]]:
     view = memoryview(data)
     position = 0
     while position < len(view):
         end = position + read_header(view, position).size_bytes
         for record in read_records(view[position:end], bytes_max):
             if record.offset >= offset and record.key is not None:
-                yield record.key, record.value
+                yield record.key, record.value, record.timestamp
         position = end

@@ -244,6 +244,16 @@ class Block:
         self.due_ms = due_ms
         return found
 
+    def set_back(self, by_ms: int) -> None:
+        """It was written by a clock that is so far ahead of this one: leases and backoffs end so much sooner.
+
+        What the record itself says (the time it is to wait for, its deadline) is by its producer's clock, and stays.
+        """
+        for at, state in enumerate(self.states):
+            if state == LEASED or (state == WAITING and not self.flags[at] & DELAYED):
+                self.until_ms[at] -= by_ms
+        self.due_at(-1)
+
     # -- storing
 
     def encode(self, base: int, lowest: int) -> bytes | None:

@@ -2,6 +2,10 @@
 
 The last record of a key counts, so everything is collected first and opened once. What belongs to a deleted topic, lies below
 the floor, or is the intent of a move whose record is not moving, is of no use: tombstones are appended for it.
+
+Leases, backoffs and keys have times by the clock of the node that wrote them. If that was ahead of this one, so that its records come from the future, these times
+are set back by as much: what was left when they were written is the most that is left now. The other way round nothing can be told: a lease that seems to be
+over is, and its record is delivered again.
 """
 
 from itertools import islice
@@ -23,6 +27,10 @@ from penstock.core.queues.stored import (
 from penstock.types import Buffer
 
 K = TypeVar("K")
+V = TypeVar("V")
+
+_Timed = tuple[bytes, int]
+"""A value, and when it was written."""
 
 _RECORDS_AT_ONCE: Final = 2_000
 """Some ten milliseconds of work."""
@@ -35,9 +43,9 @@ class QueueImage:
 
     def __init__(self) -> None:
         self.made_ms: int | None = None
-        self.blocks: dict[tuple[int, int], bytes] = {}
+        self.blocks: dict[tuple[int, int], _Timed] = {}
         self.moves: dict[tuple[int, int], bytes] = {}
-        self.keys: dict[bytes, bytes] = {}
+        self.keys: dict[bytes, _Timed] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -68,26 +76,30 @@ class ImageReader:
     def read_some(self) -> bool:
         """Read the next records; whether these were the last."""
         count = 0
-        for raw_key, raw_value in islice(self._records, _RECORDS_AT_ONCE):
+        for raw_key, raw_value, written_ms in islice(self._records, _RECORDS_AT_ONCE):
             count += 1
             try:
-                self._take(raw_key, None if raw_value is None else bytes(raw_value))
+                self._take(raw_key, None if raw_value is None else bytes(raw_value), written_ms)
             except UnreadableRecord as error:
                 self._context.report(f"a record of the state of queues is passed over: {error}")
         return count < _RECORDS_AT_ONCE
 
-    def _take(self, raw_key: Buffer, value: bytes | None) -> None:
+    def _take(self, raw_key: Buffer, value: bytes | None, written_ms: int) -> None:
         key = read_key(raw_key)
         image = self._images.setdefault(key.queue, QueueImage())
         if key.kind is Kind.QUEUE:
             image.made_ms = None if value is None else read_time(value)
-        elif key.kind is Kind.IDEMPOTENCY:
-            _set(image.keys, bytes(raw_key), value)
+        elif key.kind is Kind.MOVE:
+            _set(image.moves, (key.partition, key.number), value)
         else:
-            _set(image.blocks if key.kind is Kind.BLOCK else image.moves, (key.partition, key.number), value)
+            timed = None if value is None else (value, written_ms)
+            if key.kind is Kind.BLOCK:
+                _set(image.blocks, (key.partition, key.number), timed)
+            else:
+                _set(image.keys, bytes(raw_key), timed)
 
 
-def _set(items: dict[K, bytes], key: K, value: bytes | None) -> None:
+def _set(items: dict[K, V], key: K, value: V | None) -> None:
     # Behind the others: the order of idempotency keys is the order in which they are forgotten.
     items.pop(key, None)
     if value is not None:
@@ -98,7 +110,8 @@ def fill(queue: Queue, image: QueueImage) -> None:
     """Let a queue, just made or reset, know what the log says."""
     context = queue.context
     prefix = key_prefix(Kind.BLOCK, queue.queue_id)
-    for (index, number), value in image.blocks.items():
+    now_ms = context.clock.now_ms()
+    for (index, number), (value, written_ms) in image.blocks.items():
         part = queue.partitions[index] if index < len(queue.partitions) else None
         if part is None or (number << BLOCK_BITS) + BLOCK_OFFSETS <= part.committed:
             context.state_log.remove(queue.state_partition, block_key(prefix, index, number))
@@ -108,16 +121,18 @@ def fill(queue: Queue, image: QueueImage) -> None:
         except UnreadableBlock as error:
             context.report(f"a block of {queue.topic}/{index} in group {queue.group} is passed over: {error}")
             continue
-        if part.take_block(number, block, base):
+        if written_ms > now_ms:
+            block.set_back(written_ms - now_ms)
+        if part.take_block(number, block, base) or written_ms > now_ms:
             context.state_log.mark(part, number)
         context.arm(queue, part, number, block)
     for (index, offset), value in image.moves.items():
         _fill_move(queue, index, offset, value)
-    for raw_key, value in image.keys.items():
+    for raw_key, (value, written_ms) in image.keys.items():
         key = read_key(raw_key).idempotency
         try:
             if key is not None:
-                queue.keys.remember(key, read_time(value))
+                queue.keys.remember(key, read_time(value) - max(0, written_ms - now_ms))
         except UnreadableRecord as error:
             context.report(f"an idempotency key of group {queue.group} is passed over: {error}")
     for part in queue.partitions:
