@@ -19,7 +19,7 @@ from penstock.testing.simulation.wire_client import KafkaLink
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest
-from penstock.wire.peers import Hello, Proof
+from penstock.wire.peers import Hello, Proof, encode_known_epoch
 
 PLACE = Place("t", 0)
 OFFSETS = Place("__consumer_offsets", 0)
@@ -365,6 +365,7 @@ class Forged(Story):
                 current_leader_epoch=partition.leader_epoch,
                 fetch_offset=partition.log.next_offset,
                 partition_max_bytes=1,
+                replica_directory_id=encode_known_epoch(2**40),
             )
             wanted = FetchRequestTopic(topic_id=topic.topic_id.bytes, partitions=[asked])
             await link.call(ApiKey.FETCH, 18, FetchRequest(max_wait_ms=5, topics=[wanted]))

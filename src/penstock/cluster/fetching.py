@@ -19,6 +19,7 @@ from uuid import UUID
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replication.follower import Follower
+from penstock.core.replication.in_sync import OBSERVES
 from penstock.core.replication.replicas import Place
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -34,6 +35,7 @@ from penstock.wire.kafka.fetch_generated import (
     FetchResponse,
     FetchResponsePartition,
 )
+from penstock.wire.peers import encode_known_epoch
 
 logger = logging.getLogger("penstock.cluster")
 
@@ -57,11 +59,17 @@ _OFFSET_OUT_OF_RANGE: Final = 1
 class Fetcher:
     """What this node copies from one other."""
 
-    def __init__(self, node_id: NodeId, cluster: ClusterSide, link: Link, identity: Callable[[], Identity]) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        link: Link,
+        identity: Callable[[], Identity],
+        partition_epoch: Callable[[Topic, int], int],
+    ) -> None:
         self._node_id = node_id
-        self._cluster = cluster
         self._link = link
         self._identity = identity
+        self._partition_epoch = partition_epoch
         self._followed: dict[Place, Follower] = {}
         self._to_ask: dict[Place, None] = {}
         self._to_forget: dict[Place, None] = {}
@@ -212,6 +220,7 @@ class Fetcher:
                     last_fetched_epoch=follower.last_epoch,
                     log_start_offset=follower.log.start_offset,
                     partition_max_bytes=PARTITION_BYTES_MAX,
+                    replica_directory_id=encode_known_epoch(self._known_epoch(follower)),
                     # So that it hears at once, though there may be nothing to tell.
                     high_watermark=follower.high_watermark if follower.has_heard else NO_OFFSET,
                 )
@@ -231,6 +240,10 @@ class Fetcher:
             ],
             replica_state=FetchRequestReplicaState(identity.node_id, identity.epoch),
         )
+
+    def _known_epoch(self, follower: Follower) -> int:
+        """So that the leader does not take an observer for a replica, nor a copy that is gone for the one that came after it."""
+        return OBSERVES if follower.is_observer else self._partition_epoch(follower.topic, follower.index)
 
     # Answers.
 
@@ -330,7 +343,8 @@ class Fetching:
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
             link = Link(node_id, self._cluster.nodes, self._broker.entropy)
-            fetcher = self._fetchers[node_id] = Fetcher(node_id, self._cluster, link, self._identity)
+            epoch = self._broker.topics.partition_epoch
+            fetcher = self._fetchers[node_id] = Fetcher(node_id, link, self._identity, epoch)
         fetcher.add(follower)
         self._look_at(follower)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.core.partition import Partition
+from penstock.core.replication.in_sync import KNOWS_ALL
 from penstock.core.replication.replicas import Place, Replicas
 from penstock.core.topic_image import TopicImage
 from penstock.errors import PenstockError, Reason
@@ -37,6 +38,8 @@ class Asked(NamedTuple):
     high_watermark: int
     bytes_max: int
     log_start: int = 0
+    known_epoch: int = KNOWS_ALL
+    """The partition's epoch by which it knows that it is a replica; :data:`~penstock.core.replication.in_sync.OBSERVES` when it is none."""
 
 
 class Copied(NamedTuple):
@@ -148,7 +151,15 @@ class CopySession:
             return
         now_ms = self._clock.monotonic_ms()
         log_end = partition.log.next_offset
-        if in_sync.fetched(self.node_id, self.node_epoch, asked.offset, log_end, now_ms, log_start=asked.log_start):
+        if in_sync.fetched(
+            self.node_id,
+            self.node_epoch,
+            asked.offset,
+            log_end,
+            now_ms,
+            log_start=asked.log_start,
+            known_epoch=asked.known_epoch,
+        ):
             partition.recount()
             self._on_fetched(partition)
 

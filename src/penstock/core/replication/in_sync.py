@@ -4,7 +4,8 @@ The agreed set is the metadata store's. Who is about to join counts as a member 
 store has agreed. So whatever becomes of a change whose answer is late or lost, nothing was called committed that a member of
 the set might lack.
 
-Invariant: a follower's ``end`` is what its last fetch in this leader's epoch said that it has for good.
+Invariant: a follower's ``end`` is what its last fetch in this leader's epoch said that it has for good, as a replica. A node may have had another copy of the partition
+before: as an observer, or as a replica that it was not to be for a while. What it said of that, not knowing that it is a replica from now on, does not count.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,16 +18,21 @@ from penstock.types import NodeId
 
 NOT_YET: Final = -1
 """Nothing more is committed."""
+OBSERVES: Final = -1
+"""What an observer knows of being a replica."""
+KNOWS_ALL: Final = 2**63 - 1
 
 
 class Progress:
     """One follower, as far as this leader has heard of it."""
 
-    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "start")
+    __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "since", "start")
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, since: int) -> None:
         self.epoch = -1
         """Its node epoch; -1 before its first fetch."""
+        self.since = since
+        """The partition's epoch by which it became a replica; 0 when it was one as this leader began."""
         self.end = 0
         self.start = 0
         """Where its log begins."""
@@ -91,19 +97,19 @@ class InSync:
         self.eligible: tuple[int, ...] = ()
         self._pending: Change | None = None
         self._progress: dict[int, Progress] = {}
-        self.agree(record, now_ms)
+        self.agree(record, now_ms, 0)
 
     # The agreed set.
 
-    def agree(self, record: PartitionRecord, now_ms: int) -> None:
-        """This is agreed now."""
+    def agree(self, record: PartitionRecord, now_ms: int, epoch: int) -> None:
+        """This is agreed now, by the partition's epoch."""
         self.agreed = dict(record.isr)
         self.replicas = record.replicas
         self.adding = record.adding
         self.eligible = record.elr
         for node in record.replicas:
             if node != self._node_id and node not in self._progress:
-                self._progress[node] = Progress(now_ms)
+                self._progress[node] = Progress(now_ms, epoch)
         for node in [node for node in self._progress if node not in record.replicas]:
             del self._progress[node]
 
@@ -133,10 +139,19 @@ class InSync:
     # What followers say.
 
     def fetched(
-        self, node: int, node_epoch: int, offset: int, log_end: int, now_ms: int, *, log_start: int = 0
+        self,
+        node: int,
+        node_epoch: int,
+        offset: int,
+        log_end: int,
+        now_ms: int,
+        *,
+        log_start: int = 0,
+        known_epoch: int = KNOWS_ALL,
     ) -> bool:
         """A follower asks for ``offset`` in this leader's epoch, so it has everything from ``log_start`` to there.
 
+        ``known_epoch`` is the partition's epoch by which it knew that it is a replica; below 0 when it asked as an observer.
         False when it is no replica.
         """
         progress = self._progress.get(node)
@@ -144,6 +159,9 @@ class InSync:
             return False
         if node_epoch < max(progress.epoch, self.agreed.get(node, -1)):
             # A request of its last life that was long on its way, or of a process that does not know that its life is over.
+            return True
+        if known_epoch < progress.since:
+            # It speaks of another copy: it has not heard that it is to be a replica.
             return True
         progress.epoch = node_epoch
         progress.end = offset

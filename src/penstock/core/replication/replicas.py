@@ -173,7 +173,7 @@ class Replicas:
         now_ms = self._world.clock.monotonic_ms()
         if led is not None and led.leader_epoch == record.leader_epoch:
             assert led.in_sync is not None
-            led.in_sync.agree(record, now_ms)
+            led.in_sync.agree(record, now_ms, self._world.topics.partition_epoch(topic, index))
             led.in_sync.min_in_sync = topic.min_in_sync_of(len(record.replicas))
             led.recount()
             return

@@ -19,6 +19,7 @@ from penstock.wire.kafka.fetch_generated import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from penstock.wire.peers import decode_known_epoch
 
 if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
@@ -76,6 +77,7 @@ class ReplicaFetches:
                     each.high_watermark,
                     max(each.partition_max_bytes, 0),
                     each.log_start_offset,
+                    decode_known_epoch(each.replica_directory_id),
                 )
                 session.ask(topic_id, each.partition, asked)
         for forgotten in request.forgotten_topics_data:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.replication.in_sync import NOT_YET, Change, InSync
+from penstock.core.replication.in_sync import NOT_YET, OBSERVES, Change, InSync
 from penstock.core.replication.rules import Rules
 from penstock.core.topic_records import PartitionRecord
 from penstock.types import NodeId
@@ -77,7 +77,7 @@ def test_who_is_about_to_leave_counts_until_it_is_agreed():
     members.fetched(2, 20, 60, 100, 1)
     members.begin(Change({}, (2,)))
     assert members.committed() == 60
-    members.agree(record({1: 10}), 2)
+    members.agree(record({1: 10}), 2, 8)
     members.settle()
     assert members.committed() == 100
 
@@ -170,9 +170,9 @@ def test_nothing_is_committed_while_others_may_lead_that_would_lack_it():
     agreed = PartitionRecord(
         leader=1, leader_epoch=3, replicas=(1, 2, 3), isr=((1, 10),), leader_node_epoch=10, elr=(2,)
     )
-    members.agree(agreed, 0)
+    members.agree(agreed, 0, 8)
     assert members.committed() == NOT_YET, "the topic demands fewer than it did, and the record does not know it yet"
-    members.agree(record({1: 10}), 0)
+    members.agree(record({1: 10}), 0, 9)
     assert members.committed() == 100
 
 
@@ -201,7 +201,7 @@ def test_what_is_deleted_is_gone_when_nobody_has_it_who_may_lead():
 
 def test_who_is_eligible_must_have_deleted_it_too():
     members = in_sync({1: 10}, minimum=2)
-    members.agree(replace(record({1: 10}), elr=(2,)), 1)
+    members.agree(replace(record({1: 10}), elr=(2,)), 1, 8)
     assert members.low_watermark(7) == 0
     members.fetched(2, 25, 50, 100, 1, log_start=8)
     assert members.low_watermark(7) == 7
@@ -217,3 +217,31 @@ def test_nobody_joins_who_has_what_others_were_told_is_deleted():
     assert wanted(members) is None
     members.fetched(2, 20, 100, 100, 1, log_start=6)
     assert wanted(members) == Change({2: 20}, ())
+
+
+def test_what_a_node_had_before_it_became_a_replica_does_not_count():
+    members = in_sync({1: 10})
+    gone = replace(record({1: 10}), replicas=(1, 2))
+    members.agree(gone, 0, 7)
+    members.agree(record({1: 10}), 0, 8)
+    assert members.fetched(3, 30, 100, 100, 1, known_epoch=OBSERVES), "it is one by now"
+    members.fetched(3, 30, 100, 100, 1, known_epoch=6)
+    assert members.end_of(3) == 0
+    assert wanted(members) is None
+    members.fetched(3, 30, 100, 100, 1, known_epoch=8)
+    assert members.end_of(3) == 100
+    change = wanted(members)
+    assert change is not None
+    assert change.joining == {3: 30}
+
+
+def test_a_replica_from_the_beginning_counts_by_whichever_record_it_knows_of_it():
+    members = in_sync({1: 10})
+    members.fetched(2, 20, 100, 100, 1, known_epoch=1)
+    assert members.end_of(2) == 100
+
+
+def test_an_observer_counts_for_nothing():
+    members = in_sync({1: 10})
+    members.fetched(2, 20, 100, 100, 1, known_epoch=OBSERVES)
+    assert members.end_of(2) == 0
