@@ -8,13 +8,22 @@ import typer
 from penstock.cli.options import Output
 from penstock.cli.output import Format, Row, emit
 from penstock.cli.serve_command import (
+    Advertise,
+    Cluster,
     Config,
     DataDir,
+    Etcd,
+    EtcdCa,
+    EtcdCert,
+    EtcdKey,
     Grpc,
     Http,
     Kafka,
     LogFormatOption,
     LogLevelOption,
+    NodeIdOption,
+    Peer,
+    Rack,
     Tcp,
     flags_given,
 )
@@ -35,6 +44,15 @@ def show(
     http: Http = None,
     tcp: Tcp = None,
     grpc: Grpc = None,
+    cluster: Cluster = None,
+    node_id: NodeIdOption = None,
+    etcd: Etcd = None,
+    etcd_ca: EtcdCa = None,
+    etcd_cert: EtcdCert = None,
+    etcd_key: EtcdKey = None,
+    advertise: Advertise = None,
+    peer: Peer = None,
+    rack: Rack = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
@@ -49,7 +67,22 @@ def show(
     from penstock.config.loading import show as as_toml
 
     flags = flags_given(
-        data_dir=data_dir, kafka=kafka, http=http, tcp=tcp, grpc=grpc, log_format=log_format, log_level=log_level
+        data_dir=data_dir,
+        kafka=kafka,
+        http=http,
+        tcp=tcp,
+        grpc=grpc,
+        cluster=cluster,
+        node_id=node_id,
+        etcd=etcd,
+        etcd_ca=etcd_ca,
+        etcd_cert=etcd_cert,
+        etcd_key=etcd_key,
+        advertise=advertise,
+        peer=peer,
+        rack=rack,
+        log_format=log_format,
+        log_level=log_level,
     )
     rows: list[Row] = [
         {

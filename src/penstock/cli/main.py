@@ -3,14 +3,19 @@
 Only the noun that was asked for is imported and built; all of them for ``--help`` and completion.
 """
 
-import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
 
-from penstock import __version__
-from penstock.cli.failures import MEANINGS, Exit, code_of, complain, hint_of, note
+try:
+    import os
+    from collections.abc import Sequence
+    from importlib import import_module
+    from typing import TYPE_CHECKING, Final
+
+    from penstock import __version__
+    from penstock.cli.failures import MEANINGS, Exit, code_of, complain, hint_of, note
+except KeyboardInterrupt:
+    # Ctrl-C in the first hundredth of a second: nothing was begun, and nobody wants to read how far Python had come.
+    sys.exit(130)
 
 if TYPE_CHECKING:
     import typer

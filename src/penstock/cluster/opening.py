@@ -73,8 +73,14 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
         try:
             return await EtcdStore.open(cluster, addresses, tls)
         except PenstockError as error:
-            if error.reason is not Reason.METADATA_UNAVAILABLE or asyncio.get_running_loop().time() > deadline:
+            if error.reason is not Reason.METADATA_UNAVAILABLE:
                 raise
+            if asyncio.get_running_loop().time() > deadline:
+                names = ", ".join(map(str, addresses))
+                raise PenstockError(
+                    error.reason,
+                    f"no etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or name it with --etcd HOST:PORT,... (docs/cluster.md)",
+                ) from error
             logger.warning("%s", error.text)
 
 

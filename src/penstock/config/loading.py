@@ -8,7 +8,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import msgspec
 
 from penstock.address import OFF, Address, parse_address
-from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, Settings
+from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings
 from penstock.config.sources import (
     ConfigError,
     Found,
@@ -100,7 +100,8 @@ def _convert(annotated: object, found: Found) -> object:
     try:
         return msgspec.convert(value, annotated, strict=not is_text or kind is str)
     except msgspec.ValidationError as error:
-        raise ValueError(f"got {_shown(found.value)}, wanted {_wanted(kind, error)}") from None
+        said = next((meta.extra[WANTED] for meta in get_args(annotated)[1:] if meta.extra), None)
+        raise ValueError(f"got {_shown(found.value)}, wanted {said or _wanted(kind, error)}") from None
 
 
 def _address(value: object) -> Address | None:

@@ -15,6 +15,9 @@ from penstock.address import Address
 from penstock.config.sources import Source
 from penstock.types import Acks, Flush
 
+WANTED = "wanted"
+"""In a field's ``extra``: what a value may be, in words, where its type and bounds would not tell people."""
+
 
 class LogFormat(Enum):
     """How the broker's own log lines look."""
@@ -66,7 +69,9 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     name: Annotated[
         str,
         Meta(
-            pattern="^[a-zA-Z0-9._-]{0,100}$", description="the cluster that this node belongs to; empty: it is alone"
+            pattern="^[a-zA-Z0-9._-]{0,100}$",
+            description="the cluster that this node belongs to; empty: it is alone",
+            extra={WANTED: "letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them"},
         ),
     ] = ""
     etcd: Annotated[str, Meta(description="where etcd is: HOST:PORT,HOST:PORT, or https://HOST:PORT,... for TLS")] = (
@@ -99,7 +104,12 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
         ),
     ] = 50 * limits.MIB
     replication_factor: Annotated[
-        int, Meta(ge=1, le=32, description="replicas of a topic made without a number, and of the internal ones")
+        int,
+        Meta(
+            ge=1,
+            le=32,
+            description="in a cluster: replicas of a topic made without a number, and of the internal ones",
+        ),
     ] = 3
     min_in_sync: Annotated[
         int,
@@ -134,7 +144,14 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
     partitions: Annotated[
         int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of a topic made without a number")
     ] = 1
-    replication_factor: Annotated[int, Meta(ge=1, le=32, description="replicas of a topic made without a number")] = 1
+    replication_factor: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=32,
+            description="not used in a cluster, where cluster.replication_factor counts; a broker that is alone can have 1 and no more",
+        ),
+    ] = 1
 
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
@@ -266,7 +283,14 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     default_partitions: Annotated[
         int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of a topic made over HTTP")
     ] = 4
-    default_replication_factor: Annotated[int, Meta(ge=1, le=32, description="replicas of a topic made over HTTP")] = 1
+    default_replication_factor: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=32,
+            description="replicas of a topic made over HTTP without a number; 1 in a cluster: as cluster.replication_factor says",
+        ),
+    ] = 1
     default_retention_seconds: Annotated[
         int, Meta(ge=-1, description="how long a topic made over HTTP keeps records; -1: for ever")
     ] = 604_800

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
+_FLAGS = {"cluster.name": "--cluster"}
+"""Flags that are not called as the key is."""
 
 
 class SourceKind(Enum):
@@ -85,7 +87,9 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
 def read_flags(flags: Mapping[str, object]) -> Layer:
     """Flags by the path they set; a None was not given."""
     return {
-        path: Found(value, Source(SourceKind.FLAG, "--" + path.rpartition(".")[2].replace("_", "-")))
+        path: Found(
+            value, Source(SourceKind.FLAG, _FLAGS.get(path) or "--" + path.rpartition(".")[2].replace("_", "-"))
+        )
         for path, value in flags.items()
         if value is not None
     }

@@ -1,5 +1,6 @@
 """The entry point: exit codes, sentences, and what is not imported."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from penstock import __version__
-from penstock.cli import main
+from penstock.cli import cluster, main
 from penstock.cli.failures import MEANINGS, Exit
+from penstock.cli.serve import FLAGS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -164,6 +167,21 @@ def test_ctrl_c_is_quiet(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
+def test_ctrl_c_before_the_command_is_there_is_quiet_too():
+    code = """
+import builtins
+load = builtins.__import__
+def interrupted(name, *rest):
+    if name == "penstock.cli.failures":
+        raise KeyboardInterrupt
+    return load(name, *rest)
+builtins.__import__ = interrupted
+from penstock.cli.main import main
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "")
+
+
 def test_a_reader_that_goes_away_is_quiet():
     command = f"{sys.executable} -m penstock config example; echo rc=$? >&2"
     done = subprocess.run(
@@ -200,3 +218,30 @@ def test_the_documentation_has_the_table_of_exit_codes():
 @pytest.mark.parametrize("noun", main.NOUNS)
 def test_the_documentation_has_every_noun(noun):
     assert re.search(rf"^### penstock {noun}", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_the_documentation_has_every_flag_of_serve(flag):
+    section = (DOCS / "cli.md").read_text().partition("### penstock serve")[2].partition("\n### ")[0]
+    assert f"[{flag} " in section
+
+
+def test_the_documentation_has_every_option_of_the_cluster_commands():
+    section = (DOCS / "cli.md").read_text().partition("### penstock cluster")[2].partition("\n## ")[0]
+    common = {"--help", "--output", "--bootstrap", "--http", "--request-timeout"}
+    command = typer.main.get_command(cluster.app)
+    missing = [
+        f"{name} {option}"
+        for name, each in command.commands.items()
+        for parameter in each.params
+        for option in parameter.opts
+        if option.startswith("--") and option not in common and option not in section
+    ]
+    assert missing == []
+
+
+def test_config_show_takes_every_flag_of_serve(capsys):
+    for flag, path in FLAGS.items():
+        value = {"--node-id": "2", "--cluster": "shop", "--log-format": "json", "--log-level": "debug"}.get(flag, "127.0.0.1:1")
+        assert main.run(["config", "show", flag, value, "--changed", "-o", "json"]) == Exit.OK
+        assert path in [row["name"] for row in json.loads(capsys.readouterr().out)]

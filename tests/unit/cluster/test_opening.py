@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from penstock.address import Address
+from penstock.cluster import opening
 from penstock.cluster.opening import open_cluster, told
 from penstock.config.settings import ClusterSettings
 from penstock.errors import PenstockError, Reason
+from penstock.metadata.etcd import endpoints
 from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.data_dir import DataDir
 from penstock.runtime.disk import RealDisk
@@ -58,3 +60,17 @@ async def test_a_slip_in_the_clusters_name_is_refused_before_etcd_is_asked(tmp_p
 )
 async def test_settings_that_cannot_work_are_refused(tmp_path: Path, settings: ClusterSettings, said: str) -> None:
     assert said in await refusal(DataDir(str(tmp_path)), settings)
+
+
+async def test_when_no_etcd_answers_it_is_said_where_one_was_looked_for_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_CONNECT_SECONDS", 0)
+    monkeypatch.setattr(endpoints, "READ_SECONDS", 0)
+    nobody = f"127.0.0.1:{free_port()}"
+    disk, entropy = RealDisk(), SystemEntropy()
+    data_dir = DataDir(str(tmp_path))
+    node = data_dir.identify(disk, entropy, 1)
+    with pytest.raises(PenstockError) as caught:
+        await open_cluster(ClusterSettings(name="c", etcd=nobody), data_dir, node, disk, SystemClock(), entropy)
+    assert caught.value.text.startswith(f"no etcd answered at {nobody} in 0 s; start it, or name it with --etcd")

@@ -184,6 +184,12 @@ def test_a_mistake_in_a_flag_names_the_flag():
     ]
 
 
+def test_the_name_of_a_cluster_that_cannot_be_says_which_characters_it_may_have():
+    assert problems(None, {}, {"cluster.name": "my shop"}) == [
+        "cluster.name: got the text 'my shop', wanted letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them (--cluster)"
+    ]
+
+
 def test_all_mistakes_are_told_at_once_even_those_that_a_stronger_layer_hides(toml):
     path = toml('[log]\nflush = "never"\nsync_threads = 0\n')
     told = problems(path, {"PENSTOCK__LOG__FLUSH": "os", "PENSTOCK__X": "1"}, {"listeners.tcp": "?"})
