@@ -2,11 +2,15 @@
 
 A leader that was replaced, or lives in a new life, finds its compares failed. When an answer is lost, nobody knows whether the set was changed, or will be: those who
 were to join count as members until the same question was answered. One change at a time for a partition; many partitions at the same time.
+
+A node that is named to lead a partition and cannot open its log takes itself out in the same way, and leaves it without a leader for the controller to name
+another, if any that is in sync is up. Otherwise it stays: what it has may be all that there is.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Coroutine
 from typing import Final
 
 from penstock.cluster.together import Together
@@ -14,7 +18,8 @@ from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
 from penstock.core.replication.in_sync import Change, InSync
-from penstock.core.replication.records import joined, without
+from penstock.core.replication.records import given_up, joined, without
+from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import encode, partition_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Put, SharedStore
@@ -41,6 +46,7 @@ class InSyncChanges:
         self._together = Together(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._giving_up: set[Place] = set()
         self._looking: asyncio.Task[None] | None = None
         self.heard_ms: Final[dict[int, int]] = {}
         """When each node last asked for anything, in monotonic time."""
@@ -80,9 +86,12 @@ class InSyncChanges:
         if change is not None:
             in_sync.begin(change)
             # What joins counts from now on, and what leaves does until it is agreed: nothing more is committed by this alone.
-            task = asyncio.get_running_loop().create_task(self._change(partition, in_sync, change))
-            self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
+            self._run(self._change(partition, in_sync, change))
+
+    def _run(self, coroutine: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _look(self) -> None:
         while True:
@@ -91,6 +100,9 @@ class InSyncChanges:
                 self.consider(partition)
                 if number % _PARTITIONS_PER_TURN == _PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
+            for place in [place for place in self._cluster.replicas.unable if place not in self._giving_up]:
+                self._giving_up.add(place)
+                self._run(self._give_up(place))
 
     async def _change(self, partition: Partition, in_sync: InSync, change: Change) -> None:
         epoch = self._broker.topics.partition_epoch(partition.topic, partition.index)
@@ -144,3 +156,41 @@ class InSyncChanges:
         # very change whose answer was lost. Then whoever joined is a member, and counts until the image says so.
         entry = await self._store.get(key)
         return entry is None or entry.mod_revision == epoch
+
+    # What cannot be led.
+
+    async def _give_up(self, place: Place) -> None:
+        async with self._room:
+            try:
+                await self._try_to_give_up(place)
+            except PenstockError as error:
+                # The next look tries again, unless it was done after all.
+                if self.problem is None:
+                    where = place.partition, place.topic_id
+                    logger.warning("partition %d of topic %s cannot be given up: %s", *where, error.text)
+                self.problem = error.text
+            finally:
+                self._giving_up.discard(place)
+
+    async def _try_to_give_up(self, place: Place) -> None:
+        topics, replicas = self._broker.topics, self._cluster.replicas
+        topic = topics.get_by_id(place.topic_id)
+        if topic is None or place not in replicas.unable:
+            return
+        record, key = topics.partition(topic, place.partition), partition_key(*place)
+        left = given_up(record)
+        nodes = self._cluster.nodes
+        live = nodes.live()
+        if not any(nodes.is_live(*member) for member in left.isr) and not any(node in live for node in left.elr):
+            return
+        compares = [
+            Compare(key, mod_revision=topics.partition_epoch(topic, place.partition)),
+            Compare(node_key(self._broker.node_id), create_revision=replicas.node_epoch),
+        ]
+        if await self._together.put(compares, Put(key, encode(left))):
+            logger.error(
+                "%s/%d: this node gives up leading it, and another that is in sync is elected. %s",
+                topic.name,
+                place.partition,
+                replicas.failed.get(place, ""),
+            )

@@ -12,6 +12,7 @@ from penstock.core.cluster_image import ClusterImage, Node
 from penstock.core.replication.election import LiveNodes, is_led
 from penstock.core.replication.reassignment import Drain, Move
 from penstock.core.replication.records import is_reassigning
+from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 
@@ -99,6 +100,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     holding: Counter[int] = Counter()
     stuck: Counter[int] = Counter()
     able = set() if image is None else set(image.racks())
+    failed = {} if cluster is None else cluster.replicas.failed
     status = ClusterStatus(nodes=[])
     for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):
@@ -110,9 +112,12 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
                 stuck.update(node for node in record.replicas if node not in record.removing)
             if is_reassigning(record):
                 _moving(status, broker, topic, index, record)
-            if is_led(record, live):
+            problem = failed.get(Place(topic.topic_id, index)) if failed else None
+            if problem is not None and record.leader == broker.node_id:
+                _list_offline(status, topic, index, record, problem)
+            elif is_led(record, live):
                 leading[record.leader] += 1
-                _look(status, topic, index, record, live)
+                _look(status, topic, index, record, live, problem)
             else:
                 _offline(status, topic, index, record, live, image)
     if cluster is not None:
@@ -126,7 +131,10 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     return status
 
 
-def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes) -> None:
+def _look(
+    status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes, problem: str | None
+) -> None:
+    """``problem`` is this node's own with it."""
     wanted = [node for node in record.replicas if node not in record.adding]
     missing = [node for node in wanted if node not in record.in_sync]
     min_in_sync = topic.min_in_sync_of(len(record.replicas))
@@ -141,7 +149,8 @@ def _look(status: ClusterStatus, topic: Topic, index: int, record: PartitionReco
         down = [node for node in missing if node not in live]
         behind = [node for node in missing if node in live]
         parts = ([f"{_nodes(down)} not up"] if down else []) + ([f"{_nodes(behind)} not caught up"] if behind else [])
-        status.under_replicated.append(_trouble(topic, index, record, " and ".join(parts)))
+        why = " and ".join(parts) + ("" if problem is None else f". {problem}")
+        status.under_replicated.append(_trouble(topic, index, record, why))
 
 
 def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:
@@ -163,9 +172,13 @@ def _offline(
     live: LiveNodes,
     image: ClusterImage | None,
 ) -> None:
+    _list_offline(status, topic, index, record, _why_offline(record, live, image))
+
+
+def _list_offline(status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, why: str) -> None:
     status.offline_count += 1
     if len(status.offline) < LISTED_MAX:
-        status.offline.append(_trouble(topic, index, record, _why_offline(record, live, image)))
+        status.offline.append(_trouble(topic, index, record, why))
 
 
 def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage | None) -> str:

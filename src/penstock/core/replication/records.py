@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from penstock.core.topic_records import PartitionRecord
+from penstock.core.topic_records import NO_LEADER, PartitionRecord
 
 
 def without(record: PartitionRecord, nodes: Collection[int], min_in_sync: int) -> PartitionRecord:
@@ -96,3 +96,9 @@ def forgotten(record: PartitionRecord, node: int) -> PartitionRecord:
     isr = tuple(member for member in record.isr if member[0] != node)
     elr = tuple(each for each in record.elr if each != node)
     return replace(record, isr=isr, elr=elr)
+
+
+def given_up(record: PartitionRecord) -> PartitionRecord:
+    """The record when its leader cannot lead, because it cannot read what it has: an election follows, in which it does not stand."""
+    left = forgotten(record, record.leader)
+    return replace(left, leader=NO_LEADER, leader_node_epoch=0, leader_epoch=record.leader_epoch + 1)

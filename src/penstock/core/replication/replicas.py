@@ -57,6 +57,10 @@ class World:
     rules: Rules = ALL
 
 
+class SetBackError(PenstockError):
+    """The agreed record is older than what is here, so it cannot be trusted, whoever it names."""
+
+
 class Replicas:
     """The partitions that this node has, by role. Hooks are called after the change."""
 
@@ -71,7 +75,10 @@ class Replicas:
         self._following: dict[Place, Follower] = {}
         self._observed: dict[Place, Observed] = {}
         """What this node copies without being a replica."""
-        self._failed: dict[Place, str] = {}
+        self.failed: Final[dict[Place, str]] = {}
+        """Partitions whose log cannot be opened here, and why."""
+        self.unable: Final[dict[Place, None]] = {}
+        """Those of them that this very life is named to lead: others should, if there are any that can."""
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
         self.on_follow: Final[list[Callable[[Follower], None]]] = []
@@ -110,7 +117,7 @@ class Replicas:
 
     def _not_leader(self, topic: Topic, index: int) -> PenstockError:
         record = self._world.topics.partition(topic, index)
-        problem = self._failed.get(Place(topic.topic_id, index))
+        problem = self.failed.get(Place(topic.topic_id, index))
         if problem is not None:
             return PenstockError(Reason.STORAGE_ERROR, problem)
         if record.leader in (NO_LEADER, self._world.node_id):
@@ -143,6 +150,7 @@ class Replicas:
         """A record appeared or changed."""
         place = Place(topic.topic_id, index)
         record = self._world.topics.partition(topic, index)
+        self.unable.pop(place, None)
         try:
             if place in self._observed and self._world.node_id in record.replicas:
                 self._end_observing(place)
@@ -154,11 +162,13 @@ class Replicas:
                 self._rest(place)
                 if not self._has(place, record) and record.replicas:
                     self._drop(place)
-            self._failed.pop(place, None)
+            self.failed.pop(place, None)
         except (OSError, PenstockError) as error:
             self._rest(place)
-            self._failed[place] = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
-            self._world.report(self._failed[place])
+            self.failed[place] = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
+            self._world.report(self.failed[place])
+            if self._leads(record) and not isinstance(error, SetBackError):
+                self.unable[place] = None
 
     def _leads(self, record: PartitionRecord) -> bool:
         if record.leader != self._world.node_id or self.node_epoch == UNREGISTERED:
@@ -254,7 +264,7 @@ class Replicas:
         last = log.epochs.latest
         if last > record.leader_epoch:
             # Whoever leads by such a record would give offsets and epochs that others have given already.
-            raise PenstockError(
+            raise SetBackError(
                 Reason.STORAGE_ERROR,
                 f"it has records of leader epoch {last}, and the cluster's metadata says {record.leader_epoch}: etcd was set back. Stop all nodes and "
                 "restore a later snapshot, or set the epochs forward (docs/cluster.md)",
@@ -307,7 +317,8 @@ class Replicas:
             place = Place(topic.topic_id, index)
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
             self.high_watermarks.pop(place, None)
-            self._failed.pop(place, None)
+            self.failed.pop(place, None)
+            self.unable.pop(place, None)
             if place in self._observed:
                 self._end_observing(place)
 

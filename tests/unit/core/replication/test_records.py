@@ -4,6 +4,7 @@ from penstock.core.replication.records import (
     can_complete,
     completed,
     forgotten,
+    given_up,
     is_reassigning,
     joined,
     reassigning,
@@ -11,7 +12,7 @@ from penstock.core.replication.records import (
     without,
     without_eligible,
 )
-from penstock.core.topic_records import PartitionRecord
+from penstock.core.topic_records import NO_LEADER, PartitionRecord
 
 
 def record(**changes: object) -> PartitionRecord:
@@ -88,3 +89,11 @@ def test_who_lost_what_it_had_is_neither_in_sync_nor_eligible_even_if_nobody_is_
     assert forgotten(record(isr=((1, 10),), elr=(3, 2)), 2).elr == (3,)
     assert forgotten(record(isr=((1, 10),)), 1).isr == ()
     assert forgotten(record(isr=((1, 10),)), 2) == record(isr=((1, 10),))
+
+
+def test_a_leader_that_gives_up_does_not_stand_for_the_next_election():
+    left = given_up(record(elr=()))
+    assert (left.leader, left.leader_epoch, left.leader_node_epoch) == (NO_LEADER, 8, 0)
+    assert left.isr == ((2, 20), (3, 30))
+    alone = given_up(record(isr=((1, 10),), elr=(2, 3)))
+    assert (alone.isr, alone.elr) == ((), (2, 3))
