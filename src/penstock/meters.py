@@ -221,6 +221,17 @@ class Meters:
         self.sink_records = 0
         """Records that commits appended."""
 
+        # A node of a cluster.
+        self.leaderships_begun = 0
+        """How often this node was named to lead a partition, and began to."""
+        self.leaderships_ended = 0
+        self.in_sync_shrinks = 0
+        """Of partitions that are led here."""
+        self.in_sync_expands = 0
+        self.replicated_in_bytes = 0
+        """Copied from other nodes."""
+        self.replicated_out_bytes = 0
+
         self._flows: dict[tuple[str, str], Flow] = {}
         self._sampled_ms: int | None = None
 

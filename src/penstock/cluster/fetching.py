@@ -24,6 +24,7 @@ from penstock.core.replication.replicas import Place
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
+from penstock.meters import Meters
 from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
@@ -65,7 +66,9 @@ class Fetcher:
         link: Link,
         identity: Callable[[], Identity],
         partition_epoch: Callable[[Topic, int], int],
+        meters: Meters,
     ) -> None:
+        self._meters = meters
         self._node_id = node_id
         self._link = link
         self._identity = identity
@@ -265,6 +268,7 @@ class Fetcher:
                 return
             start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
+            self._meters.replicated_in_bytes += len(answer.records or b"")
         except PenstockError as error:
             logger.warning("%s/%d: %s", follower.topic.name, follower.index, error.text)
             self._later(place)
@@ -344,7 +348,7 @@ class Fetching:
         if fetcher is None:
             link = Link(node_id, self._cluster.nodes, self._broker.entropy)
             epoch = self._broker.topics.partition_epoch
-            fetcher = self._fetchers[node_id] = Fetcher(node_id, link, self._identity, epoch)
+            fetcher = self._fetchers[node_id] = Fetcher(node_id, link, self._identity, epoch, self._broker.meters)
         fetcher.add(follower)
         self._look_at(follower)
 

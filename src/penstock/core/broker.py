@@ -30,6 +30,7 @@ from penstock.core.queues.settings import QueueSettings
 from penstock.core.remote import Peers
 from penstock.core.replica import Replica
 from penstock.core.replication import checkpoint
+from penstock.core.replication.metering import ReplicaMetering
 from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
@@ -463,6 +464,10 @@ class ClusterSide:
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
         self.replicas.on_resign.extend((self.coordinators.resign, broker.resign, self.appends.resign))
+        self.metering: Final = ReplicaMetering(settings.node_id, broker.topics, broker.meters)
+        """Counts for ``/metrics``."""
+        self.replicas.on_lead.append(self.metering.lead)
+        self.replicas.on_resign.append(self.metering.resign)
 
     def _trash(self, removal: RemovalTask) -> None:
         # The runtime replaces the broker's way after this was made.
@@ -471,6 +476,7 @@ class ClusterSide:
     async def start(self) -> None:
         """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
         await self.nodes.load()
+        self.metering.begin()
         logs = self._broker.logs
         for topic_id in logs.topic_ids():
             if is_observed_id(topic_id):

@@ -1,4 +1,4 @@
-"""A node's numbers in Prometheus' words: ``METRICS`` says what there is, :class:`BrokerCollector` fills it in when asked.
+"""A node's numbers in Prometheus' words: ``declared.py`` says what there is, :class:`BrokerCollector` fills it in when asked.
 
 A scrape costs a bounded amount of work, however much the node has: each metric has at most ``SERIES_MAX`` series (what was left
 out is itself a metric), no log is opened for it, and timestamps are read from disk only as far as ``TIMES_READ_MAX`` allows and
@@ -8,9 +8,7 @@ then kept, since a record's time does not change. ``docs/observability.md`` has 
 import asyncio
 import platform
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from time import perf_counter
 from typing import Final
@@ -29,6 +27,8 @@ from penstock.core.queues.delivery import PartitionStatus
 from penstock.core.stats import lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
+from penstock.observe.cluster_numbers import numbers_of
+from penstock.observe.declared import METRICS, Kind
 from penstock.types import NO_TIMESTAMP, GroupId
 
 SERIES_MAX: Final = 2000
@@ -40,126 +40,17 @@ TIMES_READ_MAX: Final = 500
 TIMES_KEPT_MAX: Final = 20_000
 
 
-class Kind(Enum):
-    """Prometheus' kinds."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric as it is documented."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-
-
-_BY_QUEUE: Final = ("topic", "group")
-_BY_FLOW: Final = ("topic", "gateway")
-
-METRICS: Final = (
-    # DriftQ's names, which its users have in their dashboards.
-    Metric("inflight_messages", Kind.GAUGE, ("topic", "group", "partition"), "Records leased to a worker now."),
-    Metric(
-        "consumer_lag",
-        Kind.GAUGE,
-        ("topic", "group", "partition"),
-        "Records that a group has not read; of a queue, those it has not finished.",
-    ),
-    Metric("dlq_messages_total", Kind.COUNTER, ("topic", "reason"), "Records moved to the topic's dead letters."),
-    Metric(
-        "produce_rejected_total", Kind.COUNTER, ("reason",), "Produces refused because too much waits to be consumed."
-    ),
-    Metric("message_acks_total", Kind.COUNTER, _BY_QUEUE, "Records acknowledged by a worker."),
-    Metric(
-        "message_nacks_total",
-        Kind.COUNTER,
-        ("topic", "group", "reason"),
-        "Records given back by a worker; reasons past the first 20 of a queue count as other.",
-    ),
-    Metric("message_lease_timeouts_total", Kind.COUNTER, _BY_QUEUE, "Leases that ran out without an acknowledgement."),
-    Metric("message_redeliveries_total", Kind.COUNTER, _BY_QUEUE, "Deliveries of a record after its first."),
-    # Topics.
-    Metric("penstock_records_in_total", Kind.COUNTER, _BY_FLOW, "Records appended."),
-    Metric("penstock_bytes_in_total", Kind.COUNTER, _BY_FLOW, "Bytes appended, as they lie in the log."),
-    Metric("penstock_records_out_total", Kind.COUNTER, _BY_FLOW, "Records delivered to readers and workers."),
-    Metric("penstock_bytes_out_total", Kind.COUNTER, _BY_FLOW, "Bytes delivered to readers and workers."),
-    Metric("penstock_log_bytes", Kind.GAUGE, ("topic",), "Size of the logs of the topic's opened partitions."),
-    Metric("penstock_topics", Kind.GAUGE, (), "Topics, the broker's own among them."),
-    Metric("penstock_partitions", Kind.GAUGE, (), "Partitions of all topics."),
-    Metric("penstock_partitions_opened", Kind.GAUGE, (), "Partitions whose log is open."),
-    Metric("penstock_partitions_failed", Kind.GAUGE, (), "Partitions that refuse writes because their disk failed."),
-    # Groups and queues.
-    Metric("penstock_groups", Kind.GAUGE, ("state",), "Groups, by their state."),
-    Metric(
-        "penstock_group_lag_records", Kind.GAUGE, _BY_QUEUE, "Records that a group has not read, over all partitions."
-    ),
-    Metric(
-        "penstock_group_lag_seconds",
-        Kind.GAUGE,
-        _BY_QUEUE,
-        "Age of the oldest record that a group has not read; 0 when it has read all.",
-    ),
-    Metric(
-        "penstock_queue_records",
-        Kind.GAUGE,
-        ("topic", "group", "state"),
-        "Records of a queue that are leased, waiting (backoff, not before), ready (for redelivery), moving (to dead letters).",
-    ),
-    Metric("penstock_leases_total", Kind.COUNTER, _BY_QUEUE, "Deliveries to workers, first and later ones."),
-    Metric(
-        "penstock_deadline_exceeded_total", Kind.COUNTER, _BY_QUEUE, "Records finished because their deadline passed."
-    ),
-    Metric(
-        "penstock_duplicates_skipped_total",
-        Kind.COUNTER,
-        _BY_QUEUE,
-        "Records not delivered because the group had finished one of the same idempotency key.",
-    ),
-    Metric(
-        "penstock_produce_duplicates_total",
-        Kind.COUNTER,
-        ("topic",),
-        "Produces answered with an earlier record's place.",
-    ),
-    Metric("penstock_dead_letters_redriven_total", Kind.COUNTER, ("topic",), "Dead letters sent back to their topic."),
-    # Exactly-once sinks.
-    Metric(
-        "penstock_sink_commits_total",
-        Kind.COUNTER,
-        ("result",),
-        "Commits of exactly-once sinks: committed, already (the batch was there before), refused.",
-    ),
-    Metric("penstock_sink_records_total", Kind.COUNTER, (), "Records that commits of sinks appended."),
-    # Requests and connections.
-    Metric(
-        "penstock_request_seconds",
-        Kind.HISTOGRAM,
-        ("gateway", "api"),
-        "From the arrival of a request to its answer; a long poll's wait is part of it.",
-    ),
-    Metric("penstock_request_errors_total", Kind.COUNTER, ("gateway", "reason"), "Refusals in answers to requests."),
-    Metric("penstock_connections", Kind.GAUGE, ("gateway",), "Open connections."),
-    Metric("penstock_connections_refused_total", Kind.COUNTER, ("gateway",), "Connections refused by a limit."),
-    # The disk and the node.
-    Metric("penstock_sync_seconds", Kind.HISTOGRAM, (), "How long a sync of a log to the disk takes."),
-    Metric("penstock_sync_errors_total", Kind.COUNTER, (), "Syncs that the disk refused."),
-    Metric("penstock_disk_free_bytes", Kind.GAUGE, (), "Room left on the disk that holds the data."),
-    Metric("penstock_build_info", Kind.GAUGE, ("version", "python", "node_id"), "Always 1."),
-    Metric("penstock_series_left_out", Kind.GAUGE, ("metric",), "Series over the limit of a metric, at least."),
-    Metric("penstock_scrape_seconds", Kind.GAUGE, (), "How long it took to collect these numbers."),
-)
-"""All of them; ``process_*`` come from the client library."""
-
 _BY_NAME: Final = {metric.name: metric for metric in METRICS}
 _TOTAL: Final = "_total"
 _QUEUE_STATES: Final = ("leased", "waiting", "ready", "moving")
 
+Problem = Callable[[], str | None]
+"""Says why a cluster's agreed state cannot be reached, while it cannot."""
 Series = Iterable[tuple[tuple[str, ...], float]]
+
+
+def _no_problem() -> None:
+    """A broker that is alone can always reach its own."""
 
 
 class _Lags:
@@ -175,8 +66,9 @@ class _Lags:
 class BrokerCollector(Collector):
     """The custom collector of one node. Everything is called on the event loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, problem: Problem = _no_problem) -> None:
         self._broker = broker
+        self._problem = problem
         self._process = ProcessCollector(registry=None)
         self._left_out: dict[str, int] = {}
         self._times: dict[tuple[str, str, int], tuple[int, int | None]] = {}
@@ -195,6 +87,7 @@ class BrokerCollector(Collector):
         yield from self._groups()
         yield from self._queues()
         yield from self._requests()
+        yield from self._cluster()
         yield from self._node()
         yield from self._process.collect()
         left_out = [((name,), count) for name, count in self._left_out.items()]
@@ -418,6 +311,10 @@ class BrokerCollector(Collector):
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)
 
+    def _cluster(self) -> Iterator[Family | None]:
+        for found in numbers_of(self._broker, STEP, is_reachable=self._problem() is None):
+            yield None if found is None else self._simple(*found)
+
     def _node(self) -> Iterator[Family]:
         broker = self._broker
         yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
@@ -451,8 +348,8 @@ class _Collected(Collector):
 class Metrics:
     """The text of ``/metrics``. Those who ask at the same time share one collection."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._collector = BrokerCollector(broker)
+    def __init__(self, broker: Broker, problem: Problem = _no_problem) -> None:
+        self._collector = BrokerCollector(broker, problem)
         self._collecting: asyncio.Task[list[Family]] | None = None
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:

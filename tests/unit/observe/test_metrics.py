@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from penstock.errors import Reason
 from penstock.meters import Counts
 from penstock.observe import metrics
-from penstock.observe.metrics import METRICS, Kind, Metrics
+from penstock.observe.declared import METRICS, Kind
+from penstock.observe.metrics import Metrics
 from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until

@@ -24,7 +24,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             # A broker that nobody scrapes need not load the library.
             from penstock.observe.metrics import Metrics
 
-            made.append(Metrics(broker))
+            made.append(Metrics(broker, call.gateway.problem))
         accept = (call.header(b"accept") or b"").decode("latin-1")
         text, content_type = await made[0].text(accept)
         return Answer(200, text, content_type.encode("latin-1"))

@@ -88,6 +88,7 @@ class ReplicaFetches:
         if not found:
             await self._wait(min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX) / 1000, coming)
             found = session.collect(request.max_bytes)
+        self._gateway.broker.meters.replicated_out_bytes += sum(len(copied.records) for copied in found)
         return _response(found)
 
     async def _wait(self, seconds: float, coming: "asyncio.Future[Any]") -> None:

@@ -1,0 +1,77 @@
+"""How a node of a cluster stands, in numbers: what it leads and has, who is behind, and whether it has its place.
+
+A scrape looks at the partitions that this node has, and at no others, however many the cluster has; a broker that is alone has no such numbers.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from penstock.core.broker import Broker
+from penstock.core.partition import Partition
+from penstock.observe.declared import CLUSTER_METRICS
+
+Number = tuple[str, Iterable[tuple[tuple[str, ...], float]]]
+
+
+@dataclass(slots=True)
+class _Led:
+    """What a walk over the partitions that are led here finds."""
+
+    count: int = 0
+    under_replicated: int = 0
+    under_min_in_sync: int = 0
+    lag_max: int = 0
+
+    def look(self, partition: Partition, node_id: int) -> None:
+        in_sync = partition.in_sync
+        if in_sync is None:
+            return
+        self.count += 1
+        wanted = [node for node in in_sync.replicas if node not in in_sync.adding]
+        self.under_replicated += any(node not in in_sync.agreed for node in wanted)
+        self.under_min_in_sync += in_sync.count < in_sync.min_in_sync
+        end = partition.log.next_offset
+        for node in wanted:
+            if node != node_id:
+                self.lag_max = max(self.lag_max, end - (in_sync.end_of(node) or 0))
+
+
+def numbers_of(broker: Broker, step: int, *, is_reachable: bool) -> Iterator[Number | None]:
+    """All of them, with None after every ``step`` partitions: whoever iterates can let others have their turn."""
+    cluster, meters = broker.cluster, broker.meters
+    found: dict[str, float] = {}
+    if cluster is not None:
+        image, led, copies, headless = cluster.nodes, _Led(), 0, cluster.metering.leaderless
+        for at, partition in enumerate(cluster.replicas.leading()):
+            if at % step == 0:
+                yield None
+            led.look(partition, broker.node_id)
+        for at, follower in enumerate(cluster.replicas.following()):
+            if at % step == 0:
+                yield None
+            if not follower.is_observer:
+                copies += 1
+                # Its leader is dead, and nobody was elected yet.
+                headless += follower.leader not in image.nodes
+        controller = image.controller
+        found = {
+            "penstock_cluster_nodes": len(image.nodes),
+            "penstock_cluster_is_registered": broker.node_id in image.nodes,
+            "penstock_cluster_is_controller": controller is not None and controller.node_id == broker.node_id,
+            "penstock_cluster_node_epoch": cluster.replicas.node_epoch,
+            "penstock_metadata_reachable": is_reachable,
+            "penstock_replicas": led.count + copies + cluster.metering.leaderless,
+            "penstock_partitions_led": led.count,
+            "penstock_partitions_under_replicated": led.under_replicated,
+            "penstock_partitions_under_min_in_sync": led.under_min_in_sync,
+            "penstock_partitions_offline": headless,
+            "penstock_replica_lag_records_max": led.lag_max,
+            "penstock_leaderships_begun_total": meters.leaderships_begun,
+            "penstock_leaderships_ended_total": meters.leaderships_ended,
+            "penstock_in_sync_shrinks_total": meters.in_sync_shrinks,
+            "penstock_in_sync_expands_total": meters.in_sync_expands,
+            "penstock_replicated_in_bytes_total": meters.replicated_in_bytes,
+            "penstock_replicated_out_bytes_total": meters.replicated_out_bytes,
+        }
+    for metric in CLUSTER_METRICS:
+        yield metric.name, [((), float(found[metric.name]))] if found else []
