@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
 from penstock import __version__
+from penstock.core.broker import Broker
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.routing import Call, Operation, route
 
@@ -43,12 +44,22 @@ async def _livez(_: Call) -> Answer:
     return json_answer(Alive("alive", __version__))
 
 
+def _unregistered(broker: Broker) -> str | None:
+    """Why others do not count on this node; None while it has its place in the cluster, in this very life, or is alone."""
+    cluster = broker.cluster
+    if cluster is None:
+        return None
+    node = cluster.nodes.nodes.get(broker.node_id)
+    if node is None:
+        return "This node is not registered in its cluster: it does so as soon as the metadata store answers."
+    if node.epoch != cluster.replicas.node_epoch:
+        return "Another life of this node is registered in its cluster: this one leads nothing until it has registered itself."
+    return None
+
+
 async def _readyz(call: Call) -> Answer:
     gateway = call.gateway
-    problem = gateway.problem()
-    cluster = gateway.broker.cluster
-    if problem is None and cluster is not None and gateway.broker.node_id not in cluster.nodes.nodes:
-        problem = "This node is not registered in its cluster: it does so as soon as the metadata store answers."
+    problem = gateway.problem() or _unregistered(gateway.broker)
     if problem is not None:
         return json_answer(Readiness("not ready", problem), 503)
     ready = gateway.is_ready()
