@@ -162,6 +162,7 @@ class Cluster:
         if topic is None:
             self._topics.clear()
             self._coordinators.clear()
+            self._controller = -1
         else:
             self._topics.pop(topic, None)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.address import Address
@@ -68,13 +67,16 @@ class GroupAdmin:
 
     def groups(self) -> list[GroupListing]:
         """Every group of every broker, by id."""
-        found: dict[str, GroupListing] = {}
-        for node in self._cluster.describe().nodes.values():
-            answer = self._cluster.retry(partial(self._list_at, node.address))
-            for group in answer.groups:
-                found[group.group_id] = GroupListing(
-                    group.group_id, group.protocol_type, group.group_state, group.group_type
-                )
+
+        def attempt() -> dict[str, GroupListing]:
+            # Who is there is asked anew each time: one that has died is named for a while.
+            return {
+                group.group_id: GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type)
+                for node in self._cluster.describe().nodes.values()
+                for group in self._list_at(node.address).groups
+            }
+
+        found = self._cluster.retry(attempt)
         return [found[name] for name in sorted(found)]
 
     def _list_at(self, address: Address) -> "ListGroupsResponse":

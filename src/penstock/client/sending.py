@@ -21,8 +21,10 @@ from penstock.client.errors import (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     BatchTooLarge,
     BrokerRefused,
+    CannotConnect,
     ClientError,
     ConnectionLost,
+    NotKafka,
     RequestTimeout,
     check,
 )
@@ -209,8 +211,10 @@ class Sender:
 
     def _recover(self, error: ClientError, batches: list[OutgoingBatch]) -> None:
         """Land everything, then send what failed again, one request at a time and in order."""
+        # A leader that is not there has taken nothing, and another may soon lead.
+        is_away = isinstance(error, CannotConnect) and not isinstance(error, NotKafka)
         retriable = error.retriable and (self._idempotent or not isinstance(error, ConnectionLost))
-        if not retriable:
+        if not retriable and not is_away:
             raise self._abandoned(error)
         while self._in_flight:
             flight = self._in_flight.popleft()
@@ -226,7 +230,9 @@ class Sender:
                 batches = [*batches, batch]
         # A broker that has seen none of them yet would take a later one for the first.
         for batch in sorted(batches, key=lambda each: each.number):
-            self._cluster.retry(partial(self._send_alone, batch), unknown_topics=self._auto_create)
+            self._cluster.retry(
+                partial(self._send_alone, batch), unknown_topics=self._auto_create, lost=self._idempotent
+            )
 
     def _abandoned(self, error: ClientError) -> ClientError:
         # Answers still on their way would be taken for those of later requests.

@@ -6,12 +6,13 @@ import threading
 import pytest
 
 from penstock.address import Address
-from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, NotKafka, RequestTimeout
+from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, GroupAdmin, NotKafka, RequestTimeout
 from penstock.client import cluster as cluster_module
 from penstock.client.cluster import parse_bootstrap
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsResponse, CreateTopicsResponseTopic
-from penstock.wire.kafka.metadata_generated import MetadataResponse, MetadataResponseTopic
+from penstock.wire.kafka.list_groups_generated import ListGroupsResponse, ListGroupsResponseGroup
+from penstock.wire.kafka.metadata_generated import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from tests.support.scripted_broker import CLOSE, ScriptedBroker
 
 
@@ -169,3 +170,28 @@ def test_a_partition_without_a_leader_is_told(scripted):
         }
         with pytest.raises(BrokerRefused, match="has partitions 0 to 1"):
             cluster.leader_address("t", 2)
+
+
+def brokers(*ports, controller):
+    named = [MetadataResponseBroker(node, "127.0.0.1", port) for node, port in enumerate(ports, 1)]
+    return MetadataResponse(brokers=named, controller_id=controller)
+
+
+def test_a_controller_that_has_died_is_asked_for_anew():
+    gone = closed_port()
+    told = iter([2, 2, 1])
+    with ScriptedBroker({}) as broker:
+        broker.handlers[ApiKey.METADATA] = lambda _: brokers(broker.port, gone, controller=next(told))
+        with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
+            assert cluster.retry(cluster.controller).address.port == broker.port
+
+
+def test_groups_are_those_of_the_nodes_that_are_there():
+    gone = closed_port()
+    groups = ListGroupsResponse(groups=[ListGroupsResponseGroup(group_id="g")])
+    with ScriptedBroker({ApiKey.LIST_GROUPS: lambda _: groups}) as broker:
+        # The dead one is named at first.
+        told = iter([(broker.port, gone), (broker.port,)])
+        broker.handlers[ApiKey.METADATA] = lambda _: brokers(*next(told), controller=1)
+        with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
+            assert [group.group_id for group in GroupAdmin(cluster).groups()] == ["g"]

@@ -1,5 +1,7 @@
 """What the producer does when a broker says no, or says nothing."""
 
+import socket
+
 import pytest
 
 from penstock.client import Acks, BrokerRefused, Cluster, ConnectionLost, Producer
@@ -7,6 +9,12 @@ from penstock.client.producer import BATCH_BYTES
 from penstock.records.batch import read_header
 from penstock.records.records import read_records
 from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.metadata_generated import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from penstock.wire.kafka.produce_generated import (
     ProduceResponse,
     ProduceResponsePartition,
@@ -108,6 +116,27 @@ def test_a_lost_connection_is_no_lost_record_with_idempotence(scripted):
         for number in range(4):
             producer.send("t", full(number))
     assert sorted(set(log.sequences(0))) == list(range(4))
+
+
+@pytest.mark.parametrize("acks", [Acks.ALL, Acks.LEADER])
+def test_a_leader_that_has_died_is_waited_for_until_another_leads(scripted, acks):
+    log = Log()
+    broker = scripted({ApiKey.PRODUCE: log})
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        gone = unused.getsockname()[1]
+    leaders = iter([2, 2])
+
+    def metadata(_):
+        part = MetadataResponsePartition(partition_index=0, leader_id=next(leaders, 1))
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port), MetadataResponseBroker(2, "127.0.0.1", gone)],
+            topics=[MetadataResponseTopic(name="t", partitions=[part])],
+        )
+
+    broker.handlers[ApiKey.METADATA] = metadata
+    with cluster_of(broker) as cluster, Producer(cluster, acks=acks) as producer:
+        producer.send("t", b"a")
+    assert log.values() == [b"a"]
 
 
 def test_a_duplicate_is_a_success(scripted):
