@@ -1,8 +1,11 @@
 """Copies what other nodes lead: for each leader one loop that asks, takes what comes, makes it durable, and asks again.
 
 A partition is asked for again when everything that came of it is there for good, so the question is the acknowledgement of it. One question is
-always on its way, and the leader answers it as soon as it has something new for any of the partitions, or as a second question comes. A partition that is refused waits a moment by
+always on its way, and the leader answers it as soon as it has something new for any of the partitions. A partition that is refused waits a moment by
 itself: its new leader is learnt from the records, not from the old one.
+
+No task is woken on the way of a record: an answer is taken from the buffer into which it was read, what it brought is written at the end of that turn of the loop, and
+the next question follows right behind.
 
 Only what changed since the last question is said again, so many quiet partitions cost nothing. A replica that is not in sync asks again now and then: the record
 that made it a replica may have reached it before it reached the leader, which did not count its question then.
@@ -13,7 +16,8 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import Final
 from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
@@ -28,6 +32,8 @@ from penstock.meters import Meters
 from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
+    DECODE_RESPONSE,
+    ENCODE_REQUEST,
     FetchRequest,
     FetchRequestForgottenTopic,
     FetchRequestPartition,
@@ -36,6 +42,7 @@ from penstock.wire.kafka.fetch_generated import (
     FetchResponse,
     FetchResponsePartition,
 )
+from penstock.wire.kafka.headers import decode_response_header
 from penstock.wire.peers import encode_known_epoch
 
 logger = logging.getLogger("penstock.cluster")
@@ -52,9 +59,12 @@ _RETRY_SECONDS_MAX: Final = 1.0
 _REFUSED_SECONDS: Final = 0.2
 _OUTSIDE_SECONDS: Final = 0.5
 """How often a replica that is not in sync says how far it is, though nothing has changed."""
-_QUESTIONS_MAX: Final = 2
-"""On their way at once: one that waits for news, and one that brings it to an end."""
+_QUESTIONS_MAX: Final = 3
+"""On their way at once: two that wait for news, so that one is left when the other is answered, and one that brings a wait to an end."""
 _OFFSET_OUT_OF_RANGE: Final = 1
+_HEADER_VERSION: Final = 1
+_encode = ENCODE_REQUEST[VERSION]
+_decode = DECODE_RESPONSE[VERSION]
 
 
 class Fetcher:
@@ -79,6 +89,13 @@ class Fetcher:
         self._unsettled: set[Follower] = set()
         self._woken = asyncio.Event()
         self._asked = 0
+        self._identified: Identity | None = None
+        """As whom it asks; None while it does not."""
+        self._pending: deque[float] = deque()
+        """Questions that are not answered, by when each has to be."""
+        self._pumping = False
+        self._ended: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run())
         self.problem: str | None = None
         """Why nothing comes; None when it does."""
@@ -103,7 +120,7 @@ class Fetcher:
             self._to_ask.pop(place, None)
             self._to_forget[place] = None
         self._unsettled.discard(follower)
-        self._woken.set()
+        self._wake()
 
     @property
     def is_idle(self) -> bool:
@@ -129,7 +146,14 @@ class Fetcher:
 
     def _ask(self, place: Place) -> None:
         self._to_ask[place] = None
-        self._woken.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._identified is None:
+            self._woken.set()
+        elif not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
 
     # The loop.
 
@@ -153,7 +177,8 @@ class Fetcher:
     async def _copy(self) -> None:
         """Ask and take, until something goes wrong."""
         while self.is_idle:
-            await self._wait(None)
+            self._woken.clear()
+            await self._woken.wait()
         identity = self._identity()
         await self._link.connect(identity)
         self._to_forget.clear()
@@ -161,30 +186,71 @@ class Fetcher:
             place for place, follower in self._followed.items() if follower not in self._unsettled
         )
         self._asked = 0
-        loop = asyncio.get_running_loop()
-        pending: deque[tuple[asyncio.Future[Any], float]] = deque()
-        while True:
-            has_more = bool(self._to_ask or self._to_forget)
-            if identity != self._identity():
-                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life")
-            if not pending or (has_more and len(pending) < _QUESTIONS_MAX):
-                answer = self._link.post(ApiKey.FETCH, VERSION, self._question(identity))
-                answer.add_done_callback(lambda _: self._woken.set())
-                pending.append((answer, loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS))
-                continue
-            if not pending[0][0].done():
-                await self._wait(pending[0][1])
-            while pending and pending[0][0].done():
-                self._answered(pending.popleft()[0].result())
-
-    async def _wait(self, until: float | None) -> None:
-        """Until there is an answer, or something to ask; LINK_LOST when it is so late, whatever else there is to do."""
-        self._woken.clear()
+        self._pending = deque()
+        ended = self._ended = self._loop.create_future()
+        self._identified = identity
         try:
-            async with asyncio.timeout_at(until):
-                await self._woken.wait()
-        except TimeoutError:
-            raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer") from None
+            self._wake()
+            while not ended.done():
+                await self._watch(ended)
+            await ended
+        finally:
+            self._identified = self._ended = None
+            if ended.done():
+                # Whoever stops this does not ask why it ended.
+                ended.exception()
+
+    async def _watch(self, ended: "asyncio.Future[None]") -> None:
+        """Until something went wrong, or a question was to be answered; LINK_LOST when it was not."""
+        now = self._loop.time()
+        until = self._pending[0] if self._pending else now + _ANSWER_SECONDS
+        if until <= now:
+            raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer")
+        await asyncio.wait([ended], timeout=until - now)
+
+    def _pump(self) -> None:
+        """Ask for what is to be asked, or for whatever comes."""
+        self._pumping = False
+        identity = self._identified
+        if identity is None:
+            return
+        if identity != self._identity():
+            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life"))
+            return
+        pending = self._pending
+        if pending and (len(pending) >= _QUESTIONS_MAX or not (self._to_ask or self._to_forget)):
+            return
+        ended = self._ended
+        try:
+            parts = _encode(self._question(identity))
+            self._link.ask(int(ApiKey.FETCH), VERSION, parts, partial(self._came, ended), partial(self._lost, ended))
+        except PenstockError as error:
+            self._end(error)
+            return
+        pending.append(self._loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS)
+
+    def _came(self, ended: "asyncio.Future[None] | None", body: memoryview) -> None:
+        """An answer, good until this returns."""
+        if ended is None or ended is not self._ended:
+            return
+        self._pending.popleft()
+        _, position = decode_response_header(body, 0, _HEADER_VERSION)
+        response = _decode(body, position)
+        try:
+            self._answered(response)
+        except Exception as error:  # noqa: BLE001 - whoever watches over the copying deals with it
+            self._end(error)
+            return
+        # Behind the end of this turn, at which what came is written: the question then says that it is here.
+        self._wake()
+
+    def _lost(self, ended: "asyncio.Future[None] | None", error: PenstockError) -> None:
+        if ended is not None and ended is self._ended:
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
 
     def _answered(self, response: FetchResponse) -> None:
         if response.error_code:
@@ -263,8 +329,8 @@ class Fetcher:
                 self._later(place)
                 return
             if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
-                follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
-                self._ask(place)
+                if follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset):
+                    self._ask(place)
                 return
             start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)

@@ -6,20 +6,22 @@ LEADER_NOT_AVAILABLE: it certainly was not.
 """
 
 import asyncio
-import contextlib
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from penstock.core.cluster_image import ClusterImage
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.listening import send_at_once
+from penstock.gateways.receive import BufferPool, FrameReader
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import API, Api, ApiKey
-from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
+from penstock.wire.kafka.headers import RequestHeader, decode_response_header, frame_request
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.wire.peers import (
     NONCE_BYTES,
@@ -35,7 +37,8 @@ from penstock.wire.peers import (
 
 CONNECT_SECONDS: Final = 3.0
 _RESPONSE_BYTES_MAX: Final = REQUEST_BYTES_MAX + 64 * 1024 * 1024
-_HANDSHAKE_BYTES_MAX: Final = 64 * 1024
+_NUMBER_BYTES: Final = 4
+"""An answer's header, where it has no more than its number."""
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -49,10 +52,54 @@ class Identity(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    api: Api | None
-    """None: one that only nodes speak; its answer is left as it is."""
-    version: int
-    future: "asyncio.Future[Any]"
+    answered: Callable[[memoryview], None]
+    """Told the whole answer with its header, which is good until this returns; ProtocolViolation when it cannot be read."""
+    failed: Callable[[PenstockError], None]
+
+
+class _Wire(asyncio.BufferedProtocol):
+    """The bytes of one connection: answers are handed on as they come, from the buffer into which they were read."""
+
+    def __init__(self, link: "Link") -> None:
+        self._link = link
+        self._frames = FrameReader(BufferPool(), _RESPONSE_BYTES_MAX)
+        self.transport: asyncio.Transport | None = None
+        self.gone: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The other node took the connection."""
+        # uvloop's transports are not subclasses of asyncio's.
+        self.transport = cast(asyncio.Transport, transport)
+        send_at_once(self.transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is no more."""
+        if not self.gone.done():
+            self.gone.set_result(None)
+        self._frames.close()
+        self._link.wire_lost(self, str(error or "") or "it closed the connection")
+
+    def eof_received(self) -> bool:
+        """The other side says nothing more, so nothing more is asked."""
+        return False
+
+    def get_buffer(self, _: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The next bytes are there."""
+        frames, link = self._frames, self._link
+        frames.received(nbytes)
+        try:
+            while link.uses(self):
+                found = frames.next_frame()
+                if found is None:
+                    break
+                link.came(frames.view[found[0] : found[1]])
+        except ProtocolViolation as error:
+            link.wire_lost(self, f"it sent what cannot be read: {error}")
+        frames.settle()
 
 
 class Link:
@@ -63,9 +110,8 @@ class Link:
         self._nodes = nodes
         self._entropy = entropy
         self._identity: Identity | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._wire: _Wire | None = None
         self._is_known = False
-        self._reading: asyncio.Task[None] | None = None
         self._connecting = asyncio.Lock()
         self._waiting: dict[int, _Waiting] = {}
         self._correlation_id = 0
@@ -75,7 +121,7 @@ class Link:
     @property
     def is_connected(self) -> bool:
         """Whether it was, when something was last heard."""
-        return self._writer is not None
+        return self._wire is not None
 
     def is_ready(self, identity: Identity) -> bool:
         """Whether it is connected as this one, and both sides know each other."""
@@ -99,48 +145,68 @@ class Link:
     def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
         """Send, on a link that is connected; the future has the answer."""
         api = API[key]
-        return self._send(api, int(key), version, api.encode_request(request, version))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.ask(
+            int(key),
+            version,
+            api.encode_request(request, version),
+            partial(_decode_into, future, api, version),
+            partial(_fail, future),
+        )
+        return future
 
     def post_peer(self, key: PeerApi, parts: list[Buffer]) -> "asyncio.Future[memoryview]":
         """The same for what only nodes say to each other; the future has the bytes of the answer."""
-        return self._send(None, int(key), VERSION, parts)
-
-    def _send(self, api: Api | None, key: int, version: int, parts: list[Buffer]) -> "asyncio.Future[Any]":
-        writer = self._writer
-        if writer is None:
-            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[self._correlation_id] = _Waiting(api, version, future)
-        writer.writelines(frame_request(RequestHeader(key, version, self._correlation_id, None), parts))
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+        self.ask(int(key), VERSION, parts, partial(_copy_into, future), partial(_fail, future))
         return future
+
+    def ask(
+        self,
+        key: int,
+        version: int,
+        parts: list[Buffer],
+        answered: Callable[[memoryview], None],
+        failed: Callable[[PenstockError], None],
+    ) -> None:
+        """Send, on a link that is connected; ``answered`` is called with the answer and its header as soon as it came, or ``failed``."""
+        wire = self._wire
+        if wire is None or wire.transport is None:
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
+        number = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        self._waiting[number] = _Waiting(answered, failed)
+        framed = frame_request(RequestHeader(key, version, number, None), parts)
+        if len(framed) == 1:
+            wire.transport.write(framed[0])
+        else:
+            wire.transport.writelines(framed)
 
     async def connect(self, identity: Identity) -> None:
         """Be connected as this one; LEADER_NOT_AVAILABLE when the node cannot be reached."""
-        if self._writer is not None and identity == self._identity:
+        if self._wire is not None and identity == self._identity:
             return
         async with self._connecting:
-            if self._writer is not None and identity == self._identity:
+            if self._wire is not None and identity == self._identity:
                 return
             self.close()
             address = self._nodes.address(self.node_id, "peer")
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    reader, writer = await asyncio.open_connection(address.host, address.port)
+                    loop = asyncio.get_running_loop()
+                    _, wire = await loop.create_connection(lambda: _Wire(self), address.host, address.port)
             except (OSError, TimeoutError) as error:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
                     f"node {self.node_id} cannot be reached at {address}: {str(error) or 'it is silent'}",
                 ) from error
-            send_at_once(writer)
             self._identity = identity
-            self._writer = writer
-            self._reading = asyncio.create_task(self._read(reader, writer))
+            if not wire.gone.done():
+                self._wire = wire
             self.connections += 1
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await self._authenticate(identity)
-                self._is_known = self._writer is writer
+                self._is_known = self._wire is wire
             except TimeoutError:
                 self.close()
                 raise PenstockError(
@@ -169,63 +235,67 @@ class Link:
             )
         return bytes(answer.auth_bytes)
 
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        why = "it closed the connection"
-        try:
-            while True:
-                size = decode_frame_size(await reader.readexactly(4), 0, _RESPONSE_BYTES_MAX)
-                self._answered(memoryview(await reader.readexactly(size)))
-        except (OSError, EOFError) as error:
-            why = str(error) or why
-        except ProtocolViolation as error:
-            why = f"it sent what cannot be read: {error}"
-        if self._writer is writer:
-            self._lose(why)
+    # What the wire tells.
 
-    def _answered(self, body: memoryview) -> None:
-        number, position = decode_response_header(body, 0, 0)
+    def uses(self, wire: _Wire) -> bool:
+        """Whether this is the connection by now."""
+        return self._wire is wire
+
+    def came(self, body: memoryview) -> None:
+        """An answer; ProtocolViolation when it is none."""
+        number, _ = decode_response_header(body, 0, 0)
         waiting = self._waiting.pop(number, None)
         if waiting is None:
             raise ProtocolViolation(f"an answer came that nobody asked for: {number}")
-        api, version, future = waiting
-        message: Any = body[position:]
-        if api is not None:
-            _, position = decode_response_header(body, 0, api.response_header_version(version))
-            message = api.decode_response(body, position, version)
-        if not future.done():
-            future.set_result(message)
+        waiting.answered(body)
+
+    def wire_lost(self, wire: _Wire, why: str) -> None:
+        """A connection is no more, or good for nothing."""
+        if self._wire is wire:
+            self._lose(why)
 
     def _lose(self, why: str) -> None:
-        writer, self._writer = self._writer, None
+        wire, self._wire = self._wire, None
         self._is_known = False
-        if writer is not None:
-            writer.transport.abort()
+        if wire is not None and wire.transport is not None:
+            wire.transport.abort()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
-            if not each.future.done():
-                each.future.set_exception(
-                    PenstockError(Reason.LINK_LOST, f"the connection to node {self.node_id} was lost: {why}")
-                )
-                # Whoever asked may be gone; that is no mistake.
-                each.future.exception()
+            each.failed(PenstockError(Reason.LINK_LOST, f"the connection to node {self.node_id} was lost: {why}"))
 
     async def lost(self) -> None:
         """Return when it is not connected, or not any more."""
-        reading = self._reading
-        if reading is not None:
-            await asyncio.wait([reading])
+        if self._wire is not None:
+            await asyncio.wait([self._wire.gone])
 
     def close(self) -> None:
         """Let go; whoever waits is told. The next call connects again."""
-        reading, self._reading = self._reading, None
         self._lose("it was closed here")
-        if reading is not None and reading is not asyncio.current_task():
-            reading.cancel()
 
     async def aclose(self) -> None:
         """The same, and wait until all is let go."""
-        reading = self._reading
+        wire = self._wire
         self.close()
-        if reading is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
+        if wire is not None:
+            await asyncio.wait([wire.gone])
+
+
+def _decode_into(future: "asyncio.Future[Any]", api: Api, version: int, body: memoryview) -> None:
+    # A copy: it is looked at later.
+    kept = memoryview(bytes(body))
+    _, position = decode_response_header(kept, 0, api.response_header_version(version))
+    message = api.decode_response(kept, position, version)
+    if not future.done():
+        future.set_result(message)
+
+
+def _copy_into(future: "asyncio.Future[memoryview]", body: memoryview) -> None:
+    if not future.done():
+        future.set_result(memoryview(bytes(body[_NUMBER_BYTES:])))
+
+
+def _fail(future: "asyncio.Future[Any]", error: PenstockError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # Whoever asked may be gone; that is no mistake.
+        future.exception()

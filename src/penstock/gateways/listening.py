@@ -30,7 +30,7 @@ def address_of(listener: socket.socket) -> Address:
     return Address(host, port)
 
 
-def send_at_once(writer: asyncio.StreamWriter) -> None:
+def send_at_once(writer: asyncio.StreamWriter | asyncio.BaseTransport) -> None:
     """Small answers do not wait for the other side to acknowledge the last ones. asyncio does this only for sockets whose protocol it is told."""
     raw = writer.get_extra_info("socket")
     if raw is not None:

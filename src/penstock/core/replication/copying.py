@@ -2,7 +2,7 @@
 
 A follower's question for an offset says that it has everything before, and is counted at once. What was sent of a partition is not sent
 again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
-nothing, however many there are.
+nothing, however many there are. That more is committed is news that can wait a moment, for something else to tell with it.
 
 What a follower is only being given (a replica that is being added) comes last in an answer, a little at a time, and no faster than the node's budget for it: those
 that are in sync do not wait for it.
@@ -26,7 +26,7 @@ NEWCOMER_BYTES_MAX: Final = MIB
 """Of one answer, for partitions that move: what is in sync waits no longer than this takes."""
 
 OnFetched = Callable[[Partition], None]
-"""Told that a follower is further than it was."""
+"""Told that a follower that is not in sync is further than it was."""
 
 
 class Asked(NamedTuple):
@@ -58,9 +58,9 @@ class _Wanted:
 
     __slots__ = ("asked", "is_told", "partition", "place", "told_high_watermark", "told_start", "wake")
 
-    def __init__(self, place: Place, wake: Callable[[], None]) -> None:
+    def __init__(self, place: Place, woken: Callable[["_Wanted"], None]) -> None:
         self.place: Final = place
-        self.wake: Final = wake
+        self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
         self.asked: Asked | None = None
         self.is_told = False
@@ -71,7 +71,9 @@ class _Wanted:
 
 
 class CopySession:
-    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often."""
+    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often. ``on_late`` is, for the first thing that can wait a
+    moment; without it nothing waits.
+    """
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class CopySession:
         clock: Clock,
         on_fetched: OnFetched,
         on_news: Callable[[], None],
+        on_late: Callable[[], None] | None = None,
     ) -> None:
         self.node_id: Final = node_id
         self.node_epoch: Final = node_epoch
@@ -90,8 +93,11 @@ class CopySession:
         self._clock = clock
         self._on_fetched = on_fetched
         self._on_news = on_news
+        self._on_late = on_late
         self._wanted: dict[Place, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
+        self._late: dict[_Wanted, None] = {}
+        """More is committed, and nothing else is new: told with the next news, or a moment later."""
         self._held: dict[_Wanted, None] = {}
         """News of partitions that move: they wait for their share."""
 
@@ -105,24 +111,29 @@ class CopySession:
         place = Place(topic_id, index)
         wanted = self._wanted.get(place)
         if wanted is None:
-            wanted = self._wanted[place] = _Wanted(place, partial(self._woken, place))
+            wanted = self._wanted[place] = _Wanted(place, self._woken)
         wanted.asked = asked
         wanted.is_told = False
         wanted.told_high_watermark = asked.high_watermark
-        self._news[wanted] = None
         try:
             partition = self._led(wanted, asked)
-            if asked.last_epoch < 0 or self._diverging(partition, asked) is None:
-                self._count(partition, asked)
+            parts = asked.last_epoch >= 0 and self._diverging(partition, asked) is not None
         except PenstockError:
             # It is told why when the answer is made.
+            self._news[wanted] = None
             return
+        if parts or not partition.log.start_offset <= asked.offset <= partition.log.next_offset:
+            self._news[wanted] = None
+        if not parts:
+            self._count(partition, asked)
+            self._note(wanted)
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """The follower does not copy this any more."""
         wanted = self._wanted.pop(Place(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
+            self._late.pop(wanted, None)
             self._held.pop(wanted, None)
             if wanted.partition is not None:
                 wanted.partition.unwatch_writes(wanted.wake)
@@ -161,23 +172,35 @@ class CopySession:
             known_epoch=asked.known_epoch,
         ):
             partition.recount()
-            self._on_fetched(partition)
+            if in_sync.agreed.get(self.node_id) != self.node_epoch:
+                self._on_fetched(partition)
 
     # What it is told.
 
-    def _woken(self, place: Place) -> None:
-        wanted = self._wanted.get(place)
-        if wanted is None or wanted in self._news or wanted in self._held:
-            return
+    def _woken(self, wanted: _Wanted) -> None:
+        if wanted not in self._news and wanted not in self._held and self._note(wanted):
+            self._on_news()
+
+    def _note(self, wanted: _Wanted) -> bool:
+        """Whether there is something to tell at once; what can wait a moment is noted too."""
         if self._has_news(wanted):
             self._news[wanted] = None
-            self._on_news()
+            return True
+        partition = wanted.partition
+        if partition is not None and partition.high_watermark > wanted.told_high_watermark:
+            if self._on_late is None or wanted.told_high_watermark == NO_OFFSET:
+                self._news[wanted] = None
+                return True
+            if not self._late:
+                self._on_late()
+            self._late[wanted] = None
+        return False
 
     def _has_news(self, wanted: _Wanted) -> bool:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
-        if partition.high_watermark > wanted.told_high_watermark or partition.log.start_offset > wanted.told_start:
+        if partition.log.start_offset > wanted.told_start:
             return True
         return not wanted.is_told and asked.offset < self._end(partition)
 
@@ -192,6 +215,9 @@ class CopySession:
         """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first."""
         found: list[Copied] = []
         left = bytes_max
+        if self._late:
+            self._news.update(self._late)
+            self._late.clear()
         for wanted in list(self._news):
             if left <= 0:
                 break
@@ -229,8 +255,18 @@ class CopySession:
 
     @property
     def has_news(self) -> bool:
-        """Whether :meth:`collect` may find something."""
+        """Whether :meth:`collect` may find something that is to be told at once."""
         return bool(self._news)
+
+    @property
+    def has_late(self) -> bool:
+        """Whether it may find something else."""
+        return bool(self._late)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something waits for its share."""
+        return bool(self._held)
 
     def _copied(self, wanted: _Wanted, left: int, *, first: bool) -> Copied | None:
         asked = wanted.asked

@@ -11,7 +11,7 @@ from penstock.gateways.connections import ConnectionGateway
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.fetch_session import FetchSessions
 from penstock.gateways.kafka.handlers import HANDLERS
-from penstock.gateways.kafka.receive import BufferPool
+from penstock.gateways.receive import BufferPool
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
 from penstock.types import Gateway

@@ -25,7 +25,7 @@ from penstock.gateways.kafka.handlers.k00_produce import (
     tell_leader,
 )
 from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
-from penstock.gateways.kafka.receive import LENGTH_BYTES, FrameReader
+from penstock.gateways.receive import LENGTH_BYTES, FrameReader
 from penstock.meters import Flow, Histogram
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.headers import frame

@@ -27,19 +27,21 @@ UNDER_WAY_MAX: Final = 1_000
 class PeerAppends:
     """Those of one connection."""
 
-    def __init__(self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None]) -> None:
+    def __init__(
+        self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None], on_room: Callable[[], None]
+    ) -> None:
+        """``on_room`` is told when there is room again."""
         self._gateway = gateway
         self._write = write
+        self._on_room = on_room
         self._under_way = 0
-        self._room: asyncio.Future[None] | None = None
         self._answers: list[Buffer] = []
         self._closed = False
 
-    async def room(self) -> None:
-        """Return once there is room for one more."""
-        while self._under_way >= UNDER_WAY_MAX:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for one more."""
+        return self._under_way >= UNDER_WAY_MAX
 
     def close(self) -> None:
         """The connection is gone; what was begun ends by itself."""
@@ -75,11 +77,12 @@ class PeerAppends:
         return partition
 
     def _done(self, correlation_id: int, answer: list[int] | PenstockError) -> None:
+        was_full = self.is_full
         self._under_way -= 1
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
         if self._closed:
             return
+        if was_full:
+            asyncio.get_running_loop().call_soon(self._on_room)
         if not self._answers:
             self._gateway.turn.send(self._send)
         self._answers += frame(correlation_id, 0, [encode_answer(answer)])

@@ -1,12 +1,12 @@
-"""One node's connection: first the proofs, then requests. A fetch waits for news, as every follower's does, and what comes behind it waits too;
-what only nodes ask is begun as it comes and answered when it is done.
+"""One node's connection: first the proofs, then requests. Everything is done as it comes, without a task: the way of every record to the other nodes
+leads through here. A fetch waits for news (``fetch.py``); what only nodes ask is begun as it comes and answered when it is done (``appends.py``).
+
+Nothing is read while the other side does not take its answers, or too much of what it asked is under way.
 """
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -14,12 +14,13 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.listening import send_at_once
 from penstock.gateways.peers.appends import PeerAppends
-from penstock.gateways.peers.fetch import ReplicaFetches
+from penstock.gateways.peers.fetch import FETCH_VERSION, ReplicaFetches
+from penstock.gateways.receive import FrameReader
 from penstock.limits import REQUEST_BYTES_MAX
-from penstock.types import NodeId
+from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
-from penstock.wire.kafka.apis import API, Api, ApiKey
-from penstock.wire.kafka.headers import decode_frame_size, decode_request_header, frame
+from penstock.wire.kafka.apis import API, ApiKey
+from penstock.wire.kafka.headers import RequestHeader, decode_request_header, frame
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest, SaslAuthenticateResponse
 from penstock.wire.peers import (
     HEADS,
@@ -44,154 +45,200 @@ HANDSHAKE_BYTES_MAX: Final = 4 * 1024
 HANDSHAKE_SECONDS: Final = 5.0
 """A node that is up needs some milliseconds, and gives up itself after three seconds."""
 IDLE_SECONDS: Final = 600.0
-_NOT_SAID: Final = "it does not say who it is: clients connect to the kafka listener"
+OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Not taken by the other side: more than one answer with much in it."""
 
 
-class _Asked(NamedTuple):
-    """A request of Kafka's."""
-
-    api: Api
-    version: int
-    correlation_id: int
-    request: msgspec.Struct
-
-
-class _PeerAsked(NamedTuple):
-    """One that only nodes have."""
-
-    api_key: int
-    correlation_id: int
-    body: memoryview
-
-
-class PeerConnection:
+class PeerConnection(asyncio.BufferedProtocol):
     """Of one node, once it has proved itself."""
 
-    def __init__(self, gateway: "PeerGateway", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, gateway: "PeerGateway") -> None:
         self.gateway: Final = gateway
-        self._reader = reader
-        self._writer = writer
-        self._task = asyncio.current_task()
-        send_at_once(writer)
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader(gateway.buffers, HANDSHAKE_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._greeted: tuple[Hello, bytes] | None = None
+        """What it said first, and the nonce that it was given."""
+        self._node = -1
+        """Who it is, once it has proved it."""
         self._fetches: ReplicaFetches | None = None
-        self._appends = PeerAppends(gateway, writer.writelines)
+        self._appends = PeerAppends(gateway, self._write, self._run)
+        self._choked = False
+        self._paused = False
+        self._heard_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self) -> None:
-        """Until it goes."""
-        peer = self._writer.get_extra_info("peername")
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                hello = await self._authenticate()
-            if not self.gateway.proved(self):
-                logger.warning("closing %s: nodes have too many connections to this one", peer)
-                return
-            self._fetches = ReplicaFetches(self.gateway, NodeId(hello.node), hello.epoch)
-            await self._serve_all(hello.node)
-        except TimeoutError:
-            logger.info("closing %s: it was silent for too long", peer)
-        except (OSError, EOFError):
-            pass
-        except (ProtocolViolation, PenstockError) as error:
-            logger.warning("closing %s: %s", peer, error)
-        finally:
-            self._appends.close()
-            if self._fetches is not None:
-                self._fetches.close()
-            self._writer.transport.abort()
+    # The event loop's side.
 
-    async def _serve_all(self, node: int) -> None:
-        """Read ahead by one request: a fetch that waits for news is answered as soon as there is another question."""
-        coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX, ApiKey.FETCH))
-        try:
-            while True:
-                async with asyncio.timeout(IDLE_SECONDS):
-                    asked = await coming
-                coming = asyncio.ensure_future(self._next(REQUEST_BYTES_MAX, ApiKey.FETCH))
-                if isinstance(asked, _PeerAsked):
-                    await self._appends.room()
-                    self._appends.begin(*asked)
-                    continue
-                api, version, correlation_id, request = asked
-                self.gateway.heard_ms[node] = self.gateway.broker.clock.monotonic_ms()
-                await self._answer(api, version, correlation_id, self._fetch(request, coming))
-        finally:
-            coming.cancel()
-            with contextlib.suppress(Exception, asyncio.CancelledError):
-                await coming
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody is there."""
+        # uvloop's transports are not subclasses of asyncio's.
+        opened = self._transport = cast(asyncio.Transport, transport)
+        self.gateway.admit(self)
+        send_at_once(opened)
+        opened.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
+        self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._look_after)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """It is gone; what it asked ends by itself."""
+        self.gateway.forget(self)
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._frames.close()
+        self._appends.close()
+        if self._fetches is not None:
+            self._fetches.close()
+
+    def eof_received(self) -> bool:
+        """Whoever says nothing more wants no answers either."""
+        return False
+
+    def get_buffer(self, _: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._frames.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The next bytes are there."""
+        self._frames.received(nbytes)
+        self._run()
+
+    def pause_writing(self) -> None:
+        """It does not take its answers: take no more requests."""
+        self._choked = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """It took its answers."""
+        self._choked = False
+        self._loop.call_soon(self._run)
+
+    def abort(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def cut_off(self) -> None:
         """It has not proved itself, and others want its place."""
-        logger.info(
-            "closing %s: it has not proved that it is a node, and others come", self._writer.get_extra_info("peername")
-        )
-        self._writer.transport.abort()
+        logger.info("closing %s: it has not proved that it is a node, and others come", self._peer())
+        self.abort()
 
-    async def close(self) -> None:
-        """Hang up."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+    def _look_after(self) -> None:
+        """Close what was silent for too long; look again when it may have been."""
+        since = self._loop.time() - self._heard_at
+        if self._node >= 0 and since < IDLE_SECONDS:
+            self._timer = self._loop.call_later(IDLE_SECONDS - since, self._look_after)
+            return
+        logger.info("closing %s: it was silent for too long", self._peer())
+        self.abort()
 
-    async def _next(self, bytes_max: int, served: ApiKey) -> "_Asked | _PeerAsked":
-        """The next request, which is of this API or one that only nodes have. What is of another is not even read."""
-        size = decode_frame_size(await self._reader.readexactly(4), 0, bytes_max)
-        body = memoryview(await self._reader.readexactly(size))
+    def _peer(self) -> object:
+        return None if self._transport is None else self._transport.get_extra_info("peername")
+
+    # Requests.
+
+    def _run(self) -> None:
+        frames = self._frames
+        try:
+            while self._transport is not None and not self._is_held_up:
+                found = frames.next_frame()
+                if found is None:
+                    break
+                self._request(frames.view[found[0] : found[1]])
+        except (ProtocolViolation, PenstockError) as error:
+            self._leave(f"{error}")
+        except Exception:
+            logger.exception("a request of node %d failed", self._node)
+            self._leave("internal error")
+        frames.settle()
+        self._update_reading()
+
+    @property
+    def _is_held_up(self) -> bool:
+        return self._choked or self._appends.is_full or (self._fetches is not None and self._fetches.is_busy)
+
+    def _leave(self, why: str) -> None:
+        """Nothing sensible can follow. What was answered is sent before."""
+        transport = self._transport
+        logger.warning("closing %s: %s", self._peer(), why)
+        self._frames.close()
+        if transport is not None:
+            transport.close()
+
+    def _update_reading(self) -> None:
+        pause = self._is_held_up
+        transport = self._transport
+        if pause is self._paused or transport is None or transport.is_closing():
+            return
+        self._paused = pause
+        if pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+
+    def _request(self, body: memoryview) -> None:
         header, position = decode_request_header(body)
-        if header.api_key in HEADS and header.api_version == PEER_VERSION:
-            return _PeerAsked(header.api_key, header.correlation_id, body[position:])
-        api = API[served]
-        if header.api_key != served or not api.min_version <= header.api_version <= api.max_version:
-            if served is ApiKey.SASL_AUTHENTICATE:
-                raise ProtocolViolation(_NOT_SAID)
+        self._heard_at = self._loop.time()
+        if self._fetches is None:
+            self._authenticate(header, body, position)
+        elif header.api_key == ApiKey.FETCH and header.api_version == FETCH_VERSION:
+            self.gateway.heard_ms[self._node] = self.gateway.broker.clock.monotonic_ms()
+            self._fetches.fetch(header.correlation_id, body, position)
+        elif header.api_key in HEADS and header.api_version == PEER_VERSION:
+            self._appends.begin(header.api_key, header.correlation_id, body[position:])
+        else:
             raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
-        request = api.decode_request(body, position, header.api_version)
-        return _Asked(api, header.api_version, header.correlation_id, request)
 
-    async def _answer(self, api: Api, version: int, correlation_id: int, answer: Awaitable[Any]) -> None:
-        parts = api.encode_response(await answer, version)
-        if self._writer.is_closing():
-            raise ConnectionResetError("the node hung up")
-        self._writer.writelines(frame(correlation_id, api.response_header_version(version), parts))
-        await self._writer.drain()
-
-    async def _fetch(self, request: msgspec.Struct, coming: "asyncio.Future[Any]") -> msgspec.Struct:
-        assert self._fetches is not None
-        return await self._fetches.fetch(request, coming)  # type: ignore[arg-type]  # by its key
+    def _write(self, parts: list[Buffer]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
 
     # Who is it?
 
-    async def _authenticate(self) -> Hello:
+    def _authenticate(self, header: RequestHeader, body: memoryview, position: int) -> None:
         """Two questions, two answers; ProtocolViolation when it does not belong here."""
+        api = API[ApiKey.SASL_AUTHENTICATE]
+        if header.api_key != ApiKey.SASL_AUTHENTICATE or not api.covers(header.api_version):
+            raise ProtocolViolation("it does not say who it is: clients connect to the kafka listener")
+        # A copy: the greeting is kept until the proof comes.
+        request: SaslAuthenticateRequest = api.decode_request(bytes(body), position, header.api_version)
+        if self._greeted is None:
+            self._challenge(header, decode_hello(bytes(request.auth_bytes)))
+        else:
+            self._check(header, decode_proof(bytes(request.auth_bytes)).proof, *self._greeted)
+
+    def _challenge(self, header: RequestHeader, hello: Hello) -> None:
         gateway = self.gateway
-        request, place = await self._sasl()
-        hello = decode_hello(bytes(request.auth_bytes))
-        nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
         if hello.to_node != gateway.broker.node_id:
-            await self._refuse(place, f"this is node {gateway.broker.node_id}, not {hello.to_node}")
+            self._refuse(header, f"this is node {gateway.broker.node_id}, not {hello.to_node}")
+        nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
+        self._greeted = hello, nonce
         challenge = Challenge(nonce, server_proof(gateway.secret, hello, nonce))
-        await self._answer(*place, _done(SaslAuthenticateResponse(auth_bytes=msgspec.json.encode(challenge))))
-        request, place = await self._sasl()
-        proof = decode_proof(bytes(request.auth_bytes))
-        if gateway.cluster.rules.authenticated_replicas and not is_proof(
-            client_proof(gateway.secret, hello, nonce), proof.proof
-        ):
-            await self._refuse(place, "it does not know the cluster's secret")
-        await self._answer(*place, _done(SaslAuthenticateResponse()))
-        return hello
+        self._answer(header, SaslAuthenticateResponse(auth_bytes=msgspec.json.encode(challenge)))
 
-    async def _sasl(self) -> tuple[SaslAuthenticateRequest, tuple[Api, int, int]]:
-        asked = await self._next(HANDSHAKE_BYTES_MAX, ApiKey.SASL_AUTHENTICATE)
-        if not isinstance(asked, _Asked):
-            raise ProtocolViolation(_NOT_SAID)
-        assert isinstance(asked.request, SaslAuthenticateRequest), "by its key"
-        return asked.request, (asked.api, asked.version, asked.correlation_id)
+    def _check(self, header: RequestHeader, proof: bytes, hello: Hello, nonce: bytes) -> None:
+        gateway = self.gateway
+        expected = client_proof(gateway.secret, hello, nonce)
+        if gateway.cluster.rules.authenticated_replicas and not is_proof(expected, proof):
+            self._refuse(header, "it does not know the cluster's secret")
+        if not gateway.proved(self):
+            raise ProtocolViolation("nodes have too many connections to this one")
+        self._node = hello.node
+        self._frames.frame_bytes_max = REQUEST_BYTES_MAX
+        self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run)
+        self._answer(header, SaslAuthenticateResponse())
 
-    async def _refuse(self, place: tuple[Api, int, int], why: str) -> None:
+    def _refuse(self, header: RequestHeader, why: str) -> None:
         code = CODES[Reason.CLUSTER_AUTHORIZATION_FAILED]
-        await self._answer(*place, _done(SaslAuthenticateResponse(error_code=code, error_message=why)))
+        self._answer(header, SaslAuthenticateResponse(error_code=code, error_message=why))
         raise ProtocolViolation(why)
 
-
-async def _done(answer: msgspec.Struct) -> msgspec.Struct:
-    return answer
+    def _answer(self, header: RequestHeader, answer: SaslAuthenticateResponse) -> None:
+        api = API[ApiKey.SASL_AUTHENTICATE]
+        parts = api.encode_response(answer, header.api_version)
+        self._write(frame(header.correlation_id, api.response_header_version(header.api_version), parts))

@@ -1,45 +1,85 @@
 """Fetches of followers: translation between Kafka's Fetch and the rules of copying (``core/replication/copying.py``).
 
 The first request of a connection names all partitions, later ones only what changed. An answer has only partitions with news, and
-waits for the first of them at most as long as the follower said.
+waits for the first of them at most as long as the follower said. Two questions may wait at a time; a third ends the first one's wait. They are answered in
+the order in which they came.
+
+News goes out at the end of the turn in which it came about, right behind the write. That more is committed, and nothing else, waits
+:data:`LATE_SECONDS` for something to go with: where records come one after the other, the next one takes it along.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from penstock.core.replication.copying import Asked, Copied, CopySession
 from penstock.gateways.kafka.errors import CODES
 from penstock.limits import FETCH_WAIT_MS_MAX
-from penstock.types import NodeId
+from penstock.types import Buffer, NodeId
 from penstock.wire.kafka.fetch_generated import (
+    DECODE_REQUEST,
+    ENCODE_RESPONSE,
     FetchRequest,
     FetchResponse,
     FetchResponseDivergingEpoch,
     FetchResponsePartition,
     FetchResponseTopic,
 )
+from penstock.wire.kafka.headers import frame
 from penstock.wire.peers import decode_known_epoch
 
 if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
 
+FETCH_VERSION: Final = 18
+LATE_SECONDS: Final = 0.002
+WAITING_MAX: Final = 2
 _SESSION: Final = 1
 """A connection has one."""
+_HEADER_VERSION: Final = 1
 _PARTITIONS_A_TURN: Final = 500
 """The first question of a connection names all partitions: others are served in between."""
+_KEPT_BYTES_MIN: Final = 16 * 1024
+"""A question of this size may take more than one turn; a partition takes some 40 bytes of it."""
+_decode = DECODE_REQUEST[FETCH_VERSION]
+_encode = ENCODE_RESPONSE[FETCH_VERSION]
+
+
+class _Question(NamedTuple):
+    correlation_id: int
+    bytes_max: int
+    until: float
 
 
 class ReplicaFetches:
     """The fetches of one connection."""
 
-    def __init__(self, gateway: "PeerGateway", node_id: NodeId, node_epoch: int) -> None:
+    def __init__(
+        self,
+        gateway: "PeerGateway",
+        node_id: NodeId,
+        node_epoch: int,
+        write: Callable[[list[Buffer]], None],
+        on_read: Callable[[], None],
+    ) -> None:
+        """``on_read`` is told when a large question was read to its end."""
         self._gateway = gateway
         self._node_id = node_id
         self._node_epoch = node_epoch
+        self._write = write
+        self._on_read = on_read
+        self.is_busy = False
+        """A question is being read, and the next must wait."""
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
         self._session = self._new_session()
-        self._news: asyncio.Future[None] | None = None
+        self._questions: deque[_Question] = deque()
         self._looking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._late_timer: asyncio.TimerHandle | None = None
+        self._late_since = 0.0
 
     def _new_session(self) -> CopySession:
         gateway = self._gateway
@@ -51,25 +91,49 @@ class ReplicaFetches:
             gateway.broker.clock,
             gateway.on_fetched,
             self._woken,
+            self._woken_late,
         )
 
     def close(self) -> None:
         """The follower is gone."""
+        self._closed = True
         self._session.close()
+        self._questions.clear()
+        for timer in (self._timer, self._late_timer):
+            if timer is not None:
+                timer.cancel()
 
-    async def fetch(self, request: FetchRequest, coming: "asyncio.Future[Any]") -> FetchResponse:
-        """Note what the follower has, and answer with what is new, or with nothing when its time is over or ``coming`` is there."""
+    def fetch(self, correlation_id: int, body: memoryview, position: int) -> None:
+        """Note what the follower has, and answer with what is new, or with nothing when its time is over."""
+        if len(body) >= _KEPT_BYTES_MIN:
+            body = memoryview(bytes(body))
+        request = _decode(body, position)
         if not request.session_id:
             self._session.close()
             self._session = self._new_session()
-        session = self._session
-        named = 0
+        self._read(self._ask(request), correlation_id, request)
+
+    def _read(self, asking: Iterator[None], correlation_id: int, request: FetchRequest) -> None:
+        if self._closed:
+            return
+        for _ in asking:
+            self.is_busy = True
+            self._loop.call_soon(self._read, asking, correlation_id, request)
+            return
+        self._wait(correlation_id, request)
+        if self.is_busy:
+            self.is_busy = False
+            self._on_read()
+
+    def _ask(self, request: FetchRequest) -> Iterator[None]:
+        """Note what the follower has; stops after so many partitions."""
+        session, named = self._session, 0
         for topic in request.topics:
             topic_id = UUID(bytes=bytes(topic.topic_id))
             for each in topic.partitions:
                 named += 1
                 if named % _PARTITIONS_A_TURN == 0:
-                    await asyncio.sleep(0)
+                    yield
                 asked = Asked(
                     each.fetch_offset,
                     each.current_leader_epoch,
@@ -84,40 +148,69 @@ class ReplicaFetches:
             topic_id = UUID(bytes=bytes(forgotten.topic_id))
             for index in forgotten.partitions:
                 session.forget(topic_id, index)
-        found = session.collect(request.max_bytes)
-        if not found:
-            await self._wait(min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX) / 1000, coming)
-            found = session.collect(request.max_bytes)
-        self._gateway.broker.meters.replicated_out_bytes += sum(len(copied.records) for copied in found)
-        return _response(found)
 
-    async def _wait(self, seconds: float, coming: "asyncio.Future[Any]") -> None:
-        if self._session.has_news or coming.done():
-            return
-        self._news = asyncio.get_running_loop().create_future()
-        coming.add_done_callback(self._end_wait)
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news
-        except TimeoutError:
-            return
-        finally:
-            coming.remove_done_callback(self._end_wait)
-            self._news = None
+    def _wait(self, correlation_id: int, request: FetchRequest) -> None:
+        session = self._session
+        wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
+        self._questions.append(_Question(correlation_id, request.max_bytes, self._loop.time() + wait_ms / 1000))
+        if session.has_news or session.holds_back:
+            self._look_soon()
+        elif session.has_late and self._late_timer is None:
+            # It became due while nobody asked.
+            self._woken_late()
+        if len(self._questions) > WAITING_MAX:
+            self._answer(session.collect(request.max_bytes))
+        if self._timer is None:
+            self._timer = self._loop.call_later(wait_ms / 1000, self._time_over)
 
-    def _end_wait(self, _: object) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _time_over(self) -> None:
+        """Answer whoever waited long enough, with whatever there is."""
+        self._timer = None
+        now = self._loop.time()
+        while self._questions and self._questions[0].until <= now:
+            self._answer(self._session.collect(self._questions[0].bytes_max))
+        if self._questions:
+            self._timer = self._loop.call_later(self._questions[0].until - now, self._time_over)
 
     def _woken(self) -> None:
+        if self._questions:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
         # At the end of the turn: what else comes in it goes with the same answer.
-        if self._news is not None and not self._looking:
+        if not self._looking:
             self._looking = True
             self._gateway.turn.look(self._look)
 
     def _look(self) -> None:
         self._looking = False
-        self._end_wait(None)
+        while self._questions:
+            found = self._session.collect(self._questions[0].bytes_max)
+            if not found:
+                return
+            self._answer(found)
+            if not self._session.has_news:
+                return
+
+    def _woken_late(self) -> None:
+        self._late_since = self._loop.time()
+        if self._late_timer is None:
+            self._late_timer = self._loop.call_later(LATE_SECONDS, self._late)
+
+    def _late(self) -> None:
+        self._late_timer = None
+        if not self._session.has_late:
+            return
+        left = self._late_since + LATE_SECONDS - self._loop.time()
+        if left > 0.0005:
+            self._late_timer = self._loop.call_later(left, self._late)
+        else:
+            self._look()
+
+    def _answer(self, found: list[Copied]) -> None:
+        question = self._questions.popleft()
+        self._gateway.broker.meters.replicated_out_bytes += sum(len(copied.records) for copied in found)
+        self._write(frame(question.correlation_id, _HEADER_VERSION, _encode(_response(found))))
 
 
 def _response(found: list[Copied]) -> FetchResponse:

@@ -12,6 +12,7 @@ from typing import Final
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replication.copying import OnFetched
 from penstock.gateways.peers.connection import PeerConnection
+from penstock.gateways.receive import BufferPool
 from penstock.ports import EndOfTurn
 
 logger = logging.getLogger("penstock.peers")
@@ -38,43 +39,46 @@ class PeerGateway:
         self.on_fetched: Final = on_fetched
         self.heard_ms: Final = heard_ms
         """When each node last asked for anything, in monotonic time."""
+        self.buffers: Final = BufferPool()
         self._server: asyncio.Server | None = None
         self._connections: dict[PeerConnection, None] = {}
         """All of them, strangers too."""
         self._strangers: dict[PeerConnection, None] = {}
         """Who has not proved itself, in the order in which they came."""
-
+        self._gone = asyncio.Event()
         broker.meters.connections[PEERS] = lambda: len(self._connections)
 
     async def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""
-        self._server = await asyncio.start_server(self._connected, sock=listener)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: PeerConnection(self), sock=listener)
 
     async def stop(self) -> None:
         """Hang up. Other nodes find out who leads by the records."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
-            await connection.close()
+            connection.abort()
+        while self._connections:
+            self._gone.clear()
+            await self._gone.wait()
 
     def proved(self, connection: PeerConnection) -> bool:
         """It is a node of this cluster; whether there is room for it."""
         self._strangers.pop(connection, None)
         return len(self._connections) - len(self._strangers) <= CONNECTIONS_MAX
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def admit(self, connection: PeerConnection) -> None:
+        """Somebody connected."""
         if len(self._strangers) >= STRANGERS_MAX:
             slowest = next(iter(self._strangers))
             del self._strangers[slowest]
             slowest.cut_off()
             self.broker.meters.connections_refused.add((PEERS,))
-        connection = PeerConnection(self, reader, writer)
         self._connections[connection] = self._strangers[connection] = None
-        try:
-            await connection.run()
-        except asyncio.CancelledError:
-            # Only a stop cancels it, and on 3.11 the server reports that as an error.
-            return
-        finally:
-            self._connections.pop(connection, None)
-            self._strangers.pop(connection, None)
+
+    def forget(self, connection: PeerConnection) -> None:
+        """A connection is gone."""
+        self._connections.pop(connection, None)
+        self._strangers.pop(connection, None)
+        self._gone.set()

@@ -14,7 +14,7 @@ from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.gateways.kafka.produce_lane import ProduceLane
-from penstock.gateways.kafka.receive import FrameReader
+from penstock.gateways.receive import FrameReader
 from penstock.records.batch import Compression
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey

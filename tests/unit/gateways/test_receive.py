@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.gateways.kafka.receive import BufferPool, FrameReader
+from penstock.gateways.receive import BufferPool, FrameReader
 from penstock.limits import (
     RECEIVE_BUFFER_BYTES_INITIAL,
     RECEIVE_BUFFER_BYTES_KEPT_MAX,

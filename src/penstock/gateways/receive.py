@@ -47,11 +47,11 @@ class BufferPool:
 class FrameReader:
     """Hands out frames as (buffer, start, end). A frame is good until the next call of :meth:`settle`."""
 
-    __slots__ = ("_frame_bytes_max", "_pool", "buffer", "end", "start", "view")
+    __slots__ = ("_pool", "buffer", "end", "frame_bytes_max", "start", "view")
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
         self._pool = pool
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self.buffer = pool.scratch
         self.view = pool.scratch_view
         self.start = 0
@@ -71,9 +71,9 @@ class FrameReader:
         if start > self.end:
             return None
         (size,) = _LENGTH.unpack_from(self.buffer, self.start)
-        if not FRAME_BYTES_MIN <= size <= self._frame_bytes_max:
+        if not FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
             raise ProtocolViolation(
-                f"a frame of {size} bytes (allowed: {FRAME_BYTES_MIN} to {self._frame_bytes_max}); is this a Kafka client?"
+                f"a frame of {size} bytes (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}); is this a Kafka client?"
             )
         end: int = start + size
         if end > self.end:
@@ -103,7 +103,7 @@ class FrameReader:
         wanted = RECEIVE_BUFFER_BYTES_INITIAL
         if unread >= LENGTH_BYTES:
             (size,) = _LENGTH.unpack_from(self.buffer, self.start)
-            wanted = max(wanted, min(LENGTH_BYTES + size, self._frame_bytes_max + LENGTH_BYTES))
+            wanted = max(wanted, min(LENGTH_BYTES + size, self.frame_bytes_max + LENGTH_BYTES))
         capacity = max(min(wanted, unread * RECEIVE_GROWTH), unread + RECEIVE_BUFFER_BYTES_INITIAL // 2)
         target = self._pool.take(capacity)
         view = memoryview(target)
