@@ -28,10 +28,14 @@ def main() -> int:
     parser.add_argument("--only", type=_names, default=[], help=f"of {', '.join(WORKLOADS)}")
     parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="which durability to compare")
     parser.add_argument("--rounds", type=int, default=2, help="0 leaves the rows out")
-    parser.add_argument("--kills", type=int, default=20, help="leaders killed")
-    parser.add_argument("--stops", type=int, default=5, help="leaders asked to stop")
-    parser.add_argument("--idle", type=float, default=30.0, help="seconds in which nothing happens")
-    parser.add_argument("--seconds", type=float, default=3.0, help="measured seconds a row")
+    parser.add_argument("--warmups", type=int, default=1, help="rounds before them that do not count")
+    parser.add_argument("--kills", type=int, default=20, help="leaders of Penstock killed")
+    parser.add_argument("--stops", type=int, default=5, help="leaders of Penstock asked to stop")
+    parser.add_argument("--peer-kills", type=int, default=6, help="leaders of Kafka killed")
+    parser.add_argument("--peer-stops", type=int, default=2, help="leaders of Kafka asked to stop")
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds in which nothing happens")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured seconds a row")
+    parser.add_argument("--minutes", type=float, default=13.0, help="when they are over, repetitions are left out")
     parser.add_argument("--bytes-max", type=int, default=1 << 30, help="most bytes that one row of one system writes")
     given = parser.parse_args()
     if unknown := [name for name in given.systems if name not in systems]:
@@ -41,10 +45,14 @@ def main() -> int:
         only=given.only,
         flushes=list(Flush) if given.flush == "both" else [Flush(given.flush)],
         rounds=given.rounds,
+        warmups=given.warmups,
         kills=given.kills,
         stops=given.stops,
+        peer_kills=given.peer_kills,
+        peer_stops=given.peer_stops,
         idle_s=given.idle,
-        options=Options(seconds=given.seconds, warmup_s=1.0, bytes_max=given.bytes_max),
+        minutes=given.minutes,
+        options=Options(seconds=given.seconds, warmup_s=0.5, bytes_max=given.bytes_max),
     )
     # Ended from outside, it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

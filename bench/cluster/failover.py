@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,8 +97,8 @@ class _Writing:
             self._answered.notify_all()
 
 
-def measure(system: System, times: int, *, killed: bool) -> Gaps:
-    """Let the leader go, again and again; each comes back and is in sync before the next goes."""
+def measure(system: System, times: int, *, killed: bool, has_time: Callable[[], bool] = lambda: True) -> Gaps:
+    """Let the leader go, again and again, at least once; each comes back and is in sync before the next goes."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": system.bootstrap(), "log_level": 0})
@@ -107,6 +108,9 @@ def measure(system: System, times: int, *, killed: bool) -> Gaps:
     gaps: list[float] = []
     try:
         for number in range(times):
+            if number and not has_time():
+                say(f"{system.title}: {number} of {times}, the time is over")
+                break
             _wait_in_sync(admin)
             writing.wait_for(200)
             leader = _leader(admin)

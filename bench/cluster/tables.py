@@ -10,7 +10,8 @@ from bench.results import best_rows, table
 from penstock.bench.rows import Row
 
 _TITLES = {kind.name: kind.title for kind in SYSTEMS}
-_OURS, _ALONE = "penstock-3", "penstock-1"
+_OURS = "penstock-3"
+_RATIOS = {"penstock-1": "3 nodes / 1 node", "kafka-3": "Penstock / Kafka"}
 
 
 def markdown(report: ClusterReport) -> str:
@@ -34,8 +35,8 @@ def _rows(report: ClusterReport) -> str:
     for flush, row_id in rows:
         cells = [best.get((system, flush, row_id)) for system in systems]
         lines.append([row_id, flush, *(_cell(row) for row in cells), *_ratios(best, flush, row_id, systems)])
-    heads = ["row", "flush", *(_TITLES[name] for name in systems)]
-    heads += [f"3 nodes / {_TITLES[name]}" for name in systems if name != _OURS and _OURS in systems]
+    heads = ["row, acks=all", "flush", *(_TITLES[name] for name in systems)]
+    heads += [_RATIOS[name] for name in systems if name in _RATIOS and _OURS in systems]
     return "## Rows\n\nRecords a second, and where one request waits for the other its p50.\n\n" + table(heads, lines)
 
 
