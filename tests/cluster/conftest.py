@@ -6,8 +6,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.etcd import Etcd, running_etcd
+from tests.support.dropped_sockets import ignore_dropped_sockets
+from tests.support.etcd import SECONDS_MAX, Etcd, running_etcd
 from tests.support.gateway_cluster import GatewayCluster
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    ignore_dropped_sockets(config)
 
 
 @pytest.fixture
@@ -22,6 +27,20 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
     """One member, which is enough where nothing happens to it."""
     with running_etcd(tmp_path / "etcd") as etcd:
         yield etcd
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Etcd may take its time, as on a machine that does much else: for tests in which it never fails to answer."""
+    for module, name in (
+        ("endpoints", "CONNECT_SECONDS"),
+        ("endpoints", "READ_SECONDS"),
+        ("store", "ANSWER_SECONDS"),
+        ("store", "KEEP_ALIVE_SECONDS"),
+        ("store", "_DELIVERY_SECONDS"),
+        ("watch", "ANSWER_SECONDS"),
+    ):
+        monkeypatch.setattr(f"penstock.metadata.etcd.{module}.{name}", SECONDS_MAX)
 
 
 @pytest_asyncio.fixture

@@ -40,9 +40,7 @@ class Load:
             NewTopic(TOPIC, JOBS_PARTITIONS, 3),
             NewTopic(f"dlq.{TOPIC}", JOBS_PARTITIONS, 3),
         ]
-        admin = cluster.admin()
-        for made in admin.create_topics(wanted).values():
-            made.result(30)
+        cluster.create(*wanted)
         cluster.wait_until_in_sync()
         self.ledger = Ledger()
         self.producing = Producing(cluster.bootstrap, STREAM, range(PARTITIONS))
@@ -120,7 +118,7 @@ class Load:
 
 def topic_ids(cluster: ClusterProcesses, names: list[str]) -> list[UUID]:
     admin = cluster.admin()
-    answers = admin.describe_topics(TopicCollection(names), request_timeout=30)
-    ids = [answer.result(30).topic_id for answer in answers.values()]
+    answers = admin.describe_topics(TopicCollection(names), request_timeout=SECONDS)
+    ids = [answer.result(SECONDS).topic_id for answer in answers.values()]
     halves = [(each.get_most_significant_bits(), each.get_least_significant_bits()) for each in ids]
     return [UUID(bytes=high.to_bytes(8, signed=True) + low.to_bytes(8, signed=True)) for high, low in halves]

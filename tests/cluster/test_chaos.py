@@ -12,7 +12,7 @@ import signal
 import pytest
 
 from tests.cluster.load import STREAM, Load
-from tests.support.cluster_processes import ClusterProcesses, NodeProcess
+from tests.support.cluster_processes import QUICK, ClusterProcesses, NodeProcess
 from tests.support.etcd import Etcd
 
 ROUNDS = int(os.environ.get("CLUSTER_ROUNDS", "1"))
@@ -42,7 +42,7 @@ def test_nothing_promised_is_lost_whichever_node_or_member_of_etcd_fails(tmp_pat
     rng = random.Random(seed)
     faults = [(who, how) for who in (*WHO, "etcd") for how in ("killed", "paused", "stopped")] * ROUNDS
     rng.shuffle(faults)
-    with ClusterProcesses(tmp_path, etcd_of_three.urls, gateways=False) as cluster:
+    with ClusterProcesses(tmp_path, etcd_of_three.urls, settings=QUICK, gateways=False) as cluster:
         load = Load(cluster)
         for who, how in faults:
             print(f"the {who} is {how}")
@@ -80,3 +80,4 @@ def fail_etcd(etcd: Etcd, how: str, load: Load) -> None:
         member.kill()
         load.go_on()
         etcd.start(member)
+        asyncio.run(etcd.ready())

@@ -12,7 +12,7 @@ from tests.support.cluster_processes import ClusterProcesses
 from tests.support.etcd import Etcd
 from tests.support.waiting import eventually
 
-SECONDS = 30
+SECONDS = 60
 DELETED = 4
 
 
@@ -24,7 +24,7 @@ def test_deleted_records_do_not_come_back_when_the_leader_is_killed_after_its_an
     settings = {"cluster.lag_ms_max": 60_000, "cluster.lease_ms": 10_000}
     with ClusterProcesses(tmp_path, etcd.urls, settings=settings, gateways=False) as cluster:
         admin = cluster.admin()
-        admin.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2, 3]])])["t"].result(SECONDS)
+        cluster.create(NewTopic("t", 1, replica_assignment=[[1, 2, 3]]))
         PRODUCERS["confluent"](cluster.bootstrap, "t", [Record(b"v", partition=0) for _ in range(10)])
         cluster.wait_until_in_sync()
         assert cluster.leader("t") == 1

@@ -11,6 +11,7 @@ from penstock.metadata.port import Compare, Put
 from tests.support.etcd import Etcd, running_etcd
 from tests.unit.metadata import test_leases, test_port
 
+pytestmark = pytest.mark.usefixtures("patience")
 _numbers = count()
 
 # Every test of the contract is a test here, with the fixtures of this module.

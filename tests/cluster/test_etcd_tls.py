@@ -14,6 +14,8 @@ from tests.support.clients import Record, consume_confluent, produce_confluent
 from tests.support.cluster_processes import NodeProcess
 from tests.support.etcd import Certificates, Etcd, make_certificates, opened, running_etcd
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -23,7 +23,6 @@ def coordinator(cluster: ClusterProcesses, group: str) -> int:
 @pytest.mark.timeout(180)
 def test_a_worker_loses_nothing_when_the_node_behind_its_own_is_killed(tmp_path, etcd: Etcd) -> None:
     with ClusterProcesses(tmp_path, etcd.urls, gateways=False) as cluster:
-        cluster.wait_until_in_sync()
         owner = cluster.nodes[coordinator(cluster, "g")]
         stranger = next(node for node in cluster.nodes.values() if node is not owner)
         driftq = Driftq(stranger.addresses["http"])
@@ -77,7 +76,6 @@ def work_on(driftq: Driftq, count: int) -> set[str]:
 @pytest.mark.timeout(180)
 def test_a_node_lives_and_says_so_while_etcd_is_away(tmp_path, etcd: Etcd) -> None:
     with ClusterProcesses(tmp_path, etcd.urls, gateways=False) as cluster:
-        cluster.wait_until_in_sync()
         node = cluster.nodes[1]
         with httpx.Client(base_url=f"http://{node.addresses['http']}", timeout=SECONDS) as client:
             assert client.post("/topics", json={"name": "t", "partitions": 3}).status_code == 201

@@ -2,13 +2,12 @@
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from tests.cluster.load import STREAM, Load
-from tests.support.cluster_processes import ClusterProcesses, NodeProcess
+from tests.support.cluster_processes import QUICK, SECONDS_MAX, ClusterProcesses, NodeProcess
 from tests.support.etcd import running_etcd
 from tests.support.namespaces import Hosts
-from tests.support.waiting import eventually
 
 NODES = ("node1", "node2", "node3")
 
@@ -29,6 +28,7 @@ def cluster(tmp_path, hosts):
                 tmp_path / name,
                 number,
                 etcd.urls,
+                QUICK,
                 host=hosts.addresses[name],
                 prefix=hosts.prefix(name),
                 gateways=False,
@@ -37,15 +37,6 @@ def cluster(tmp_path, hosts):
         }
         with made:
             yield made
-
-
-def created(admin: AdminClient, name: str) -> bool:
-    try:
-        admin.create_topics([NewTopic(name, 1, 3)], request_timeout=15)[name].result(30)
-    except KafkaException as error:
-        # An attempt that was told to be unknown may have been the one.
-        return error.args[0].name() == "TOPIC_ALREADY_EXISTS"
-    return True
 
 
 @pytest.mark.timeout(400)
@@ -76,13 +67,13 @@ def test_nothing_promised_is_lost_wherever_the_network_is_cut(hosts, cluster):
     # Nobody reaches etcd: who leads goes on, a change waits and says why.
     hosts.cut_off("etcd")
     load.go_on()
-    admin = cluster.admin()
+    later = NewTopic("later", 1, 3)
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([NewTopic("later", 1, 3)], request_timeout=15)["later"].result(30)
+        cluster.admin().create_topics([later], request_timeout=SECONDS_MAX)["later"].result(SECONDS_MAX)
     assert "etcd" in str(refused.value)
     load.go_on()
     hosts.heal()
-    eventually(lambda: created(admin, "later"), 60, "etcd is found again")
+    cluster.create(later)
     cluster.wait_until_in_sync()
 
     load.go_on()

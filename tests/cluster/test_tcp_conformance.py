@@ -1,11 +1,21 @@
 """What holds for JSON lines at a broker that is alone holds at every node of a cluster: the same tests, through a node that leads nothing."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.gateways.tcp.gateway import TcpBounds
-from tests.conformance.tinymq.conftest import LINE_BYTES_MAX, address, group, other, tinymq, topic
+from tests.conformance.tinymq.conftest import (
+    IMPATIENT_MS,
+    LINE_BYTES_MAX,
+    SESSION_MS,
+    address,
+    group,
+    other,
+    tinymq,
+    topic,
+)
 from tests.conformance.tinymq.test_groups import *  # noqa: F403 - these are the tests
 from tests.conformance.tinymq.test_pipelining import (
     test_a_client_that_has_said_all_gets_its_answers_before_the_connection_ends,
@@ -31,6 +41,12 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
-    bounds = TcpBounds(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=600)
+    bounds = TcpBounds(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=SESSION_MS)
     with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), tcp_bounds=bounds) as node:
+        yield node
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[GatewayNode]:
+    with cluster_in_a_thread(tmp_path, tcp_bounds=TcpBounds(session_timeout_ms=IMPATIENT_MS)) as node:
         yield node

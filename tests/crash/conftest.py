@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.process import BrokerProcess
+from tests.support.dropped_sockets import ignore_dropped_sockets
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "8"))
 """How often the broker is killed. The default fits the whole test run; hundreds are for a night."""
@@ -22,11 +23,7 @@ SETTINGS: Mapping[str, object] = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python drops a socket without closing it when a connection is refused, which is what a killed broker does.
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-    config.addinivalue_line(
-        "filterwarnings", "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    )
+    ignore_dropped_sockets(config)
 
 
 StartBroker = Callable[..., BrokerProcess]

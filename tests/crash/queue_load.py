@@ -10,7 +10,7 @@ from penstock.testing.process import BrokerProcess
 
 TOPIC = "jobs"
 GROUP = "crew"
-LEASE_MS = 700
+LEASE_MS = 2_000
 POISON_EVERY = 7
 """One record in so many is one that every worker fails; it has two attempts."""
 
@@ -32,7 +32,7 @@ class Client:
         try:
             if self._connection is None:
                 host, _, port = self._broker.addresses["http"].rpartition(":")
-                self._connection = http.client.HTTPConnection(host, int(port), timeout=20)
+                self._connection = http.client.HTTPConnection(host, int(port), timeout=30)
             method = "POST" if body else "GET"
             text = json.dumps(body) if body else None
             self._connection.request(method, path, text, {"Content-Type": "application/json"} if body else {})
@@ -55,23 +55,34 @@ class Ledger:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.produced: dict[Place, str] = {}
-        self.acked: set[Place] = set()
+        self.acked: dict[Place, int] = {}
+        """And the moment of each."""
         self.perhaps_acked: set[Place] = set()
-        self.attempts: dict[Place, int] = {}
+        self.deliveries: dict[Place, list[tuple[int, int]]] = {}
+        """The attempts that each record came with, and the moments."""
         self.wrong: list[str] = []
+        self._moment = 0
+
+    def moment(self) -> int:
+        """What is noted from now on is later than this. A client that waits for its turn notes late what came early."""
+        with self._changed:
+            self._moment += 1
+            return self._moment
 
     def note_produced(self, place: Place, value: str) -> None:
         with self._changed:
             self.produced[place] = value
             self._changed.notify_all()
 
-    def note_delivery(self, place: Place, attempts: int) -> None:
+    def note_delivery(self, place: Place, attempts: int, asked: int) -> None:
+        """``asked`` is a moment before the record was asked for."""
         with self._changed:
-            if place in self.acked:
+            if self.acked.get(place, asked) < asked:
                 self.wrong.append(f"{place} was acked and came again")
-            if attempts <= self.attempts.get(place, 0):
-                self.wrong.append(f"{place} came with attempt {attempts} after {self.attempts[place]}")
-            self.attempts[place] = attempts
+            before = self.deliveries.setdefault(place, [])
+            if any(other == attempts or (other > attempts and moment < asked) for other, moment in before):
+                self.wrong.append(f"{place} came with attempt {attempts} after {before}")
+            before.append((attempts, self._moment))
 
     def note_acking(self, places: list[Place]) -> None:
         with self._changed:
@@ -79,7 +90,7 @@ class Ledger:
 
     def note_acked(self, places: list[Place]) -> None:
         with self._changed:
-            self.acked.update(places)
+            self.acked.update(dict.fromkeys(places, self._moment))
             self._changed.notify_all()
 
     def wait_for_acks(self, count: int, seconds: float = 60.0) -> None:
@@ -142,6 +153,7 @@ class Worker(Busy):
 
     def work(self) -> None:
         whose = {"topic": TOPIC, "group": GROUP, "owner": self.name}
+        asked = self.ledger.moment()
         status, body = self.client.ask("/v1/lease", **whose, max_records=20, lease_ms=LEASE_MS, wait_ms=100)
         if status != 200:
             self._pause.wait(0.02)
@@ -150,7 +162,7 @@ class Worker(Busy):
         poison: list[Place] = []
         for record in body["records"]:
             place = (record["partition"], record["offset"])
-            self.ledger.note_delivery(place, record["attempts"])
+            self.ledger.note_delivery(place, record["attempts"], asked)
             if record["value"].startswith("poison"):
                 poison.append(place)
             else:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.process import BrokerProcess
+from tests.support.dropped_sockets import ignore_dropped_sockets
 from tests.support.local_cluster import LocalCluster
 
 EXTERNAL = os.environ.get("PENSTOCK_TEST_BOOTSTRAP", "")
@@ -25,11 +26,7 @@ SETTINGS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # kafka-python leaves sockets to the garbage collector here and there.
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-    config.addinivalue_line(
-        "filterwarnings", "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
-    )
+    ignore_dropped_sockets(config)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from tests.support.clients import PRODUCERS, Record
 from tests.support.local_cluster import LocalCluster
 from tests.support.waiting import eventually
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -22,7 +22,7 @@ def topic(three: LocalCluster, unique: Callable[[str], str]) -> str:
     """Three partitions, each led by another node, on all of them."""
     name = unique("three")
     admin = AdminClient({"bootstrap.servers": three.bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(20)
+    admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(60)
     return name
 
 
@@ -50,11 +50,10 @@ def test_members_that_ask_different_nodes_share_a_topic(
     try:
         eventually(
             lambda: sorted(len(member.partitions) for member in members) == [1, 1, 1],
-            40,
-            "each member has a partition",
+            what="each member has a partition",
         )
         every = {(n % PARTITIONS, n // PARTITIONS) for n in range(RECORDS)}
-        eventually(lambda: set().union(*(member.read for member in members)) >= every, 20, "all is read")
+        eventually(lambda: set().union(*(member.read for member in members)) >= every, what="all is read")
     finally:
         for member in members:
             member.close()
@@ -62,7 +61,7 @@ def test_members_that_ask_different_nodes_share_a_topic(
     asked = confluent_kafka.ConsumerGroupTopicPartitions(group)
 
     def committed() -> dict[int, int]:
-        found = admin.list_consumer_group_offsets([asked])[group].result(20)
+        found = admin.list_consumer_group_offsets([asked])[group].result(60)
         return {where.partition: where.offset for where in found.topic_partitions}
 
     assert eventually(lambda: committed() == dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS))
@@ -75,7 +74,7 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(
     name = unique("closest")
     admin = AdminClient({"bootstrap.servers": three.bootstrap})
     assigned = NewTopic(name, 1, replica_assignment=[[1, 2, 3]])
-    admin.create_topics([assigned])[name].result(20)
+    admin.create_topics([assigned])[name].result(60)
     PRODUCERS["confluent"](three.bootstrap, name, [Record(b"%d" % n) for n in range(RECORDS)])
     told: list[int] = []
 
@@ -105,10 +104,10 @@ def test_a_consumer_reads_from_the_follower_in_its_rack(
         return len(found) >= RECORDS and {"b": 2, "c": 3}[rack] in told
 
     try:
-        eventually(read, 30, "all is read, from the follower")
+        eventually(read, what="all is read, from the follower")
         # What is written now comes from there too.
         PRODUCERS["confluent"](three.bootstrap, name, [Record(b"new")])
-        eventually(lambda: read() and b"new" in found, 30, "what is new comes too")
+        eventually(lambda: read() and b"new" in found, what="what is new comes too")
     finally:
         consumer.close()
     assert found == [*(b"%d" % n for n in range(RECORDS)), b"new"]

@@ -16,7 +16,7 @@ import kafka
 
 from tests.support.waiting import Deadline
 
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

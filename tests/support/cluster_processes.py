@@ -11,14 +11,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from penstock.testing.process import BrokerProcess
 from tests.support.waiting import eventually
 
+SECONDS_MAX = 60.0
 SETTINGS: Mapping[str, object] = {
     "groups.offsets_topic_partitions": 4,
-    # The least that etcd grants: a node that is silent is missed sooner.
+    # Longer than a busy machine lets a process wait. One that is killed is missed at once all the same: its machine says so.
+    "cluster.lease_ms": 20_000,
+}
+QUICK: Mapping[str, object] = {
+    # The least that etcd grants: for tests in which a node is silent, and that hold whoever loses its lease besides.
     "cluster.lease_ms": 2_000,
     "cluster.lag_ms_max": 2_000,
 }
@@ -54,7 +60,7 @@ class NodeProcess(BrokerProcess):
 
 
 class ClusterProcesses:
-    """Nodes 1 to N on an etcd that is there already."""
+    """Nodes 1 to N on an etcd that is there already; as a context manager it begins when each of them knows all."""
 
     def __init__(
         self, folder: Path, etcd: str, count: int = 3, settings: Mapping[str, object] | None = None, **more: bool
@@ -65,14 +71,18 @@ class ClusterProcesses:
         try:
             for node in self.nodes.values():
                 node.start()
+            self.wait_until_in_sync()
         except BaseException:
-            self.kill()
+            self._end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.kill()
         # pytest shows it with a failure, and only then.
         for node in self.nodes.values():
@@ -87,12 +97,18 @@ class ClusterProcesses:
         """All nodes, for a Kafka client."""
         return ",".join(node.bootstrap for node in self.nodes.values())
 
+    def create(self, *topics: NewTopic) -> None:
+        """Make topics, asking again while a node is missed that they need."""
+        admin = self.admin()
+        for topic in topics:
+            eventually(lambda topic=topic: created(admin, topic), SECONDS_MAX, f"{topic.topic} is made")
+
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def describe(self) -> ClusterMetadata:
         """What the nodes say of themselves and of all topics."""
-        return self.admin().list_topics(timeout=30)
+        return self.admin().list_topics(timeout=SECONDS_MAX)
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The node that leads a partition, once there is one."""
@@ -100,7 +116,7 @@ class ClusterProcesses:
         def found() -> int:
             return self.describe().topics[topic].partitions[partition].leader + 1
 
-        return eventually(lambda: max(0, found()), 60, f"{topic}/{partition} has a leader") - 1
+        return eventually(lambda: max(0, found()), SECONDS_MAX, f"{topic}/{partition} has a leader") - 1
 
     def controller(self) -> int:
         """The node that is the controller, once there is one."""
@@ -112,7 +128,7 @@ class ClusterProcesses:
                         return int(told["node"])
             return 0
 
-        return eventually(found, 60, "there is a controller")
+        return eventually(found, SECONDS_MAX, "there is a controller")
 
     def wait_until_in_sync(self, seconds: float = 90.0) -> None:
         """Return once every node knows of every other one, and of no partition that lacks a leader or a replica."""
@@ -148,6 +164,16 @@ class ClusterProcesses:
         if said["metadata"]["is_reachable"] and up == len(self.nodes) and not lacking and not said["moving_count"]:
             return ""
         return f"node {node.node_id}: {up} nodes, {said['metadata']}, {said['moving_count']} move, {lacking}"
+
+
+def created(admin: AdminClient, topic: NewTopic) -> bool:
+    """Whether the topic is there after one more try to make it."""
+    try:
+        admin.create_topics([topic], request_timeout=SECONDS_MAX)[topic.topic].result(SECONDS_MAX)
+    except KafkaException as error:
+        # An attempt that was told to be unknown may have been the one.
+        return error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+    return True
 
 
 class AnyNode:

@@ -27,6 +27,7 @@ from penstock.wire.etcd import etcd_generated as pb
 from tests.support.waiting import eventually
 
 HOST: Final = "127.0.0.1"
+SECONDS_MAX: Final = 60.0
 _STARTS_MAX: Final = 3
 """A port that was free a moment ago may be taken by the time etcd binds it."""
 
@@ -86,7 +87,7 @@ def make_certificates(folder: Path) -> Certificates:
             str(made.certificate),
         ),
     ):
-        subprocess.run((openssl, *command), check=True, capture_output=True, timeout=30)
+        subprocess.run((openssl, *command), check=True, capture_output=True, timeout=SECONDS_MAX)
     return made
 
 
@@ -149,7 +150,7 @@ class Etcd:
             try:
                 if self._prefix:
                     # gRPC's threads may have begun on another host than this thread's.
-                    eventually(self._is_healthy, 30, "etcd is healthy")
+                    eventually(self._is_healthy, SECONDS_MAX, "etcd is healthy")
                 else:
                     asyncio.run(self.ready())
             except AssertionError:
@@ -215,7 +216,7 @@ class Etcd:
     async def ready(self) -> None:
         """Return once every member that runs answers, and knows a leader; AssertionError when one does not."""
         running = [member for member in self.members if member.process is not None]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS_MAX):
             for member in running:
                 await self._is_ready(member)
 
@@ -245,16 +246,22 @@ class Etcd:
             await endpoints.close()
 
     async def leader(self) -> EtcdMember:
-        """The member that the others follow."""
-        for member in self.members:
-            endpoints = Endpoints([member.client], self.tls)
-            try:
-                status = await endpoints.ask(_status)
-            finally:
-                await endpoints.close()
-            if status.leader and status.leader == status.header.member_id:
-                return member
-        raise AssertionError("etcd has no leader")
+        """The member that the others follow, once there is one."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                for member in self.members:
+                    if await self._leads(member):
+                        return member
+
+    async def _leads(self, member: EtcdMember) -> bool:
+        endpoints = Endpoints([member.client], self.tls)
+        try:
+            status = await endpoints.ask(_status)
+        except PenstockError:
+            return False
+        finally:
+            await endpoints.close()
+        return bool(status.leader) and status.leader == status.header.member_id
 
     async def compact(self, revision: int) -> None:
         """Forget what was before ``revision``, on every member."""
@@ -262,7 +269,7 @@ class Etcd:
         compact = endpoints.current.channel.unary_unary("/etcdserverpb.KV/Compact")
         try:
             # CompactionRequest: revision = 1, physical = 2.
-            await compact(b"\x08" + _varint(revision) + b"\x10\x01", timeout=10)
+            await compact(b"\x08" + _varint(revision) + b"\x10\x01", timeout=SECONDS_MAX)
         finally:
             await endpoints.close()
 

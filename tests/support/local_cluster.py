@@ -32,6 +32,8 @@ class LocalCluster:
         self._words += ["--data-dir", str(folder)] if is_kept else []
         self._environment = {**os.environ, "PENSTOCK__GROUPS__OFFSETS_TOPIC_PARTITIONS": "3"}
         self._environment["PENSTOCK__GROUPS__INITIAL_REBALANCE_DELAY_MS"] = "0"
+        # Longer than a busy machine lets a process wait. One that is killed is missed at once all the same.
+        self._environment["PENSTOCK__CLUSTER__LEASE_MS"] = "20000"
         self._environment["TMPDIR"] = str(folder)
         self.addresses: dict[int, dict[str, str]] = {}
         self.lines: list[str] = []

@@ -175,7 +175,7 @@ class QueueCluster(Cluster):
             return await done
 
     async def lease(
-        self, running: Running, topic: str, group: str, max_records: int = 1, owner: str = OWNER, wait_ms: int = 10_000
+        self, running: Running, topic: str, group: str, max_records: int = 1, owner: str = OWNER, wait_ms: int = 30_000
     ) -> list[Delivery]:
         """Asked again while the node loads."""
         done: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()

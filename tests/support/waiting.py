@@ -10,7 +10,7 @@ T = TypeVar("T")
 PAUSE_SECONDS = 0.02
 
 
-def eventually(check: Callable[[], T], seconds: float = 20.0, what: str = "") -> T:
+def eventually(check: Callable[[], T], seconds: float = 60.0, what: str = "") -> T:
     """The first true answer of ``check``; AssertionError with its last answer when there is none in time."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-READY_SECONDS_MAX: Final = 30.0
-STOP_SECONDS_MAX: Final = 30.0
+READY_SECONDS_MAX: Final = 60.0
+STOP_SECONDS_MAX: Final = 60.0
 READY_PREFIX: Final = "penstock ready "
 
 

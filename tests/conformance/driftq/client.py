@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass
@@ -98,8 +98,9 @@ class Driftq:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def lease(self, topic: str, owner: str, group: str = "g", **more) -> list[dict]:
-        answer = self.http.post("/v1/lease", json={"topic": topic, "group": group, "owner": owner, **more})
+    def lease(self, topic: str, owner: str, group: str = "g", lease_ms: int = 60_000, **more) -> list[dict]:
+        fields = {"topic": topic, "group": group, "owner": owner, "lease_ms": lease_ms}
+        answer = self.http.post("/v1/lease", json={**fields, **more})
         assert answer.status_code == 200, answer.text
         return answer.json()["records"]
 

@@ -74,7 +74,7 @@ def test_several_offsets_are_nacked_all_or_none(driftq, topic) -> None:
     for number in range(2):
         driftq.produce(topic, f"work {number}", retry_policy={"backoff_ms": 600_000})
     names = {"topic": topic, "group": "g", "owner": "a", "partition": 0}
-    driftq.lease(topic, "a", max_records=2, lease_ms=60_000)
+    driftq.lease(topic, "a", max_records=2, wait_ms=30_000)
     wrong = driftq.http.post("/v1/nack", json={**names, "offsets": [0, 7], "reason": "x"})
     assert (wrong.status_code, wrong.json()["error"]) == (400, "INVALID_ARGUMENT")
     assert driftq.status(topic)["in_flight"] == 2
@@ -96,7 +96,7 @@ def test_a_cumulative_ack_finishes_all_up_to_it_that_the_owner_holds(driftq, top
 
 def test_a_worker_keeps_its_lease_by_extending_it(driftq, topic) -> None:
     driftq.produce(topic, "long work")
-    (record,) = driftq.lease(topic, "a", lease_ms=2_000)
+    (record,) = driftq.lease(topic, "a", wait_ms=30_000)
     answer = driftq.settle("extend", topic, "a", record, lease_ms=600_000)
     assert (answer.status_code, answer.content) == (204, b"")
     why = driftq.why(topic, 0, 0)
@@ -145,10 +145,10 @@ def test_lease_gives_records_once_and_says_until_when(driftq, topic) -> None:
     assert driftq.lease(topic, "a") == []
     for number in range(3):
         driftq.produce(topic, f"work {number}")
-    first = driftq.lease(topic, "a", max_records=2, lease_ms=60_000)
+    first = driftq.lease(topic, "a", max_records=2, wait_ms=30_000)
     assert values(first) == ["work 0", "work 1"]
     assert first[0]["lease_until_ms"] >= first[0]["timestamp"] + 60_000
-    assert values(driftq.lease(topic, "b", max_records=9)) == ["work 2"]
+    assert values(driftq.lease(topic, "b", max_records=9, wait_ms=30_000)) == ["work 2"]
     # The connection is not the lease's: another one may ack.
     driftq.ack(topic, "a", first[0])
 
@@ -157,7 +157,7 @@ def test_lease_waits_for_the_first_record(driftq, topic) -> None:
     import threading
 
     got: list[dict] = []
-    waiter = threading.Thread(target=lambda: got.extend(driftq.lease(topic, "a", wait_ms=15_000)))
+    waiter = threading.Thread(target=lambda: got.extend(driftq.lease(topic, "a", wait_ms=30_000)))
     waiter.start()
     eventually(lambda: driftq.http.get("/v1/queues").json()["queues"], what="the queue that is waited on")
     driftq.produce(topic, "at last")
@@ -198,5 +198,5 @@ def test_a_waiting_client_that_leaves_is_leased_nothing(driftq, topic, through) 
         eventually(lambda: waiting() == ["leaver"], what="the client to wait")
     eventually(lambda: waiting() == [], what="the broker to notice that the client left")
     driftq.produce(topic, "work")
-    (record,) = driftq.lease(topic, "stayer", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "stayer", wait_ms=30_000)
     assert record["attempts"] == 1

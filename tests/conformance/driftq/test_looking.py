@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 def die(driftq, topic: str, value: str, reason: str) -> None:
     """Make a dead letter."""
     driftq.produce(topic, value, retry_policy={"max_attempts": 1})
-    (record,) = driftq.lease(topic, "killer", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "killer", wait_ms=30_000)
     assert record["value"] == value
     driftq.nack(topic, "killer", record, reason)
 
@@ -29,7 +29,7 @@ def lines_of(answer: httpx.Response) -> list[dict]:
 def test_a_queue_says_how_it_stands(driftq, topic) -> None:
     for number in range(4):
         driftq.produce(topic, f"work {number}", **({"delay_ms": 600_000} if number == 3 else {}))
-    records = driftq.lease(topic, "a", max_records=3, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "a", max_records=3, wait_ms=30_000)
     driftq.ack(topic, "a", records[1])
     status = driftq.status(topic)
     assert (status["topic"], status["group"], status["in_flight"], status["lag"]) == (topic, "g", 2, 3)
@@ -44,7 +44,7 @@ def test_a_queue_says_how_it_stands(driftq, topic) -> None:
 def test_peek_shows_what_is_not_finished_and_changes_nothing(driftq, topic) -> None:
     for number in range(3):
         driftq.produce(topic, f"work {number}", f"k{number}", run_id=f"r{number}")
-    records = driftq.lease(topic, "a", max_records=2, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "a", max_records=2, wait_ms=30_000)
     driftq.ack(topic, "a", records[0])
     for _ in range(2):
         peeked = driftq.http.get(f"/v1/queues/{topic}/g/peek").json()["records"]
@@ -61,7 +61,7 @@ def test_peek_shows_what_is_not_finished_and_changes_nothing(driftq, topic) -> N
 def test_states_say_how_records_stand_without_the_records(driftq, topic) -> None:
     for number in range(5):
         driftq.produce(topic, f"work {number}")
-    records = driftq.lease(topic, "a", max_records=4, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "a", max_records=4, wait_ms=30_000)
     for record in (records[0], records[2]):
         driftq.ack(topic, "a", record)
     states = driftq.http.get(f"/v1/queues/{topic}/g/states?partition=0").json()
@@ -78,7 +78,7 @@ def test_states_say_how_records_stand_without_the_records(driftq, topic) -> None
 def test_why_says_it_in_a_word_and_a_sentence(driftq, topic) -> None:
     for number in range(3):
         driftq.produce(topic, f"work {number}", **({"delay_ms": 600_000} if number == 2 else {}))
-    records = driftq.lease(topic, "worker-7", max_records=2, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "worker-7", max_records=2, wait_ms=30_000)
     driftq.ack(topic, "worker-7", records[0])
     finished, leased, delayed, beyond = (driftq.why(topic, 0, offset) for offset in range(4))
     assert finished["state"] == "finished"
@@ -155,7 +155,7 @@ def test_redrive_sends_back_what_is_meant_and_not_twice(driftq, topic) -> None:
     eventually(lambda: open_letters(driftq, topic) == 3)
     *_, last = lines_of(driftq.http.post(f"/v1/dlq/{topic}/redrive?reason=boom&rate_per_second=1000"))
     assert (last["done"], last["total"], last["finished"], last["failed"]) == (True, 2, 2, 0)
-    records = driftq.lease(topic, "b", max_records=9, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "b", max_records=9, wait_ms=30_000)
     assert sorted(record["value"] for record in records) == ["a", "c"]
     # A new life: its attempts begin again.
     assert {record["attempts"] for record in records} == {1}
@@ -178,7 +178,7 @@ def test_a_slow_redrive_tells_how_far_it_is_and_stops_when_its_client_leaves(dri
     for number in range(9):
         die(driftq, topic, str(number), "boom")
     eventually(lambda: open_letters(driftq, topic) == 9)
-    with driftq.http.stream("POST", f"/v1/dlq/{topic}/redrive?rate_per_second=2") as answer:
+    with driftq.http.stream("POST", f"/v1/dlq/{topic}/redrive?rate_per_second=0.5") as answer:
         lines = answer.iter_lines()
         line = eventually(lambda: (found := json.loads(next(lines)))["finished"] and found)
         assert (line["done"], line["total"]) == (False, 9)
@@ -187,7 +187,7 @@ def test_a_slow_redrive_tells_how_far_it_is_and_stops_when_its_client_leaves(dri
     assert rest["total"] > 0
     assert rest["finished"] + rest["skipped"] == rest["total"]
     assert open_letters(driftq, topic) == 0
-    records = driftq.lease(topic, "b", max_records=99, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "b", max_records=99, wait_ms=30_000)
     assert sorted(record["value"] for record in records) == [str(number) for number in range(9)]
 
 
@@ -199,7 +199,7 @@ def test_a_topic_in_numbers(driftq, topic) -> None:
     (partition,) = stats["partitions"]
     assert (partition["partition"], partition["start_offset"], partition["end_offset"]) == (0, 0, 3)
     assert [(flow["gateway"], flow["records_in"]) for flow in stats["flows"]] == [("http", 3)]
-    driftq.lease(topic, "a", max_records=2, wait_ms=10_000)
+    driftq.lease(topic, "a", max_records=2, wait_ms=30_000)
     (flow,) = driftq.http.get(f"/v1/topics/{topic}/stats").json()["flows"]
     assert flow["records_out"] == 2
 
@@ -208,7 +208,7 @@ def test_a_group_in_numbers_with_its_queue(driftq, topic) -> None:
     group = f"group-of-{topic}"
     for _ in range(3):
         driftq.produce(topic, "v")
-    records = driftq.lease(topic, "a", group, max_records=2, lease_ms=60_000, wait_ms=10_000)
+    records = driftq.lease(topic, "a", group, max_records=2, wait_ms=30_000)
     driftq.ack(topic, "a", records[0], group)
 
     def committed():

@@ -22,7 +22,7 @@ ENVELOPE = {
 
 def test_the_envelope_comes_out_as_it_went_in(driftq, topic) -> None:
     driftq.produce(topic, "v", **ENVELOPE)
-    (record,) = driftq.lease(topic, "a", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "a", wait_ms=30_000)
     assert record["envelope"] == ENVELOPE
 
 
@@ -35,7 +35,7 @@ def test_the_envelope_by_query_string_is_the_same(driftq, topic) -> None:
         fields["topic"], fields["value"] = topic, "v"
         answer = driftq.http.post("/v1/produce", params={**fields, **retry})
         assert answer.status_code == 200, answer.text
-        records = driftq.lease(topic, "a", group, wait_ms=10_000)
+        records = driftq.lease(topic, "a", group, wait_ms=30_000)
         assert records[0]["envelope"] == ENVELOPE
 
 
@@ -46,7 +46,7 @@ def test_the_target_topic_is_carried_and_not_followed(driftq, topic) -> None:
 
 def test_a_record_without_an_envelope_has_none_in_its_line(driftq, topic) -> None:
     driftq.produce(topic, "v")
-    (record,) = driftq.lease(topic, "a", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "a", wait_ms=30_000)
     assert "envelope" not in record
 
 
@@ -55,14 +55,14 @@ def test_bytes_go_and_come_as_base64(driftq, topic) -> None:
     text = base64.b64encode(raw).decode()
     body = {"topic": topic, "key": text, "key_encoding": "base64", "value": text, "encoding": "base64"}
     assert driftq.http.post("/v1/produce", json=body).status_code == 200
-    (record,) = driftq.lease(topic, "a", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "a", wait_ms=30_000)
     assert (record["value"], record["encoding"]) == (text, "base64")
     assert (record["key"], record["key_encoding"]) == (text, "base64")
 
 
 def test_bytes_that_are_text_come_as_text(driftq, topic) -> None:
     driftq.produce(topic, "Grüße ✓", "ключ")
-    (record,) = driftq.lease(topic, "a", wait_ms=10_000)
+    (record,) = driftq.lease(topic, "a", wait_ms=30_000)
     assert (record["key"], record["value"]) == ("ключ", "Grüße ✓")
     assert "encoding" not in record
 
@@ -139,7 +139,7 @@ def test_a_full_backlog_refuses_until_it_is_consumed(tmp_path, setting, reason) 
         # A duplicate takes no room.
         assert driftq.produce(topic, "x", idempotency_key="k")["duplicate"] is True
         assert driftq.produced(topic, "x", idempotency_key="k2").status_code == 429
-        records = driftq.lease(topic, "a", max_records=3, wait_ms=10_000)
+        records = driftq.lease(topic, "a", max_records=3, wait_ms=30_000)
         assert driftq.settle("ack-cumulative", topic, "a", records[-1]).status_code == 204
         assert driftq.produced(topic, "x").status_code == 200
         driftq.close()

@@ -18,7 +18,7 @@ from grpc_tools import protoc
 
 from penstock.testing.process import BrokerProcess
 
-CALL_SECONDS = 20.0
+CALL_SECONDS = 60.0
 """A call that takes longer has failed; nothing waits as long as this when all is well."""
 
 

@@ -7,7 +7,7 @@ import grpc
 from grpc import StatusCode
 
 from penstock.client import Admin, Cluster
-from tests.conformance.mq.client import payloads, refused, take
+from tests.conformance.mq.client import CALL_SECONDS, payloads, refused, take
 
 
 class Collected:
@@ -27,7 +27,7 @@ class Collected:
             self.messages.put(error)
 
     def take(self, count):
-        return [self.messages.get(timeout=20) for _ in range(count)]
+        return [self.messages.get(timeout=CALL_SECONDS) for _ in range(count)]
 
 
 def publish_to_each(client, topic, partitions, payload):

@@ -6,6 +6,7 @@ import pytest
 from grpc import StatusCode
 
 from tests.conformance.mq.client import Client, payloads, refused, take
+from tests.support.waiting import eventually
 
 LONG_MS = 60_000
 
@@ -21,12 +22,6 @@ def queue(client, topic):
 
 def status(client, topic, offset):
     return client.call("DeliveryStatus", topic=topic, offset=offset, consumer_group="g")
-
-
-def wait_until(came_true):
-    deadline = time.monotonic() + 20
-    while not came_true():
-        assert time.monotonic() < deadline
 
 
 def names(topic, consumer="w"):
@@ -146,7 +141,7 @@ def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic):
             message = next(stream)
             assert message.attempts == attempt
             client.call("Nack", **names(topic), partition=0, offsets=[0], reason="boom")
-        wait_until(lambda: status(client, topic, 0).state == "dead_letter")
+        eventually(lambda: status(client, topic, 0).state == "dead_letter")
     with others[1].subscribed(topic=f"dlq.{topic}") as stream:
         dead = next(stream)
     assert (dead.payload, dead.key) == (b"bad", b"k")

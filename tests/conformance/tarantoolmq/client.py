@@ -18,7 +18,7 @@ class Curl:
         self.base = f"http://{address}"
 
     def __call__(self, method: str, path: str, body: Any = None, *more: str) -> Reply:
-        words = ["curl", "-sS", "-i", "--max-time", "20", "-X", method, f"{self.base}{path}", *more]
+        words = ["curl", "-sS", "-i", "--max-time", "60", "-X", method, f"{self.base}{path}", *more]
         if body is not None:
             text = body if isinstance(body, str) else json.dumps(body)
             words += ["-H", "Content-Type: application/json", "--data-binary", text]

@@ -12,6 +12,7 @@ from kafka.partitioner.default import murmur2
 
 from tests.conformance.tarantoolmq.client import Curl
 
+SECONDS = 60
 NOT_TEXT = (
     'A value is a string: send other JSON as text, and bytes as base64 with "encoding": "base64" beside the value.'
 )
@@ -136,7 +137,7 @@ def test_a_message_for_an_unknown_topic_is_not_found(curl: Curl) -> None:
 
 
 def test_a_message_that_is_too_large_says_so(curl: Curl, topic: str) -> None:
-    reply = httpx.post(f"{curl.base}/topics/{topic}/messages", json={"value": "x" * 1_100_000})
+    reply = httpx.post(f"{curl.base}/topics/{topic}/messages", json={"value": "x" * 1_100_000}, timeout=SECONDS)
     assert reply.status_code == 413
     assert "max.message.bytes" in reply.json()["error"]
 
@@ -190,7 +191,16 @@ def test_nothing_of_a_batch_that_is_not_json_is_published(curl: Curl, topic: str
 
 def test_lines_are_answered_line_by_line(curl: Curl, topic: str) -> None:
     lines = ['{"value": "a", "partition": 0}', "", "not json", '{"value": 1}', '{"value": "b", "partition": 0}']
-    words = ["curl", "-sS", "--max-time", "20", "-H", "Content-Type: application/x-ndjson", "--data-binary", "@-"]
+    words = [
+        "curl",
+        "-sS",
+        "--max-time",
+        f"{SECONDS}",
+        "-H",
+        "Content-Type: application/x-ndjson",
+        "--data-binary",
+        "@-",
+    ]
     url = f"{curl.base}/topics/{topic}/messages?acks=all"
     output = subprocess.run([*words, url], input="\n".join(lines), capture_output=True, text=True, check=True).stdout
     answers = [json.loads(line) for line in output.splitlines()]
@@ -206,7 +216,7 @@ def test_a_client_that_asks_before_it_sends_its_lines_is_told_to_go_on(curl: Cur
         f"POST /topics/{topic}/messages HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/x-ndjson\r\n"
         "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
     )
-    with socket.create_connection((host, int(port)), 20) as client, client.makefile("rb") as answers:
+    with socket.create_connection((host, int(port)), SECONDS) as client, client.makefile("rb") as answers:
         client.sendall(head.encode())
         assert answers.readline() == b"HTTP/1.1 100 Continue\r\n"
         assert answers.readline() == b"\r\n"
@@ -270,11 +280,12 @@ def test_a_topic_is_followed_live_and_resumed(curl: Curl, topic: str) -> None:
     path = f"{curl.base}/topics/{topic}"
 
     def publish(value: str, partition: int) -> None:
-        httpx.post(f"{path}/messages", json={"value": value, "partition": partition}).raise_for_status()
+        body = {"value": value, "partition": partition}
+        httpx.post(f"{path}/messages", json=body, timeout=SECONDS).raise_for_status()
 
     def follow(count: int, query: str = "", last: str = "") -> tuple[list[str], str]:
         headers = {"Last-Event-ID": last} if last else {}
-        with httpx.stream("GET", f"{path}/tail{query}", headers=headers, timeout=20) as stream:
+        with httpx.stream("GET", f"{path}/tail{query}", headers=headers, timeout=SECONDS) as stream:
             assert stream.headers["content-type"] == "text/event-stream"
             lines = stream.iter_lines()
             assert next(lines) == f": tail of {topic}"
@@ -326,8 +337,8 @@ def test_a_tail_that_cannot_be_is_refused(
 
 def test_the_tail_of_a_deleted_topic_ends(curl: Curl, topic: str) -> None:
     assert curl.get("/topics/nobody/tail")[:2] == (404, {"error": "Topic not found"})
-    with httpx.stream("GET", f"{curl.base}/topics/{topic}/tail", timeout=20) as stream:
+    with httpx.stream("GET", f"{curl.base}/topics/{topic}/tail", timeout=SECONDS) as stream:
         lines = stream.iter_lines()
         next(lines)
-        httpx.delete(f"{curl.base}/topics/{topic}").raise_for_status()
+        httpx.delete(f"{curl.base}/topics/{topic}", timeout=SECONDS).raise_for_status()
         assert not [line for line in lines if line.startswith("data")]

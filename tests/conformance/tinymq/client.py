@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from penstock.address import parse_address
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 
 
 class Tinymq:

@@ -10,12 +10,15 @@ from penstock.testing.process import BrokerProcess
 from tests.conformance.tinymq.client import Tinymq
 
 LINE_BYTES_MAX = 64 * 1024
+SESSION_MS = 60_000
+"""Longer than any test: a busy machine drops no member."""
+IMPATIENT_MS = 2_000
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    settings = {"log.flush": "os", "tcp.line_bytes_max": LINE_BYTES_MAX, "tcp.session_timeout_ms": 600}
+    settings = {"log.flush": "os", "tcp.line_bytes_max": LINE_BYTES_MAX, "tcp.session_timeout_ms": SESSION_MS}
     with BrokerProcess(tmp_path_factory.mktemp("tinymq") / "data", settings, tcp="127.0.0.1:0") as broker:
         yield broker
         assert broker.running, f"the broker died under the suite:\n{broker.log_text()}"
@@ -52,6 +55,13 @@ def topic(tinymq: Tinymq) -> str:
 def group() -> str:
     """A group that nobody knows."""
     return f"g{next(_numbers)}"
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """One that drops who is silent."""
+    with BrokerProcess(tmp_path / "data", {"tcp.session_timeout_ms": IMPATIENT_MS}, tcp="127.0.0.1:0") as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from penstock.testing.process import BrokerProcess
 from tests.conformance.tinymq.client import Tinymq
 from tests.support.waiting import eventually
 
-SECONDS = 30
+SECONDS = 60
 _numbers = itertools.count()
 
 
@@ -65,18 +65,23 @@ class TestRebalancing:
         assert tinymq.data("joinGroup", groupId=group, topic=wide, consumerId="b")["partitions"] == [1, 3]
 
     def test_a_silent_members_partitions_go_to_the_others_by_the_clock(
-        self, tinymq: Tinymq, admin: AdminClient, wide: str, group: str
+        self, impatient: BrokerProcess, group: str
     ) -> None:
-        tinymq.data("joinGroup", groupId=group, topic=wide, consumerId="quiet")
-        tinymq.data("joinGroup", groupId=group, topic=wide, consumerId="alive")
+        admin = AdminClient({"bootstrap.servers": impatient.bootstrap})
+        with Tinymq(impatient.addresses["tcp"]) as tinymq:
+            tinymq.data("createTopic", topic="wide", partitions=5)
+            for name in ("quiet", "alive"):
+                tinymq.data("joinGroup", groupId=group, topic="wide", consumerId=name)
 
-        def settled() -> bool:
-            # A heartbeat keeps one alive; it takes no partitions.
-            tinymq.data("heartbeat", groupId=group, consumerId="alive")
-            return assigned(admin, group) == {"alive": [0, 1, 2, 3, 4]}
+            def settled() -> bool:
+                # A heartbeat keeps one alive; it takes no partitions.
+                if not tinymq.ask("heartbeat", groupId=group, consumerId="alive")["ok"]:
+                    # It was silent itself, on a machine that is busy.
+                    tinymq.data("joinGroup", groupId=group, topic="wide", consumerId="alive")
+                return assigned(admin, group) == {"alive": [0, 1, 2, 3, 4]}
 
-        eventually(settled, what="the silent member to be dropped")
-        assert "join again" in tinymq.error("heartbeat", groupId=group, consumerId="quiet")
+            eventually(settled, what="the silent member to be dropped")
+            assert "join again" in tinymq.error("heartbeat", groupId=group, consumerId="quiet")
 
     def test_a_group_without_members_and_offsets_is_not_found(self, tinymq: Tinymq, wide: str, group: str) -> None:
         tinymq.data("joinGroup", groupId=group, topic=wide, consumerId="a")

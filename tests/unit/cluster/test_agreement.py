@@ -13,7 +13,7 @@ from penstock.metadata.port import Put
 from penstock.testing.faulty_store import Fault, FaultyStore
 from tests.support.worlds import CountingEntropy, ManualClock
 
-HANGS_SECONDS = 20
+HANGS_SECONDS = 60
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from penstock.testing.faulty_store import Fault
 from tests.support.cluster_nodes import until
 from tests.unit.cluster.world import CoreNode, CoreWorld
 
-HANGS_SECONDS = 20
+HANGS_SECONDS = 60
 
 
 class Registration:

@@ -20,7 +20,7 @@ from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster
 
 POLL_SECONDS = 0.05
-JOIN_SECONDS = 30.0
+JOIN_SECONDS = 60.0
 
 
 class KafkaCluster(CoordinatorCluster):
@@ -77,7 +77,7 @@ class Reader:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 200,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,

@@ -16,7 +16,7 @@ from penstock.runtime.disk import RealDisk
 from penstock.testing.faulty_store import Fault, FaultyStore
 from penstock.types import NodeId
 
-HANGS_SECONDS = 20
+HANGS_SECONDS = 60
 DIRECTORY = UUID(int=1)
 ENTRIES = {
     **{f"topics/t{n}": b"topic" for n in range(150)},

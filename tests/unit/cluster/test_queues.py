@@ -22,7 +22,7 @@ from penstock.core.replication.replicas import Place
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.types import GroupId, TopicName
-from tests.support.cluster_nodes import until
+from tests.support.cluster_nodes import SECONDS_MAX, until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places
 
 
@@ -115,7 +115,7 @@ async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path
             CALLER, "t", group, "w", lease_ms=LEASE_MS, credit=10, on_deliver=lambda _: None, on_gone=gone.set_result
         )
         await first.node.hand_over()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS_MAX):
             assert await gone is Reason.NOT_COORDINATOR
         assert first.broker.queues.get("t", group) is None
 
@@ -266,7 +266,7 @@ async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
         await until(lambda: cluster.values("dlq.t") == [b"poison"], "the second made it")
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         real(*held[0][:-1], answer.set_result)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SECONDS_MAX):
             assert await answer == [0]
         assert cluster.values("dlq.t") == [b"poison"]
         await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is finished")
@@ -296,7 +296,7 @@ async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops
         second = await cluster.moved(REDRIVE_GROUP, first)
         done = asyncio.get_running_loop().create_future()
         second.broker.dead_letters.redrive(CALLER, "t", ALL, lambda _: None, done.set_result)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS_MAX):
             await done
         await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) >= 2 * count, "all are back")
         values = sorted(int(value) for value in cluster.values("t", 0) + cluster.values("t", 1))
@@ -307,7 +307,7 @@ async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops
 async def _told(ask: Callable[..., object], *said: object) -> Any:
     done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     ask(*said, done.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SECONDS_MAX):
         found = await done
     if isinstance(found, PenstockError):
         raise found

@@ -14,7 +14,7 @@ from penstock.metadata.port import Put
 from penstock.testing.faulty_store import Fault
 from tests.unit.cluster.world import CoreWorld
 
-HANGS_SECONDS = 20
+HANGS_SECONDS = 60
 
 
 @pytest.fixture

@@ -58,5 +58,9 @@ async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_
 async def test_only_the_controller_watches_everybody(tmp_path: Path):
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         assert cluster.controller is cluster.nodes[1]
-        assert {node for node, _ in cluster.nodes[1].node.watching._tasks} == {2, 3}
-        assert {node for node, _ in cluster.nodes[2].node.watching._tasks} == {1}
+
+        def watched(by: int) -> set[int]:
+            return {node for node, _ in cluster.nodes[by].node.watching._tasks}
+
+        await until(lambda: watched(by=1) == {2, 3}, "the controller watches")
+        assert watched(by=2) == {1}
