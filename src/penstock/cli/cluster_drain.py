@@ -79,11 +79,12 @@ def _takers(status: "ClusterStatus", node: int) -> list[int]:
 def _check(status: "ClusterStatus", found: "ClusterNode", *, partial: bool) -> None:
     node = found.node
     if not _takers(status, node):
-        others = "are being emptied too" if any(each.is_draining for each in status.nodes) else "are not up"
-        raise Failure(
-            f"nobody could take what node {node} has: the other nodes {others}. Start another node, or use one again with penstock cluster drain N --undo; "
-            f"{UNDONE}"
-        )
+        draining = [each.node for each in status.nodes if each.is_draining]
+        why = "there is no other node"
+        if len(status.nodes) > 1:
+            why = "the other nodes are being emptied too" if draining else "no other node is up"
+        again = f", or use one again with penstock cluster drain {draining[0]} --undo" if draining else ""
+        raise Failure(f"nobody could take what node {node} has: {why}. Start another node{again}; {UNDONE}")
     if found.stuck and not partial:
         raise Failure(
             f"node {node} cannot be emptied: {found.stuck:,} of its {found.replicas:,} partitions have a replica on every other node that is up. "
