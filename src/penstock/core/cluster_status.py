@@ -100,7 +100,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     holding: Counter[int] = Counter()
     stuck: Counter[int] = Counter()
     able = set() if image is None else set(image.racks())
-    failed = {} if cluster is None else cluster.replicas.failed
+    failed = {} if cluster is None else cluster.replicas.problems()
     status = ClusterStatus(nodes=[])
     for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):

@@ -51,6 +51,8 @@ class PartitionRecord(msgspec.Struct, frozen=True):
     elr: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    unclean_epoch: int = NO_EPOCH
+    """The leader epoch of the last election in which nobody was to be had who has everything: what others had committed before it may go."""
 
     @property
     def in_sync(self) -> tuple[int, ...]:

@@ -63,8 +63,8 @@ def elected(
     leader = candidates[0]
     named = replace(record, leader=leader, leader_node_epoch=live[leader], leader_epoch=record.leader_epoch + step)
     if is_unclean:
-        # Nobody can be trusted to have what this one has: all others have to follow it.
-        return replace(named, isr=((leader, live[leader]),), elr=())
+        # Nobody can be trusted to have what this one has: all others have to follow it, and to let go of what it lacks.
+        return replace(named, isr=((leader, live[leader]),), elr=(), unclean_epoch=named.leader_epoch)
     if leader not in record.in_sync:
         # It has all that is committed; of the set's own members nobody is left, so it begins a new one.
         gone = [node for node in (*record.in_sync, *record.elr) if node != leader]

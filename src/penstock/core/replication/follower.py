@@ -4,6 +4,10 @@ A follower asks for the offset behind what it has *for good* (synced, unless the
 system), so its question is its acknowledgement, and the leader may count it. Before it takes anything in a new leader's epoch, its
 question names the epoch of its last batch; the leader answers with the batch's successor or with where the histories part.
 
+A leader that was elected as it should be has everything that is committed, so nothing below the high watermark is ever cut off for it. If one asks for that, its disk has
+lost something, or the agreed state has: then this copy may be the last, and nothing more is copied until an operator has decided. This is not so where an
+election was allowed to lose records (by the topic's settings, or this once), and where records are not synced before they count.
+
 An observer follows in the same way without being one of the replicas, and is sent committed records only.
 """
 
@@ -31,11 +35,13 @@ class Follower(Replica):
         "_leader_high_watermark",
         "_leader_start",
         "_report",
+        "_unclean_epoch",
         "has_heard",
         "is_observer",
         "leader",
         "on_settled",
         "rules",
+        "stuck",
     )
 
     def __init__(
@@ -50,6 +56,7 @@ class Follower(Replica):
         leader: int,
         leader_epoch: int,
         high_watermark: int,
+        unclean_epoch: int = NO_EPOCH,
         is_observer: bool = False,
         rules: Rules = ALL,
     ) -> None:
@@ -63,6 +70,9 @@ class Follower(Replica):
         self._report = report
         self._leader_high_watermark = high_watermark
         self._leader_start = 0
+        self._unclean_epoch = unclean_epoch
+        self.stuck: str | None = None
+        """Why nothing is copied from this leader; None when it is."""
         self.has_heard = False
         """Whether its leader has told it anything yet."""
         self._flush = flush if rules.synced_before_counted else Flush.OS
@@ -101,6 +111,8 @@ class Follower(Replica):
 
         CORRUPT_RECORDS when a batch is damaged: what came before it is kept, and the next question asks for it again.
         """
+        if self.stuck is not None:
+            return 0
         try:
             return self._append(memoryview(records))
         finally:
@@ -139,13 +151,17 @@ class Follower(Replica):
             self._dirty(self.log)
         return position
 
-    def diverged(self, epoch: int, end_offset: int) -> None:
+    def diverged(self, epoch: int, end_offset: int) -> bool:
         """The leader has records up to ``end_offset`` in ``epoch``, the last that it knows at or before this one's last: the rest goes.
 
-        A leader in sync has all that is committed. One that was forced on the partition may not: then that is lost, and said.
+        A leader in sync has all that is committed. One that was forced on the partition may not: then that is lost, and said. Of any other this
+        is not believed: False, and ``stuck`` says why.
         """
         _, own_end = self.log.epochs.end_offset_for(epoch, self.log.next_offset)
         cut = end_offset if own_end < 0 else min(end_offset, own_end)
+        if cut < self.high_watermark and self._keeps_committed:
+            self._stop_at(cut)
+            return False
         self.log.truncate_to(cut)
         end = self.log.next_offset
         if end < self.high_watermark:
@@ -154,6 +170,25 @@ class Follower(Replica):
                 "committed; they are lost here too"
             )
             self.high_watermark = self._leader_high_watermark = end
+        return True
+
+    @property
+    def _keeps_committed(self) -> bool:
+        """Whether no election can have lost what is known here to be committed."""
+        if self.is_observer or self._flush is not Flush.SYNC or self.topic.config.unclean_election:
+            return False
+        return self._unclean_epoch <= self.log.epochs.latest
+
+    def _stop_at(self, cut: int) -> None:
+        if self.stuck is not None:
+            return
+        place = f"{self.topic.name}/{self.index}"
+        self.stuck = (
+            f"{place}: node {self.leader} leads without offsets {cut} to {self.high_watermark - 1}, which were committed and are here: nothing is cut "
+            f"off, and nothing more is copied from it. To keep them, stop the nodes that are in sync, and have this one lead (penstock cluster elect "
+            f"{place} --unclean). To give them up, stop this node, remove {self.log.directory} and start it again."
+        )
+        self._report(self.stuck)
 
     def start_over(self, offset: int) -> None:
         """The leader has nothing before ``offset`` any more, and this one ends before it."""

@@ -115,6 +115,11 @@ class Replicas:
         """Everything that is copied here."""
         yield from list(self._following.values())
 
+    def problems(self) -> dict[Place, str]:
+        """Partitions that are neither led nor copied here though they should be, and why."""
+        stuck = {place: follower.stuck for place, follower in self._following.items() if follower.stuck is not None}
+        return {**self.failed, **stuck}
+
     def _not_leader(self, topic: Topic, index: int) -> PenstockError:
         record = self._world.topics.partition(topic, index)
         problem = self.failed.get(Place(topic.topic_id, index))
@@ -240,6 +245,7 @@ class Replicas:
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             high_watermark=self.high_watermarks.pop(place, 0),
+            unclean_epoch=record.unclean_epoch,
             is_observer=is_observer,
             rules=world.rules,
         )

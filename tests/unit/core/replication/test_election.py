@@ -90,3 +90,10 @@ def test_leadership_does_not_go_back_to_one_that_is_not_in_sync_or_is_avoided():
     assert not wants_preferred(record(leader=2, isr=((2, 20),)), ALL_LIVE)
     assert not wants_preferred(record(leader=2), ALL_LIVE, avoid={1})
     assert not wants_preferred(record(leader=2), {**ALL_LIVE, 1: 11}), "it is in sync in another life"
+
+
+def test_an_election_that_may_lose_records_is_marked_and_later_ones_keep_the_mark():
+    forced = elected(record(isr=((1, 10),)), {2: 20, 3: 30}, 2, unclean=True)
+    assert (forced.leader, forced.leader_epoch, forced.unclean_epoch) == (2, 8, 8)
+    assert elected(forced, {2: 21}, 2, unclean=True).unclean_epoch == 8, "it was in sync, so this one loses nothing"
+    assert elected(record(), {2: 20, 3: 30}, 2, unclean=True).unclean_epoch == -1
