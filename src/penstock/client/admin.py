@@ -13,6 +13,8 @@ RESOURCE_BROKER: Final = 4
 BROKER_DEFAULT: Final = -1
 """As many partitions, or replicas, as the broker's own default says."""
 
+CHANGE_MS_MAX: Final = 10_000
+"""How long a change is tried again that may be made twice: whoever waits for it wants to hear that etcd is away."""
 _SET: Final = 0
 _DELETE: Final = 1
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "broker config", 5: "default", 6: "broker logger"}
@@ -159,7 +161,7 @@ class Admin:
             for result in self._cluster.controller().call(request, IncrementalAlterConfigsResponse).responses:
                 check(result.error_code, f"topic {topic!r}", result.error_message)
 
-        self._cluster.retry(attempt)
+        self._cluster.retry(attempt, timeout_ms=min(self._cluster.timeout_ms, CHANGE_MS_MAX))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Drop every record below an offset (-1: all); the new first offset of each partition."""

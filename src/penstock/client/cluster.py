@@ -16,6 +16,7 @@ import msgspec
 from penstock.address import Address, parse_address
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS, Connection
 from penstock.client.errors import (
+    REQUEST_TIMED_OUT,
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerRefused,
     CannotConnect,
@@ -257,7 +258,7 @@ class Cluster:
         """Call ``attempt`` until it works, fails for good, or the time is over.
 
         ``unknown_topics``: an unknown topic may still appear (it is being made). ``lost=False``: a lost connection is final,
-        because the request may have been carried out and must not be sent twice.
+        because the request may have been carried out and must not be sent twice; and so is a broker's word that its time was over.
         """
         deadline = monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
         pause_ms = BACKOFF_MS_MIN
@@ -282,6 +283,8 @@ class Cluster:
             return bool(self._nodes)
         if isinstance(error, BrokerRefused) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
             return unknown_topics
+        if isinstance(error, BrokerRefused) and error.code == REQUEST_TIMED_OUT and not lost:
+            return False
         return error.retriable
 
 

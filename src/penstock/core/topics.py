@@ -32,7 +32,7 @@ from penstock.core.topic_records import (
 )
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
-from penstock.metadata.port import Compare, Delete, MetadataStore, Operation, Put
+from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operation, Put
 from penstock.ports import Clock, Entropy
 from penstock.types import NodeId
 
@@ -133,7 +133,7 @@ class Topics(TopicImage):
         if topic.internal and not internal:
             raise PenstockError(Reason.INVALID_REQUEST, f"{name} is the broker's own topic and cannot be deleted.")
         for _ in range(_ATTEMPTS_MAX):
-            entry = await self._store.get(topic_key(name))
+            entry = await self._before_change(name)
             record = None if entry is None else decode_topic(entry)
             if entry is None or record is None or record.id != topic.topic_id:
                 break
@@ -353,11 +353,22 @@ class Topics(TopicImage):
                 return False
         return True
 
+    async def _before_change(self, name: str) -> Entry | None:
+        """What is agreed on a topic that is about to be changed; whoever asks for the change is told that it was not made when this cannot be known."""
+        try:
+            return await self._store.get(topic_key(name))
+        except PenstockError as error:
+            if error.reason is not Reason.METADATA_UNAVAILABLE:
+                raise
+            raise PenstockError(
+                error.reason, f"{error.text}. Nothing was changed: try again when it answers"
+            ) from error
+
     async def _change(
         self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
     ) -> Topic:
         for _ in range(_ATTEMPTS_MAX):
-            entry = await self._store.get(topic_key(topic.name))
+            entry = await self._before_change(topic.name)
             record = None if entry is None else decode_topic(entry)
             if entry is None or record is None or record.id != topic.topic_id:
                 raise PenstockError(

@@ -117,6 +117,20 @@ def test_what_must_not_happen_twice_is_not_sent_twice(scripted):
     assert len(broker.requests_of(ApiKey.CREATE_TOPICS)) == 1
 
 
+def test_a_change_that_may_have_been_made_is_not_asked_for_again(scripted):
+    why = "etcd cannot be reached. Whether the change was made is not known"
+    broker = scripted(
+        {
+            ApiKey.CREATE_TOPICS: lambda _: CreateTopicsResponse(
+                topics=[CreateTopicsResponseTopic(name="new", error_code=7, error_message=why)]
+            )
+        }
+    )
+    with Cluster(broker.bootstrap) as cluster, pytest.raises(BrokerRefused, match="is not known"):
+        Admin(cluster).create_topic("new")
+    assert len(broker.requests_of(ApiKey.CREATE_TOPICS)) == 1
+
+
 def test_a_controller_that_moved_is_asked_for_again(scripted):
     codes = [41, 0]
     broker = scripted(

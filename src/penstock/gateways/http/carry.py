@@ -124,7 +124,8 @@ class Carry:
     async def _learned(self, topic: str) -> bool:
         """Whether this node knows a topic by now, which another one made just before."""
         topics = self._gateway.broker.topics
-        if self._learning >= _LEARNING_MAX:
+        if self._learning >= _LEARNING_MAX or self._gateway.problem() is not None:
+            # Whoever could tell does not answer: nobody is to wait for that.
             return False
         self._learning += 1
         try:

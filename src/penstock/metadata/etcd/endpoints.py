@@ -43,6 +43,8 @@ KEEP_ALIVE_SECONDS: Final = 1.0
 """How long one member has to renew a lease: another one must be asked while there is time."""
 CONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
+_NOTHING_CHANGED: Final = ". Nothing was changed: try again when it answers"
+_NOT_KNOWN: Final = ". Whether the change was made is not known: look when it answers, then try again"
 _MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """etcd keeps what it sends of a watch well below; what is read is read in pages that do."""
 _OPTIONS: Final = (
@@ -195,13 +197,13 @@ class Endpoints:
         self._why = f"{member.address}: {why}"
         self.leave(member)
 
-    def unavailable(self) -> PenstockError:
-        """What a caller is told when nobody answers."""
+    def unavailable(self, outcome: str = "") -> PenstockError:
+        """What a caller is told when nobody answers; ``outcome`` says what that means for what it wanted."""
         names = ", ".join(str(member.address) for member in self._members)
         since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
         return PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            f"etcd ({names}) cannot be reached since {since:.0f} s: {self.advice or 'it is tried again'} ({self._why})",
+            f"etcd ({names}) cannot be reached since {since:.0f} s: {self.advice or 'it is tried again'} ({self._why}){outcome}",
         )
 
     async def connected(self) -> Member:
@@ -211,7 +213,7 @@ class Endpoints:
             if await member.is_connected(CONNECT_SECONDS):
                 return member
             self.failed(member, "no connection")
-        raise self.unavailable()
+        raise self.unavailable(_NOTHING_CHANGED)
 
     async def ask(self, question: Callable[[Member], Awaitable[T]]) -> T:
         """The answer of the first member that gives one: for what may be asked twice."""
@@ -237,7 +239,7 @@ class Endpoints:
             answer = await question(member)
         except (grpc.aio.AioRpcError, NoAnswerError) as error:
             self._missed(member, error)
-            raise self.unavailable() from error
+            raise self.unavailable(_NOT_KNOWN) from error
         self.worked()
         return answer
 
