@@ -215,5 +215,10 @@ class KafkaCluster(System):
             node.voters = voters
         return nodes
 
+    def stop(self) -> None:
+        """End all of it. Asked to, the last ones would wait for minutes for a controller, and nothing of it is needed any more."""
+        for node in self.nodes.values():
+            node.kill()
+
 
 SYSTEMS: tuple[type[System], ...] = (PenstockAlone, PenstockCluster, KafkaCluster)
