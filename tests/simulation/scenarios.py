@@ -9,6 +9,8 @@ from random import Random
 
 import msgspec
 
+from penstock.core.partition import Partition
+from penstock.core.replica import Replica
 from penstock.core.topic_records import PartitionRecord
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import Place
@@ -41,6 +43,8 @@ class Story(Faults):
 
     pace_seconds = 0.05
     """How long producers wait between two batches."""
+    lease_ms = 1_000
+    """How long a node may be silent before others take over."""
     place = PLACE
     """What the story is about."""
 
@@ -92,6 +96,9 @@ class Story(Faults):
                 await self.until(lambda: counts.get("acked", 0) >= wanted)
         except TimeoutError:
             return
+
+    def replicas_of(self, place: Place) -> dict[Machine, Replica]:
+        return {machine: replica for machine, other, replica in self.world.replicas() if other == place}
 
     def knows(self, machine: Machine, other: Machine) -> bool:
         """Whether a node has heard that another one is there."""
@@ -161,16 +168,24 @@ class AloneInSync(Story):
 class OldQuestion(Story):
     """2. A follower's question from an older epoch arrives when it has cut its log since, at a leader that has not."""
 
+    pace_seconds = 0.1
+
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         # The second follower lacks what comes now; the first has it, and says so, but is not heard.
         self.part(leader, second)
-        await asyncio.sleep(0.2)
+        await self.until(lambda: self._is_ahead(leader, second))
         self.cut(first.host, leader.host)
-        await asyncio.sleep(0.2)
+        await self.until(lambda: self._is_unheard(leader, first))
+        await asyncio.sleep(0.05)
+        # Nobody sends the same to the second one while it leads.
+        for host in self.world.client_hosts:
+            self.cut(host, second.host)
         self.move_to(second)
         await asyncio.sleep(0.3)
-        # It has followed the second by now, which leads no more.
+        # The first has followed it by now, and it leads no more.
         self.move_to(leader)
+        for host in self.world.client_hosts:
+            self.world.network.mend(host, second.host)
         self.cut(leader.host, first.host)
         await asyncio.sleep(0.1)
         self.mend(leader.host, second.host)
@@ -181,11 +196,25 @@ class OldQuestion(Story):
         await self.until(lambda: self.record.leader == first.number)
         await asyncio.sleep(0.5)
 
+    def _is_ahead(self, leader: Machine, follower: Machine) -> bool:
+        found = self.replicas_of(PLACE)
+        return found[leader].log.next_offset > found[follower].log.next_offset
+
+    def _is_unheard(self, leader: Machine, follower: Machine) -> bool:
+        """Whether a follower has more than its leader knows."""
+        found = self.replicas_of(PLACE)
+        led = found[leader]
+        assert isinstance(led, Partition)
+        assert led.in_sync is not None
+        return found[follower].log.synced_offset > (led.in_sync.end_of(follower.number) or 0)
+
 
 class ShrinkInVain(Story):
     """3. A leader that is cut off from everybody wants its followers out of the set, and nobody can agree to that."""
 
-    pace_seconds = 0.3
+    # Producers have something to send still when it wants that, and it wants that before it is replaced.
+    pace_seconds = 0.6
+    lease_ms = 5_000
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         self.part(leader, first, second)
@@ -235,20 +264,27 @@ class SameEpochAgain(Story):
 
 
 class TwoMoves(Story):
-    """5. A follower that does not know yet what is committed follows one leader for a moment, and leads itself then."""
+    """5. A follower that does not know yet what is committed follows another leader for a moment, and leads itself then."""
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
-        for _ in range(8):
-            await self.until_acknowledged(1)
-            order = [machine for machine in (leader, first, second) if machine.number != self.record.leader]
-            self.move_to(order[0])
-            await self.until(lambda number=order[1].number: self._follows(number))  # type: ignore[misc]
-            self.move_to(order[1])
-            await asyncio.sleep(0.3)
+        # The leader has just called something committed that the first follower has, too, and has not told it.
+        await self.until(lambda: self._is_untold(leader, first), 0.000_02)
+        for machine in (leader, second):
+            self.cut(machine.host, first.host)
+        await asyncio.sleep(0.1)
+        self.move_to(second)
+        await self.until(lambda: self._follows(first))
+        self.move_to(first)
+        await asyncio.sleep(0.3)
 
-    def _follows(self, number: int) -> bool:
+    def _is_untold(self, leader: Machine, follower: Machine) -> bool:
+        found = self.replicas_of(PLACE)
+        led, copy = found[leader], found[follower]
+        return copy.high_watermark < led.high_watermark == copy.log.next_offset
+
+    def _follows(self, machine: Machine) -> bool:
         """Whether a node knows who leads now."""
-        running = self.world.machines[number - 1].running
+        running = machine.running
         if running is None:
             return False
         topic = running.broker.topics.get(PLACE.topic)
@@ -312,7 +348,7 @@ class UnknownCommit(Story):
         await asyncio.sleep(1.5)
 
     def _is_on_its_way(self, leader: Machine, *others: Machine) -> bool:
-        found = {machine: replica for machine, place, replica in self.world.replicas() if place == OFFSETS}
+        found = self.replicas_of(OFFSETS)
         led = found[leader]
         return led.high_watermark < led.log.next_offset and all(
             found[other].log.synced_offset == led.log.next_offset and found[other].high_watermark < led.log.next_offset
@@ -324,14 +360,13 @@ class LostAnswers(Story):
     """9. Answers to producers are lost, and they ask another leader again."""
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
-        for _ in range(8):
-            await self.until_acknowledged(1)
-            self.world.network.break_connections(1.0)
-            order = [machine for machine in (leader, first, second) if machine.number != self.record.leader]
-            await asyncio.sleep(0.005)
-            if order[0].number in self.record.in_sync:
-                self.move_to(order[0])
-            await asyncio.sleep(0.5)
+        for host in self.world.client_hosts:
+            self.cut(leader.host, host)
+        await asyncio.sleep(0.5)
+        self.move_to(first)
+        await asyncio.sleep(0.1)
+        self.world.network.break_connections(1.0)
+        await asyncio.sleep(1.0)
 
 
 class Forged(Story):

@@ -1,4 +1,4 @@
-"""Each rule is needed: without it the same story ends badly, and the simulator says so."""
+"""Each rule is needed: without it the same story ends badly, whatever the seed, and the simulator says so."""
 
 from dataclasses import fields, replace
 
@@ -10,8 +10,8 @@ from penstock.testing.simulation.simulation import Outcome, simulate
 from tests.simulation import scenarios
 from tests.simulation.scenarios import QUIET, Story
 
-SEEDS = range(1, 9)
-SHAPE = ClusterShape(internal_partitions=1, lease_ms=1_000, lag_ms_max=1_500)
+SEEDS = range(1, 4)
+SHAPE = ClusterShape(internal_partitions=1, lag_ms_max=1_500)
 STORIES: dict[str, type[Story]] = {
     "synced_before_counted": scenarios.PowerEverywhere,
     "maximal_in_sync_set": scenarios.JoinUnheard,
@@ -34,7 +34,7 @@ def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
     rules = replace(ALL, **{rule: not without})
     plan = replace(
         QUIET,
-        shape=replace(SHAPE, rules=rules),
+        shape=replace(SHAPE, rules=rules, lease_ms=STORIES[rule].lease_ms),
         paces_seconds=(STORIES[rule].pace_seconds,),
         faults=STORIES[rule],
     )
@@ -46,9 +46,9 @@ def test_every_rule_has_a_story() -> None:
 
 
 @pytest.mark.parametrize("rule", STORIES)
-def test_the_simulator_catches_a_cluster_without_the_rule(rule: str) -> None:
-    found = any(outcome(rule, seed, without=True).violation is not None for seed in SEEDS)
-    assert found, f"{rule} was off, and nobody noticed"
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_simulator_catches_a_cluster_without_the_rule(rule: str, seed: int) -> None:
+    assert outcome(rule, seed, without=True).violation is not None, f"{rule} was off, and nobody noticed"
 
 
 @pytest.mark.parametrize("rule", STORIES)
