@@ -27,6 +27,16 @@ WIDE_COLUMNS: Final = 200
 """Room for every column; a narrower terminal wraps the lines and loses nothing."""
 
 
+HttpPlace = Annotated[
+    str,
+    typer.Option(
+        envvar="PENSTOCK_HTTP",
+        metavar="HOST:PORT",
+        help="With --gateways: where HTTP is, or off; of several with commas, the first that answers.",
+    ),
+]
+
+
 class AcksChoice(StrEnum):
     """Which acknowledgements to measure."""
 
@@ -49,14 +59,7 @@ def bench(
         bool,
         typer.Option("--gateways", help="Measure HTTP, JSON lines over TCP and gRPC instead of the Kafka protocol."),
     ] = False,
-    http: Annotated[
-        str,
-        typer.Option(
-            envvar="PENSTOCK_HTTP",
-            metavar="HOST:PORT",
-            help="With --gateways: where HTTP is, or off; of several with commas, the first that answers.",
-        ),
-    ] = "127.0.0.1:8080",
+    http: HttpPlace = "127.0.0.1:8080",
     tcp: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for JSON lines over TCP.")] = "127.0.0.1:4040",
     grpc: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for gRPC.")] = "127.0.0.1:50051",
     acks: Annotated[
