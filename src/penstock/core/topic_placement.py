@@ -15,6 +15,10 @@ class Placer(Protocol):
         """Of ``count`` partitions with so many replicas each; INVALID_REPLICATION_FACTOR when that cannot be."""
         ...
 
+    def factor(self, replication_factor: int) -> int:
+        """So many replicas, or as many as can be had now."""
+        ...
+
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
         """Of partitions on these nodes; INVALID_REPLICA_ASSIGNMENT when that cannot be."""
         ...
@@ -34,6 +38,10 @@ class AlonePlacer:
                 f"The replication factor cannot be {replication_factor}: this broker is alone. Use 1, or -1 for the default.",
             )
         return [alone(self._node_id)] * count
+
+    def factor(self, replication_factor: int) -> int:  # noqa: ARG002 - there is one node
+        """One."""
+        return 1
 
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
         """The same, said by the caller."""

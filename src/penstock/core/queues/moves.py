@@ -280,7 +280,10 @@ class Mover:
         size = (origin.config.max_message_bytes if origin is not None else MIB) + _HEADERS_ROOM_BYTES
         # Dead letters wait for a person, so nothing but a person removes them.
         configs = {"max.message.bytes": str(size), "retention.ms": "-1", "retention.bytes": "-1"}
-        self._context.broker.background(self._make(NewTopic(name, count, configs=configs)))
+        topics = self._context.broker.topics
+        # A record that failed must not wait until a node that was drained is replaced.
+        factor = topics.placer.factor(topics.defaults.replication_factor)
+        self._context.broker.background(self._make(NewTopic(name, count, factor, configs=configs)))
 
     async def _make(self, new: NewTopic) -> None:
         name = TopicName(new.name)

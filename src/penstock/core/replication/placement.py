@@ -3,6 +3,9 @@
 Leaders (the first replicas) are spread first, since they do most of the work; followers then go to the nodes with the fewest
 replicas, in racks that the partition is not in yet. Racks are used only if every node has one: else some nodes would be passed over
 for being silent.
+
+A node that is down for a while, as in a restart, is not a reason to make topics with fewer replicas, or none: as long as more than half of a partition's nodes are up, it is
+named for the others, and catches up when it is back. Nodes are known to belong to the cluster by the replicas that they have; one that is gone for good is drained.
 """
 
 from collections import Counter
@@ -27,10 +30,7 @@ def place(
     ``leading`` and ``holding`` are how many partitions each node leads and has already. INVALID_REPLICATION_FACTOR when there are too few nodes.
     """
     if not 1 <= replication_factor <= len(racks):
-        raise PenstockError(
-            Reason.INVALID_REPLICATION_FACTOR,
-            f"The replication factor cannot be {replication_factor}: {len(racks)} nodes are up. Start more, or ask for 1 to {len(racks)}.",
-        )
+        raise _too_few(replication_factor, racks, ())
     leads, holds = Counter(leading or {}), Counter(holding or {})
     rack_of = racks if all(rack is not None for rack in racks.values()) else dict.fromkeys(racks)
     placed: list[tuple[int, ...]] = []
@@ -75,7 +75,7 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
 
 
 class ClusterPlacer:
-    """The :class:`~penstock.core.topic_placement.Placer` of a cluster: new partitions go to the nodes that are up."""
+    """The :class:`~penstock.core.topic_placement.Placer` of a cluster: new partitions go to the nodes that are up, and to others where these are too few."""
 
     def __init__(self, nodes: ClusterImage, topics: TopicImage) -> None:
         self._nodes = nodes
@@ -83,15 +83,20 @@ class ClusterPlacer:
 
     def spread(self, count: int, replication_factor: int) -> list[PartitionRecord]:
         """Evenly, as far as the partitions that there are allow."""
-        leading: Counter[int] = Counter()
-        holding: Counter[int] = Counter()
-        for topic in self._topics:
-            for record in self._topics.partitions(topic):
-                holding.update(record.replicas)
-                leading.update(record.replicas[:1])
+        leading, holding = self._loads()
         racks = self._nodes.racks()
-        placed = place(count, replication_factor, racks, leading=leading, holding=holding)
-        return [self._record(replicas) for replicas in placed]
+        away = self._away(racks, holding)
+        up = min(len(racks), replication_factor)
+        if not replication_factor // 2 < up <= replication_factor <= up + len(away):
+            raise _too_few(replication_factor, racks, away)
+        placed = place(count, up, racks, leading=leading, holding=holding)
+        return [self._record((*replicas, *away[: replication_factor - up])) for replicas in placed]
+
+    def factor(self, replication_factor: int) -> int:
+        """So many replicas, or as many as :meth:`spread` can give."""
+        racks = self._nodes.racks()
+        away = self._away(racks, self._loads()[1])
+        return max(1, min(replication_factor, len(racks) + min(len(away), len(racks) - 1)))
 
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
         """Where the caller says."""
@@ -105,13 +110,38 @@ class ClusterPlacer:
             )
         return [self._record(tuple(replicas)) for replicas in assignments]
 
+    def _loads(self) -> tuple[Counter[int], Counter[int]]:
+        """How many partitions each node leads when all is well, and how many it has."""
+        leading: Counter[int] = Counter()
+        holding: Counter[int] = Counter()
+        for topic in self._topics:
+            for record in self._topics.partitions(topic):
+                holding.update(record.replicas)
+                leading.update(record.replicas[:1])
+        return leading, holding
+
+    def _away(self, racks: Mapping[int, str | None], holding: Counter[int]) -> list[int]:
+        """The nodes that are expected back, those with the fewest partitions first."""
+        away = [node for node in holding if node not in racks and node not in self._nodes.draining]
+        return sorted(away, key=lambda node: (holding[node], node))
+
     def _record(self, replicas: tuple[int, ...]) -> PartitionRecord:
         epochs = self._nodes.live()
         leader = replicas[0]
+        # Nobody waits for a node that is about to go: it catches up when it is back.
+        staying = {node for node, epoch in epochs.items() if self._nodes.is_live(node, epoch)} | {leader}
         return PartitionRecord(
             leader=leader,
             leader_epoch=LEADER_EPOCH_FIRST,
             replicas=replicas,
-            isr=tuple((node, epochs[node]) for node in replicas),
+            isr=tuple((node, epochs[node]) for node in replicas if node in staying),
             leader_node_epoch=epochs[leader],
         )
+
+
+def _too_few(replication_factor: int, racks: Mapping[int, str | None], away: Sequence[int]) -> PenstockError:
+    expected = f", and {len(away)} more should be" if away else ""
+    return PenstockError(
+        Reason.INVALID_REPLICATION_FACTOR,
+        f"The replication factor cannot be {replication_factor}: {len(racks)} nodes are up{expected}. Start more, or ask for 1 to {len(racks)}.",
+    )
