@@ -339,13 +339,14 @@ class UnknownCommit(Story):
         await self.until(lambda: self._is_on_its_way(leader, first, second), 0.000_02)
         for machine in (first, second):
             self.cut(leader.host, machine.host)
+        self.part(first, second)
         await asyncio.sleep(0.05)
         leader.kill()
         await self.until(lambda: self.record.leader != leader.number)
+        # Whoever leads now cannot learn it from the other one either, while somebody asks.
         for committer in self.world.committers:
             committer.finish()
-        self.world.network.mend_all()
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.0)
 
     def _is_on_its_way(self, leader: Machine, *others: Machine) -> bool:
         found = self.replicas_of(OFFSETS)
