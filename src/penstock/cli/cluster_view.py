@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.output import Row, print_table
+from penstock.cli.places import moment
 
 if TYPE_CHECKING:
     from penstock.client.cluster_state import ClusterStatus, NodeDrain, PartitionMove, PartitionTrouble
@@ -110,6 +111,11 @@ def _advice(status: "ClusterStatus", *, every: bool) -> list[str]:
     down = [node.node for node in status.nodes if not node.is_up]
     if down:
         names = f"node{'s' if len(down) > 1 else ''} {', '.join(map(str, down))}"
+        said += [
+            f"node {node.node} is down since {moment(node.left_ms)}"
+            for node in status.nodes
+            if not node.is_up and node.left_ms is not None
+        ]
         said.append(
             f"to do: start {names} again: what is missing there is copied by itself. If {'one' if len(down) > 1 else 'it'} is lost for good, start another node, "
             f"then penstock cluster drain {down[0]}"

@@ -24,6 +24,8 @@ class ClusterNode(msgspec.Struct, frozen=True):
     listeners: dict[str, str]
     stuck: int = 0
     """Of its replicas, those that no other node could take if this one were to be emptied."""
+    left_ms: int | None = None
+    """When it was seen to leave, if it is down and the node that was asked saw it."""
 
     @property
     def state(self) -> str:

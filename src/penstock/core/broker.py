@@ -431,7 +431,7 @@ class ClusterSide:
         self.rules: Final = rules
         self.secret = b""
         """By which nodes know each other; whoever puts the node together sets it, before it listens."""
-        self.nodes: Final = ClusterImage(store)
+        self.nodes: Final = ClusterImage(store, broker.clock)
         """Who else is there."""
         settings = broker.settings
         self.replicas: Final = Replicas(

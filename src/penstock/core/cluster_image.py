@@ -17,6 +17,7 @@ import msgspec
 from penstock.address import Address, parse_address
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Entry, Event, MetadataStore, Unsubscribe
+from penstock.ports import Clock
 from penstock.types import NodeId
 
 NODES_PREFIX: Final = "nodes/"
@@ -73,9 +74,12 @@ Hook = Callable[[], None]
 class ClusterImage:
     """All nodes. Made empty; :meth:`load` fills it and calls no hooks."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, clock: Clock | None = None) -> None:
         self._store = store
+        self._clock = clock
         self.nodes: dict[NodeId, Node] = {}
+        self.left_ms: dict[NodeId, int] = {}
+        """When nodes were seen to leave that are not back. Only people are told: clocks may be wrong."""
         self.controller: Controller | None = None
         self.draining: set[NodeId] = set()
         self.on_changed: Final[list[Hook]] = []
@@ -158,7 +162,9 @@ class ClusterImage:
         elif event.key.startswith(DRAINS_PREFIX):
             self.draining.discard(_id_of(event.key, DRAINS_PREFIX))
         else:
-            self.nodes.pop(_id_of(event.key, NODES_PREFIX), None)
+            node_id = _id_of(event.key, NODES_PREFIX)
+            if self.nodes.pop(node_id, None) is not None and self._clock is not None:
+                self.left_ms[node_id] = self._clock.now_ms()
 
     def _put(self, entry: Entry) -> None:
         try:
@@ -170,6 +176,7 @@ class ClusterImage:
             else:
                 node = _node(entry)
                 self.nodes[node.node_id] = node
+                self.left_ms.pop(node.node_id, None)
         except (msgspec.DecodeError, ValueError):
             raise PenstockError(
                 Reason.STORAGE_ERROR,

@@ -35,6 +35,8 @@ class NodeStatus:
     replicas: int
     stuck: int
     """Of these, partitions that no other node could take if this one were to be drained."""
+    left_ms: int | None = None
+    """When it was seen to leave, if it is not up and this node was there to see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +126,17 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
         status.drains = cluster.reassignments.drains()
     known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
     draining: set[int] = set() if image is None else {*image.draining}
+    left = {} if image is None else {int(node_id): left_ms for node_id, left_ms in image.left_ms.items()}
     status.nodes = [
-        NodeStatus(node_id, known.get(node_id), node_id in draining, leading[node_id], holding[node_id], stuck[node_id])
+        NodeStatus(
+            node_id,
+            known.get(node_id),
+            node_id in draining,
+            leading[node_id],
+            holding[node_id],
+            stuck[node_id],
+            left.get(node_id),
+        )
         for node_id in sorted({*live, *holding, *draining})
     ]
     return status

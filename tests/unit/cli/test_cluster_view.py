@@ -88,11 +88,12 @@ def test_what_is_wrong_is_shown_with_why(capsys):
 def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys):
     lacking = [{**TROUBLE, "topic": f"t{index % 5}", "partition": index, "leader": 1} for index in range(64)]
     lacking += [{**TROUBLE, "topic": "u", "partition": index, "why": "node 4 is not caught up"} for index in range(2)]
-    down = {**NODE, "node": 2, "is_up": False}
+    down = {**NODE, "node": 2, "is_up": False, "left_ms": 1_767_225_600_000}
     changes = {"under_replicated": lacking, "under_replicated_count": 66, "nodes": [NODE, down]}
     text = shown(capsys, **changes)
     assert "\n64 partitions of 5 topics are under-replicated: node 2 is not up\n" in text
     assert "\nu/0 and u/1 are under-replicated: node 4 is not caught up\n" in text
+    assert "\nnode 2 is down since 2026-01-01T00:00:00.000Z\n" in text
     assert "to do: start node 2 again" in text
     assert "penstock cluster drain 2" in text
     assert "t1/1" not in text

@@ -41,16 +41,19 @@ async def test_a_node_that_is_down_is_listed_and_what_lacks_it_says_so(node: Clu
     await node.set_record(topic, 1, isr=((NODE, live[NODE]),))
     await node.leave(THIRD)
     status = cluster_status(node.broker)
-    assert [(each.node_id, each.node is not None) for each in status.nodes] == [
-        (NODE, True),
-        (OTHER, True),
-        (THIRD, False),
+    now_ms = node.clock.now_ms()
+    assert [(each.node_id, each.node is not None, each.left_ms) for each in status.nodes] == [
+        (NODE, True, None),
+        (OTHER, True, None),
+        (THIRD, False, now_ms),
     ]
     assert (status.under_replicated_count, status.under_min_in_sync_count) == (2, 1)
     assert [each.why for each in status.under_replicated] == [
         "node 9 is not up",
         "node 9 is not up and node 8 is not caught up",
     ]
+    await node.join(THIRD)
+    assert [each.left_ms for each in cluster_status(node.broker).nodes] == [None] * 3
 
 
 async def test_a_partition_below_its_minimum_says_what_is_missing(node: ClusterNode) -> None:

@@ -30,7 +30,8 @@ _STORE_SECONDS_MAX: Final = 2.0
 class ClusterNode(Struct, frozen=True):
     """One node. One that is not up is listed while it has partitions; what is only known of nodes that are up is null then.
 
-    ``stuck`` are replicas that no other node could take if this one were to be emptied.
+    ``stuck`` are replicas that no other node could take if this one were to be emptied. ``left_ms`` is when it was seen to leave, if it is down and whoever
+    answers was there to see it.
     """
 
     node: int
@@ -44,6 +45,7 @@ class ClusterNode(Struct, frozen=True):
     leads: int
     replicas: int
     stuck: int
+    left_ms: int | None
     listeners: dict[str, str]
 
 
@@ -230,6 +232,7 @@ def _node(broker: Broker, status: NodeStatus) -> ClusterNode:
         leads=status.leading,
         replicas=status.replicas,
         stuck=status.stuck,
+        left_ms=status.left_ms,
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
     )
 
