@@ -24,7 +24,7 @@ from penstock.core.partition import Partition
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Steps
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topic_records import NO_LEADER
+from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Report
@@ -99,13 +99,19 @@ class Coordinators:
 
     def _leader(self, family: str, index: int) -> NodeId:
         topics, names = self._broker.topics, _FAMILIES[family]
-        found = [topic for name in names if (topic := topics.get(name)) is not None]
-        leaders = {topics.partition(topic, index).leader for topic in found}
-        if len(found) < len(names) or len(leaders) != 1 or NO_LEADER in leaders:
+        found = [topics.partition(topic, index) for name in names if (topic := topics.get(name)) is not None]
+        leaders = {record.leader for record in found}
+        # One that is named in an earlier life speaks for nobody: it may be named again, or another.
+        if len(found) < len(names) or len(leaders) != 1 or not all(map(self._is_led, found)):
             raise PenstockError(
                 Reason.COORDINATOR_NOT_AVAILABLE, "Nobody coordinates this at the moment. Try again in a moment."
             )
         return NodeId(leaders.pop())
+
+    def _is_led(self, record: PartitionRecord) -> bool:
+        assert self._broker.cluster is not None
+        node = self._broker.cluster.nodes.nodes.get(NodeId(record.leader))
+        return node is not None and node.epoch == record.leader_node_epoch
 
     # Following who leads.
 

@@ -427,3 +427,23 @@ async def test_who_waits_for_a_key_is_told_when_another_node_takes_over(node: No
     assert node.broker.idempotency.key_count == 0
     assert node.broker.idempotency.next_deadline_ms() is None
     assert partition.log.next_offset == end
+
+
+@pytest.mark.parametrize("leader", [NODE, OTHER])
+async def test_nobody_coordinates_what_is_led_in_an_earlier_life(tmp_path: Path, leader: int) -> None:
+    async with Node(tmp_path) as node:
+        await node.made(leader)
+        topic = node.broker.topics.require(TOPIC)
+        coordinators = node.cluster.coordinators
+        asked = (lambda: coordinators.node_of(GROUP), lambda: coordinators.keys_node(topic), coordinators.sinks_node)
+        assert [ask() for ask in asked] == [leader] * 3
+        # Its process has ended and begun anew, and the controller has not named anybody yet.
+        await node.leave(leader)
+        await node.join(leader)
+        for ask in asked:
+            with pytest.raises(PenstockError) as refused:
+                ask()
+            assert refused.value.reason is Reason.COORDINATOR_NOT_AVAILABLE
+        for name in INTERNAL:
+            await node.lead(name, leader)
+        assert [ask() for ask in asked] == [leader] * 3

@@ -297,7 +297,8 @@ async def test_a_node_that_cannot_be_reached_was_asked_nothing_so_another_is(wor
     asking = asyncio.ensure_future(world.client.post("/v1/ack?topic=t&group=g&owner=w&partition=0&offset=0"))
     await becomes(lambda: world.gateway.carry is not None and world.gateway.carry._tasks)
     for name in GROUP_TOPICS:
-        await world.node.set_record(topics.require(name), 0, leader=THIRD, leader_epoch=1)
+        life = world.node.cluster.nodes.live()[THIRD]
+        await world.node.set_record(topics.require(name), 0, leader=THIRD, leader_epoch=1, leader_node_epoch=life)
     assert (await asking).status_code == 200
     assert len(world.third.asked) == 1
 
