@@ -27,8 +27,10 @@ FUNCTION_LINES_MAX = 80
 # Tests wait for what they wait for, never for time to pass. Path -> the reason why this one may sleep.
 MAY_SLEEP: dict[str, str] = dict.fromkeys(
     (
+        "tests/simulation/moves.py",
         "tests/simulation/scenarios.py",
         "tests/simulation/test_followers.py",
+        "tests/simulation/test_settling.py",
         "tests/unit/testing/simulation/test_loop.py",
         "tests/unit/testing/simulation/test_network.py",
         "tests/unit/testing/simulation/test_store.py",

@@ -116,6 +116,10 @@ class Operator:
         """Let a node have nothing."""
         self._at_a_node("drain", number, lambda door: door.drain(number))
 
+    def keep_drained(self, number: int) -> None:
+        """This node is to be drained in the end, too."""
+        self._drained_for_good = number
+
     def undrain(self, number: int) -> None:
         """Let it have something again."""
         self._at_a_node("undrain", number, lambda door: door.undrain(number))

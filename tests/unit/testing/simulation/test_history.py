@@ -1,8 +1,10 @@
 """What a history holds a cluster to: each thing that must not be is found."""
 
+from uuid import UUID
+
 import pytest
 
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import MORTAL, History, Place, label
 
 PLACE = Place("t", 0)
 
@@ -76,6 +78,43 @@ def test_a_high_watermark_that_goes_back_is_found_for_the_viewer_who_saw_it() ->
     assert history.violation is None
     history.sees_high_watermark("one", PLACE, 4)
     assert "went back" in str(history.violation)
+
+
+def taken() -> History:
+    history = History(lambda: 1.0)
+    history.sends("one.1", PLACE, [b"one.1-1", b"one.1-2"])
+    history.was_taken("one.1", PLACE, 4, [b"one.1-1", b"one.1-2"])
+    return history
+
+
+@pytest.mark.parametrize("log", [{}, {4: b"one.1-1"}, {4: b"one.1-1", 5: b"one.1-2"}])
+def test_what_a_leader_has_only_written_may_be_lost(log: dict[int, bytes]) -> None:
+    history = taken()
+    history.check({PLACE: log})
+    assert history.violation is None
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [({5: b"one.1-1"}, "and is at 5"), ({4: b"one.1-1", 6: b"one.1-1"}, "twice")],
+)
+def test_what_a_leader_has_only_written_is_nowhere_else(log: dict[int, bytes], words: str) -> None:
+    history = taken()
+    history.check({PLACE: log})
+    assert words in str(history.violation)
+
+
+def test_nothing_is_expected_of_what_was_deleted() -> None:
+    history = new_history()
+    history.excused.add(PLACE)
+    history.check({})
+    assert history.violation is None
+
+
+def test_a_topic_that_can_be_made_again_is_called_by_its_life() -> None:
+    one, other = UUID(int=1 << 100), UUID(int=2 << 100)
+    assert label("t", one) == label("t", other) == "t"
+    assert label(MORTAL, one) != label(MORTAL, other)
 
 
 def test_the_digest_tells_histories_apart() -> None:
