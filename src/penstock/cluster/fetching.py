@@ -27,6 +27,7 @@ from penstock.core.replication.in_sync import OBSERVES
 from penstock.core.replication.replicas import Place
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.receive import BufferPool
 from penstock.limits import MIB
 from penstock.meters import Meters
 from penstock.types import NO_OFFSET, NodeId
@@ -378,6 +379,7 @@ class Fetching:
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
+        self._buffers = BufferPool()
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._outside: dict[Follower, None] = {}
         """Replicas here that are not in sync."""
@@ -412,7 +414,7 @@ class Fetching:
         node_id = NodeId(follower.leader)
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
-            link = Link(node_id, self._cluster.nodes, self._broker.entropy)
+            link = Link(node_id, self._cluster.nodes, self._broker.entropy, self._buffers)
             epoch = self._broker.topics.partition_epoch
             fetcher = self._fetchers[node_id] = Fetcher(node_id, link, self._identity, epoch, self._broker.meters)
         fetcher.add(follower)

@@ -60,9 +60,9 @@ class _Waiting(NamedTuple):
 class _Wire(asyncio.BufferedProtocol):
     """The bytes of one connection: answers are handed on as they come, from the buffer into which they were read."""
 
-    def __init__(self, link: "Link") -> None:
+    def __init__(self, link: "Link", buffers: BufferPool) -> None:
         self._link = link
-        self._frames = FrameReader(BufferPool(), _RESPONSE_BYTES_MAX)
+        self._frames = FrameReader(buffers, _RESPONSE_BYTES_MAX)
         self.transport: asyncio.Transport | None = None
         self.gone: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
@@ -105,8 +105,12 @@ class _Wire(asyncio.BufferedProtocol):
 class Link:
     """One connection to one node. Not for use by several tasks in an order that matters, but by several tasks."""
 
-    def __init__(self, node_id: NodeId, nodes: ClusterImage, entropy: Entropy) -> None:
+    def __init__(
+        self, node_id: NodeId, nodes: ClusterImage, entropy: Entropy, buffers: BufferPool | None = None
+    ) -> None:
+        """``buffers`` may be shared by all links of a node."""
         self.node_id: Final = node_id
+        self._buffers = BufferPool() if buffers is None else buffers
         self._nodes = nodes
         self._entropy = entropy
         self._identity: Identity | None = None
@@ -193,7 +197,9 @@ class Link:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     loop = asyncio.get_running_loop()
-                    _, wire = await loop.create_connection(lambda: _Wire(self), address.host, address.port)
+                    _, wire = await loop.create_connection(
+                        lambda: _Wire(self, self._buffers), address.host, address.port
+                    )
             except (OSError, TimeoutError) as error:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
