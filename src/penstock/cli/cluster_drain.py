@@ -30,7 +30,9 @@ def drain(
             _print_plan(status, found, output)
             return
         _check(status, found, partial=partial)
-        what = f"{found.leads:,} leaders and {found.replicas - found.stuck:,} replicas from node {node} to other nodes"
+        can_go = found.replicas - found.stuck
+        replicas = f"{can_go:,} of {found.replicas:,} replicas" if found.stuck else f"{can_go:,} replicas"
+        what = f"{found.leads:,} leaders and {replicas} from node {node} to other nodes"
         ask_about_plan(f"Move {what}?", UNDONE, f"move {what}", yes=yes)
     elif dry_run:
         note(f"node {node} is being emptied already")

@@ -257,7 +257,11 @@ class LocalCluster:
         node = int(child.name.removeprefix("node-"))
         print(f"{line} node={node}", flush=True)
         self._ready[node] = line
-        if len(self._ready) == len(self._layout.nodes) and not self._greeted:
+        self._greet_once()
+
+    def _greet_once(self) -> None:
+        """When all nodes are up that have not died."""
+        if not self._greeted and self._ready and len(self._ready) == len(self._children.keys() - {_ETCD}):
             self._greeted = True
             self._greet()
 
@@ -265,9 +269,15 @@ class LocalCluster:
         nodes = [self._layout.nodes[node] for node in sorted(self._layout.nodes)]
         bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in nodes)
         http = ",".join(f"{HOST}:{ports.http}" for ports in nodes)
+        count = len(self._ready)
+        up = (
+            f"{count} node{' is' if count == 1 else 's are'}"
+            if count == len(nodes)
+            else f"{count} of {len(nodes)} nodes are"
+        )
         kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
         note(
-            f"{len(nodes)} nodes are up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
+            f"{up} up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
             f"data and logs: {self._folder.path} ({kept})\n"
             f"for the commands in another terminal:\n"
             f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
@@ -290,6 +300,7 @@ class LocalCluster:
         self._ready.pop(int(child.name.removeprefix("node-")), None)
         if any(name != _ETCD for name in self._children):
             note(f"to start {child.name} again: kill -USR1 {os.getpid()}")
+            self._greet_once()
         else:
             complain("no node is left: all of it is stopped")
 

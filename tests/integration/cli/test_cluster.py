@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli import main
+from penstock.cli.cluster_folder import ClusterFolder
 from penstock.cli.failures import Exit
 from tests.support.local_cluster import LocalCluster, is_there
 from tests.support.waiting import eventually
@@ -196,6 +198,27 @@ def test_a_restart_has_the_same_ports_and_a_kill_leaves_nothing(tmp_path) -> Non
         again.process.kill()
         again.process.wait()
         eventually(lambda: not any(is_there(pid) for pid in children), what="all children are gone")
+
+
+@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not on PATH; tools/install_test_tools.sh installs it")
+def test_a_node_that_cannot_start_keeps_nobody_from_the_others(tmp_path) -> None:
+    folder = ClusterFolder(tmp_path / "c")
+    with folder.held():
+        layout = folder.layout(2, 0, 0)
+    command = [sys.executable, "-m", "penstock", "cluster", "up", "--data-dir", str(folder.path)]
+    said = tmp_path / "said"
+    with socket.create_server(("127.0.0.1", layout.nodes[2].kafka)), said.open("wb") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        try:
+            eventually(lambda: "export PENSTOCK_HTTP=" in said.read_text(), 60, "the way to the others is told")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == Exit.FAILED
+        finally:
+            process.kill()
+            process.wait()
+    assert "1 of 2 nodes are up" in said.read_text()
+    assert "node-2 ended with exit code 1; the others go on" in said.read_text()
+    assert "address already in use" in said.read_text()
 
 
 def test_when_etcd_dies_all_of_it_is_stopped_and_says_why(tmp_path) -> None:
