@@ -3,6 +3,9 @@
 Every change is one transaction of the metadata store that names the revision it goes by, so of two that meet, one wins and
 the other sees it. A method returns after its own change is in the image.
 
+When the store's answer to the making or the removal of a topic is lost, nobody knows what became of it. It is asked for once more, and told by the topic's id from what others have done
+meanwhile. If that is not answered either, the caller is told so; a call for the same topic that comes later is answered as the first would have been.
+
 Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
 that run at the same time: what a call is about to make is reserved before it first waits.
 
@@ -13,6 +16,7 @@ after it: a topic that is seen is whole. What a crash leaves of others is swept 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -32,7 +36,7 @@ from penstock.core.topic_records import (
 )
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
-from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operation, Put
+from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operation, Put, UnknownOutcomeError
 from penstock.ports import Clock, Entropy
 from penstock.types import NodeId
 
@@ -43,6 +47,7 @@ UNSET: Final = -1
 
 _ATTEMPTS_MAX: Final = 100
 """How often a change is tried again because somebody else changed the topic in between: each time, somebody got on."""
+_UNSURE_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ class Topics(TopicImage):
         self.notes_deletions = False
         """Whether other nodes must be able to tell a deleted topic from one that they never heard of."""
         self._creating: dict[str, str] = {}
+        self._unsure: dict[str, UUID] = {}
+        """Topics, by name, that were asked for here and may have been made."""
         self._reserved_partitions = 0
 
     async def create(
@@ -104,7 +111,11 @@ class Topics(TopicImage):
             )
         existing = self.get(new.name)
         if existing is not None:
-            return self._existing(existing, new, exist_ok=exist_ok)
+            is_own = self._unsure.get(new.name) == existing.topic_id
+            found = self._existing(existing, new, exist_ok=exist_ok or is_own)
+            if not validate_only:
+                self._unsure.pop(new.name, None)
+            return found
         self._check_collision(new.name)
         partitions = self._placed(new)
         count = len(partitions)
@@ -132,10 +143,15 @@ class Topics(TopicImage):
         topic = self.require(name)
         if topic.internal and not internal:
             raise PenstockError(Reason.INVALID_REQUEST, f"{name} is the broker's own topic and cannot be deleted.")
+        is_sure = True
         for _ in range(_ATTEMPTS_MAX):
-            entry = await self._before_change(name)
+            entry = await (self._before_change(name) if is_sure else self._store.get(topic_key(name)))
             record = None if entry is None else decode_topic(entry)
             if entry is None or record is None or record.id != topic.topic_id:
+                if not is_sure:
+                    # It was done, and the answer was lost.
+                    await self._write([Delete(partition_key(topic.topic_id, i)) for i in range(topic.partition_count)])
+                    return topic
                 break
             gone: list[Operation] = [Delete(entry.key)]
             if self.notes_deletions:
@@ -145,7 +161,14 @@ class Topics(TopicImage):
             room = self._store.operations_max - len(gone)
             first, rest = rest[:room], rest[room:]
             compare = Compare(entry.key, mod_revision=entry.mod_revision)
-            if (await self._store.txn([compare], [*gone, *first])).succeeded:
+            try:
+                is_done = (await self._store.txn([compare], [*gone, *first])).succeeded
+            except UnknownOutcomeError:
+                if not is_sure:
+                    raise
+                is_sure = False
+                continue
+            if is_done:
                 await self._write(rest)
                 return topic
         else:
@@ -331,7 +354,7 @@ class Topics(TopicImage):
             excess, last = self._split(operations)
             await self._write(excess)
             made = [*last, Put(topic_key(topic.name), encode(record))]
-            is_first = (await self._store.txn([Compare(topic_key(topic.name), create_revision=0)], made)).succeeded
+            is_first = await self._put_new(topic, made)
             if not is_first:
                 await self._write([Delete(put.key) for put in excess])
             return is_first
@@ -339,6 +362,37 @@ class Topics(TopicImage):
             self._reserved_partitions -= topic.partition_count
             if reserves_name:
                 del self._creating[key]
+
+    async def _put_new(self, topic: Topic, made: Sequence[Operation]) -> bool:
+        """Whether the topic of this name is this one."""
+        key = topic_key(topic.name)
+        try:
+            return await self._try_to_put(key, topic, made)
+        except UnknownOutcomeError as error:
+            unknown = error
+        try:
+            return await self._try_to_put(key, topic, made)
+        except PenstockError:
+            if len(self._unsure) >= _UNSURE_MAX:
+                del self._unsure[next(iter(self._unsure))]
+            self._unsure[topic.name] = topic.topic_id
+            # Whatever is known of the second, the first may have been made.
+            raise unknown from None
+
+    async def _try_to_put(self, key: str, topic: Topic, made: Sequence[Operation]) -> bool:
+        if (await self._store.txn([Compare(key, create_revision=0)], made)).succeeded:
+            return True
+        return await self._is_own(key, topic)
+
+    async def _is_own(self, key: str, topic: Topic) -> bool:
+        """Whether the name was taken by this very topic, of which the answer was lost. Then it is in the image when this returns."""
+        entry = await self._store.get(key)
+        if entry is None or decode_topic(entry).id != topic.topic_id:
+            return False
+        if self.get_by_id(topic.topic_id) is None:
+            # Whoever changes something hears of all that was changed before.
+            await self._store.txn([Compare(key, mod_revision=entry.mod_revision)], [Put(key, entry.value)])
+        return True
 
     def _split(self, operations: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
         """Those that are written while nobody sees them yet, and the last ones, which fit into one transaction with the topic."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from penstock.errors import PenstockError
 from penstock.limits import METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX
 
 UNBOUNDED: Final = 2**31
@@ -94,6 +95,10 @@ Subscriber = Callable[[list[Event]], None]
 """Gets the events of one transaction, in the order of its operations. It must not raise and must not wait."""
 
 Unsubscribe = Callable[[], None]
+
+
+class UnknownOutcomeError(PenstockError):
+    """METADATA_UNAVAILABLE of a transaction that may have happened, or may happen still: its answer was lost."""
 
 
 class MetadataStore(Protocol):

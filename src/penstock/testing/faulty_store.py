@@ -19,6 +19,7 @@ from penstock.metadata.port import (
     SharedStore,
     Subscriber,
     TxnResult,
+    UnknownOutcomeError,
     Unsubscribe,
 )
 
@@ -166,4 +167,4 @@ class FaultyStore:
 
 
 def _unknown() -> PenstockError:
-    return PenstockError(Reason.METADATA_UNAVAILABLE, "the store did not answer; this is a test's doing")
+    return UnknownOutcomeError(Reason.METADATA_UNAVAILABLE, "the store did not answer; this is a test's doing")

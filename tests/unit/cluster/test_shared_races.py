@@ -72,22 +72,69 @@ async def test_a_creator_that_does_not_mind_gets_the_winners_topic(world: CoreWo
         assert (await first).topic_id == winner.topic_id
 
 
-async def test_a_creation_whose_answer_is_lost_is_there_and_a_second_one_finds_it(world: CoreWorld) -> None:
+@pytest.mark.parametrize("partitions", [2, 300])
+async def test_a_creation_whose_answer_is_lost_is_told_by_its_id(world: CoreWorld, partitions: int) -> None:
     world[1].store.order(Fault.ANSWER_LOST, touching=TOPICS_PREFIX)
-    first = asyncio.ensure_future(world[1].broker.topics.create(NewTopic("t", 2)))
-    assert await reason_of(first) is Reason.METADATA_UNAVAILABLE
-    await world[1].broker.topics.create(NewTopic("t", 2), exist_ok=True)
+    made = await world[1].broker.topics.create(NewTopic("t", partitions))
+    assert world[1].broker.topics.require("t").topic_id == made.topic_id
+    await check_whole(world, "t", partitions)
+
+
+async def test_a_creation_whose_request_is_lost_is_asked_for_again(world: CoreWorld) -> None:
+    world[1].store.order(Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    await world[1].broker.topics.create(NewTopic("t", 2))
     await check_whole(world, "t", 2)
 
 
+async def test_who_asks_again_for_what_may_have_been_made_is_not_told_that_it_exists(world: CoreWorld) -> None:
+    world[1].store.order(Fault.ANSWER_LOST, Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    topics = world[1].broker.topics
+    assert await reason_of(asyncio.ensure_future(topics.create(NewTopic("t", 2)))) is Reason.METADATA_UNAVAILABLE
+    other = asyncio.ensure_future(topics.create(NewTopic("t", 3)))
+    assert await reason_of(other) is Reason.TOPIC_ALREADY_EXISTS, "it is not what was asked for"
+    assert (await topics.create(NewTopic("t", 2))).topic_id == topics.require("t").topic_id
+    once = asyncio.ensure_future(topics.create(NewTopic("t", 2)))
+    assert await reason_of(once) is Reason.TOPIC_ALREADY_EXISTS
+    await check_whole(world, "t", 2)
+
+
+async def test_a_creation_that_is_heard_of_late_is_known_as_its_own(world: CoreWorld) -> None:
+    topics = world[1].broker.topics
+    world[1].store.hold_events()
+    assert await reason_of(asyncio.ensure_future(topics.create(NewTopic("t", 2)))) is Reason.METADATA_UNAVAILABLE
+    assert topics.get("t") is None
+    world[1].store.let_events()
+    await topics.create(NewTopic("t", 2))
+    await check_whole(world, "t", 2)
+
+
+async def test_another_ones_topic_is_not_taken_for_what_may_have_been_made(world: CoreWorld) -> None:
+    world[1].store.order(Fault.REQUEST_LOST, Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    create = world[1].broker.topics.create
+    assert await reason_of(asyncio.ensure_future(create(NewTopic("t", 2)))) is Reason.METADATA_UNAVAILABLE
+    await world[2].broker.topics.create(NewTopic("t", 2))
+    assert await reason_of(asyncio.ensure_future(create(NewTopic("t", 2)))) is Reason.TOPIC_ALREADY_EXISTS
+
+
 async def test_a_creation_that_is_late_finds_the_name_taken(world: CoreWorld) -> None:
-    world[1].store.order(Fault.LATE, touching=TOPICS_PREFIX)
+    world[1].store.order(Fault.LATE, Fault.LATE, touching=TOPICS_PREFIX)
     first = asyncio.ensure_future(world[1].broker.topics.create(NewTopic("t", 2)))
     assert await reason_of(first) is Reason.METADATA_UNAVAILABLE
     await world[2].broker.topics.create(NewTopic("t", 2))
     await world[1].store.release()
-    assert [result.succeeded for result in world[1].store.late_results] == [False]
+    assert [result.succeeded for result in world[1].store.late_results] == [False, False]
     await check_whole(world, "t", 2)
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("partitions", [2, 300])
+async def test_a_deletion_whose_answer_is_lost_is_done(world: CoreWorld, fault: Fault, partitions: int) -> None:
+    await world[1].broker.topics.create(NewTopic("t", partitions))
+    world[1].store.order(fault, touching=TOPICS_PREFIX)
+    await world[1].broker.topics.delete("t")
+    note, *rest = await keys(world, "")
+    assert note.startswith(DELETED_PREFIX)
+    assert rest == ["nodes/1", "nodes/2", "nodes/3"]
 
 
 async def test_of_two_that_delete_one_is_told_that_it_was_late(world: CoreWorld) -> None:

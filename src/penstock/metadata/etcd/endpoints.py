@@ -16,6 +16,7 @@ import grpc.aio
 
 from penstock.address import Address
 from penstock.errors import PenstockError, Reason
+from penstock.metadata.port import UnknownOutcomeError
 from penstock.wire.etcd.etcd_generated import (
     LeaseGrantRequest,
     LeaseGrantResponse,
@@ -239,7 +240,8 @@ class Endpoints:
             answer = await question(member)
         except (grpc.aio.AioRpcError, NoAnswerError) as error:
             self._missed(member, error)
-            raise self.unavailable(_NOT_KNOWN) from error
+            unknown = self.unavailable(_NOT_KNOWN)
+            raise UnknownOutcomeError(unknown.reason, unknown.text) from error
         self.worked()
         return answer
 

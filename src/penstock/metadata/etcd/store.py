@@ -37,6 +37,7 @@ from penstock.metadata.port import (
     Range,
     Subscriber,
     TxnResult,
+    UnknownOutcomeError,
     Unsubscribe,
     check_txn,
 )
@@ -196,7 +197,7 @@ class EtcdStore:
         done = await self._endpoints.ask_once(question)
         revision = done.header.revision
         if done.succeeded and _changes(done, operations) and not await self._watch.reached(revision, _DELIVERY_SECONDS):
-            raise PenstockError(
+            raise UnknownOutcomeError(
                 Reason.METADATA_UNAVAILABLE, "a change was made, and etcd does not tell of it; it is heard of later"
             )
         return TxnResult(done.succeeded, revision)
