@@ -36,6 +36,10 @@ TOPIC_NAME_CHARS_MAX = 249
 TOPICS_MAX = 100_000
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 200_000
+DESCRIBED_RESOURCES_MAX = 10_000
+"""Whose configs one request may ask for: some kilobytes of answer each."""
+FIND_COORDINATOR_KEYS_MAX = 10_000
+"""Groups whose coordinator one request may ask for. Clients ask for those that they describe together."""
 DESCRIBED_PARTITIONS_MAX = 2000
 """In one answer of DescribeTopicPartitions (as Kafka's max.request.partition.size.limit); a cursor leads to the rest."""
 

@@ -40,6 +40,8 @@ _PRODUCE: Final = int(ApiKey.PRODUCE)
 _FETCH: Final = int(ApiKey.FETCH)
 _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
+LARGE_REQUEST_BYTES: Final = 128 * 1024
+"""Such a request of names and numbers is read, and its answer written, beside the event loop. Records are not read at all."""
 PROTOCOL_VIOLATION: Final = "protocol_violation"
 INTERNAL_ERROR: Final = "internal_error"
 """How these two are counted beside the reasons for refusals."""
@@ -179,6 +181,11 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         if api_key == _PRODUCE:
             self._lane.take_general(served.decode[version](view, position), context, correlation_id, view, position)
             return
+        if end - start > LARGE_REQUEST_BYTES and api_key != _FETCH:
+            # The buffer is the next frame's as soon as this turn is over.
+            answer = self._serve_large(served, version, context, bytes(view), position)
+            self._wait(answer, served, version, correlation_id, is_encoded=True)
+            return
         request = served.decode[version](view, position)
         result = served.handle(request, context)
         if api_key == _FETCH:
@@ -188,6 +195,16 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self.answer(frame(correlation_id, served.header_version(version), parts), served.latency)
         else:
             self._wait(result, served, version, correlation_id)
+
+    async def _serve_large(
+        self, served: "Served", version: int, context: RequestContext, body: bytes, position: int
+    ) -> list[Buffer]:
+        """The answer to a request of which the mere reading may take a tenth of a second."""
+        loop, thread = self.gateway.loop, self.gateway.codec_thread
+        request = await loop.run_in_executor(thread, served.decode[version], body, position)
+        result = served.handle(request, context)
+        response = result if isinstance(result, msgspec.Struct) else await result
+        return await loop.run_in_executor(thread, served.encode[version], response)
 
     def hold_up(self, work: Awaitable[None]) -> None:
         """Take no further request until this is done."""
@@ -211,7 +228,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self.gateway.report_bug(self, error)
         self._abandon(f"internal error: {type(error).__name__}")
 
-    def _wait(self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int) -> None:
+    def _wait(
+        self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int, *, is_encoded: bool = False
+    ) -> None:
         answer = self.reserve(served.latency)
         waiting = asyncio.ensure_future(result)
         self._waiting = waiting
@@ -221,10 +240,14 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             if future.cancelled():
                 return
             error = future.exception()
+            if isinstance(error, ProtocolViolation):
+                self.gateway.count_error(PROTOCOL_VIOLATION)
+                self._abandon(str(error))
+                return
             if error is not None:
                 self._fail(error)
                 return
-            parts = served.encode[version](future.result())
+            parts = future.result() if is_encoded else served.encode[version](future.result())
             self._held_bytes += sum(map(len, parts))
             answer.complete(frame(correlation_id, served.header_version(version), parts))
             self._run()

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -82,6 +83,8 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
             ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
             for key, served in sorted(self.served.items())
         ]
+        self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")
+        """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
         self.unhurried: Final[dict[Callable[[], None], None]] = {}
         """What makes each request answer now that waits for something to happen: called when the gateway stops."""
 
@@ -99,3 +102,4 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
             self.broker.groups.close()
             if not await self._drain(grace_seconds * (1 - _QUICK_SHARE)):
                 self._abort()
+        self.codec_thread.shutdown(wait=False, cancel_futures=True)

@@ -8,6 +8,7 @@ from penstock.core.replication.reassignment import ElectionKind, Move
 from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.types import NodeId
 
 AT_A_TIME_MAX: Final = 64
@@ -79,18 +80,18 @@ def door_of(context: RequestContext) -> Door:
 
 
 async def each(
-    wishes: Iterable[Asked], wish: Callable[[Asked], Awaitable[None]], timeout_ms: int
+    wishes: Sequence[Asked], wish: Callable[[Asked], Awaitable[None]], timeout_ms: int
 ) -> list[tuple[Asked, PenstockError | None]]:
     """What became of every wish, in their order; those that the client's time was too short for have timed out."""
-    room = asyncio.Semaphore(AT_A_TIME_MAX)
     deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
     async def one(asked: Asked) -> tuple[Asked, PenstockError | None]:
         try:
-            async with asyncio.timeout_at(deadline), room:
+            async with asyncio.timeout_at(deadline):
                 await wish(asked)
         except PenstockError as error:
-            return asked, error
+            # Many may be kept until the answer is whole: without all that was on the stack when they were raised.
+            return asked, error.with_traceback(None)
         except TimeoutError:
             return asked, PenstockError(
                 Reason.REQUEST_TIMED_OUT,
@@ -98,4 +99,4 @@ async def each(
             )
         return asked, None
 
-    return await asyncio.gather(*(one(asked) for asked in wishes))
+    return await at_a_time(wishes, one, AT_A_TIME_MAX)

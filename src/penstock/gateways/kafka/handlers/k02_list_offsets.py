@@ -7,6 +7,8 @@ A leader that was just elected does not know yet what is committed of what it ha
 its predecessor told: from version 5 on that is OFFSET_NOT_AVAILABLE, before it LEADER_NOT_AVAILABLE.
 """
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from penstock.core.access import Action
@@ -14,6 +16,7 @@ from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import (
@@ -35,9 +38,13 @@ READ_COMMITTED: Final = 1
 _NOT_AVAILABLE_FROM: Final = 5
 
 
-def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(
+    request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Each partition by itself: an error of one is no error of the others."""
     committed_only = request.isolation_level == READ_COMMITTED
+    if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
+        return _many(request, context, committed_only=committed_only)
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponseTopic(
@@ -49,6 +56,14 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
             for topic in request.topics
         ]
     )
+
+
+async def _many(request: ListOffsetsRequest, context: RequestContext, *, committed_only: bool) -> ListOffsetsResponse:
+    turns, topics = Turns(), []
+    for topic in request.topics:
+        answer = partial(_answer, topic.name, context=context, committed_only=committed_only)
+        topics.append(ListOffsetsResponseTopic(topic.name, await in_portions(topic.partitions, answer, turns)))
+    return ListOffsetsResponse(topics=topics)
 
 
 def _answer(

@@ -7,7 +7,6 @@ when its name may be null; 13 has an error for the whole.
 A topic that is made because it was asked for is in the answer with its leader: it works on the very next request.
 """
 
-import asyncio
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
+from penstock.gateways.kafka.portions import at_a_time, in_portions
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
     MetadataRequest,
@@ -41,14 +41,18 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
     broker = context.broker
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        topics = [
-            _found(topic, request, context)
+        told = (
+            topic
             for topic in broker.topics
-            if not is_staging(topic.name) and context.allows_topic(Action.DESCRIBE, topic.name)
-        ]
+            if not is_staging(topic.name)
+            and context.allows_topic(Action.DESCRIBE, topic.name)
+            # It may be gone by the time that it is its turn.
+            and broker.topics.get_by_id(topic.topic_id) is not None
+        )
+        topics = await in_portions(told, lambda topic: _found(topic, request, context))
     else:
         wanted = {(topic.name, topic.topic_id): topic for topic in asked}
-        topics = list(await asyncio.gather(*(_topic(topic, request, context) for topic in wanted.values())))
+        topics = await at_a_time(list(wanted.values()), lambda topic: _topic(topic, request, context))
     operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=[

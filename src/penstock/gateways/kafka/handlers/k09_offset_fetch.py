@@ -5,7 +5,7 @@ for offsets that no open transaction may change (there are none), 8 asks for sev
 protocol, 10 names topics by id.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from penstock.core.access import Action
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (
@@ -30,11 +31,20 @@ from penstock.wire.kafka.offset_fetch_generated import (
 KEY: Final = ApiKey.OFFSET_FETCH
 
 
-def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """Each group by itself."""
+def handle(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
+    """Each group by itself, and once, however often it is named: all its offsets may be a large answer."""
     if context.version < 8:
         return _one_group(request, context)
-    return OffsetFetchResponse(groups=[_group(group, context) for group in request.groups])
+    groups = list({group.group_id: group for group in request.groups}.values())
+    if len(groups) > AT_ONCE_MAX:
+        return _many_groups(groups, context)
+    return OffsetFetchResponse(groups=[_group(group, context) for group in groups])
+
+
+async def _many_groups(groups: list[OffsetFetchRequestGroup], context: RequestContext) -> OffsetFetchResponse:
+    return OffsetFetchResponse(groups=await in_portions(groups, lambda group: _group(group, context)))
 
 
 def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

@@ -5,12 +5,15 @@ keys. Transactional ids are refused with the code on which clients give up at on
 available" they would look for a coordinator for ever.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import coordinator_of
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.limits import FIND_COORDINATOR_KEYS_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,
@@ -25,16 +28,30 @@ _TRANSACTION: Final = 1
 _NO_NODE: Final = -1
 
 
-def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     """Each key by itself."""
-    keys = [request.key] if context.version < 4 else request.coordinator_keys
-    found = [_find(key, request.key_type, context) for key in keys]
     if context.version >= 4:
-        return FindCoordinatorResponse(coordinators=found)
-    (one,) = found
+        keys = request.coordinator_keys
+        if len(keys) > AT_ONCE_MAX:
+            return _find_many(keys, request.key_type, context)
+        return FindCoordinatorResponse(coordinators=[_find(key, request.key_type, context) for key in keys])
+    one = _find(request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )
+
+
+async def _find_many(keys: list[str], key_type: int, context: RequestContext) -> FindCoordinatorResponse:
+    found = await in_portions(keys[:FIND_COORDINATOR_KEYS_MAX], lambda key: _find(key, key_type, context))
+    if len(keys) > FIND_COORDINATOR_KEYS_MAX:
+        refusal = PenstockError(
+            Reason.INVALID_REQUEST,
+            f"{len(keys)} keys are too many for one request; ask for at most {FIND_COORDINATOR_KEYS_MAX} at a time.",
+        )
+        found += await in_portions(keys[FIND_COORDINATOR_KEYS_MAX:], lambda key: _refused(key, refusal, context))
+    return FindCoordinatorResponse(coordinators=found)
 
 
 def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:
@@ -42,16 +59,15 @@ def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorRe
         _check(key, key_type, context)
         node = coordinator_of(context, key)
     except PenstockError as error:
-        return FindCoordinatorResponseCoordinator(
-            key=key,
-            node_id=_NO_NODE,
-            host="",
-            port=_NO_NODE,
-            error_code=context.code(error),
-            error_message=error.text,
-        )
+        return _refused(key, error, context)
     host, port = node.address
     return FindCoordinatorResponseCoordinator(key=key, node_id=node.node_id, host=host, port=port, error_message=None)
+
+
+def _refused(key: str, error: PenstockError, context: RequestContext) -> FindCoordinatorResponseCoordinator:
+    return FindCoordinatorResponseCoordinator(
+        key=key, node_id=_NO_NODE, host="", port=_NO_NODE, error_code=context.code(error), error_message=error.text
+    )
 
 
 def _check(key: str, key_type: int, context: RequestContext) -> None:

@@ -4,6 +4,7 @@ Version 3 adds the allowed operations, 4 static members, 5 is flexible, 6 says o
 earlier ones say that it is dead.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
@@ -11,6 +12,7 @@ from penstock.core.groups.requests import GroupDescription, GroupState
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.operations import NOT_ASKED, group_operations
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_groups_generated import (
@@ -23,9 +25,22 @@ from penstock.wire.kafka.describe_groups_generated import (
 KEY: Final = ApiKey.DESCRIBE_GROUPS
 
 
-def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Each group by itself."""
-    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) for group_id in request.groups])
+def handle(
+    request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
+    """Each group by itself, and once, however often it is named: a large one is a large answer."""
+    groups = list(dict.fromkeys(request.groups))
+    if len(groups) > AT_ONCE_MAX:
+        return _describe_many(groups, request, context)
+    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) for group_id in groups])
+
+
+async def _describe_many(
+    groups: list[str], request: DescribeGroupsRequest, context: RequestContext
+) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=await in_portions(groups, lambda group_id: _describe(group_id, request, context))
+    )
 
 
 def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponseGroup:

@@ -3,7 +3,6 @@
 Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's numbers and configs; 7 with its id.
 """
 
-import asyncio
 from typing import Final
 
 from penstock.core.access import Action
@@ -12,6 +11,7 @@ from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,
@@ -25,14 +25,15 @@ KEY: Final = ApiKey.CREATE_TOPICS
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Each topic by itself, all at once: together they cost one commit of the metadata store."""
+    """Each topic by itself, many at once: together they cost one commit of the metadata store."""
     by_name: dict[str, list[CreateTopicsRequestTopic]] = {}
     for topic in request.topics:
         by_name.setdefault(topic.name, []).append(topic)
-    answers = await asyncio.gather(
-        *(_create(asked, context, validate_only=request.validate_only) for asked in by_name.values())
+    return CreateTopicsResponse(
+        topics=await at_a_time(
+            list(by_name.values()), lambda asked: _create(asked, context, validate_only=request.validate_only)
+        )
     )
-    return CreateTopicsResponse(topics=list(answers))
 
 
 async def _create(

@@ -1,12 +1,12 @@
 """DeleteTopics (API key 20). Version 5 says why one was refused; 6 takes ids as well as names."""
 
-import asyncio
 from typing import Final
 from uuid import UUID
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import (
     DeleteTopicsRequest,
@@ -25,7 +25,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     asked = request.topics
     if context.version < _IDS_FROM:
         asked = [DeleteTopicsRequestTopic(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=list(await asyncio.gather(*(_delete(topic, context) for topic in asked))))
+    return DeleteTopicsResponse(responses=await at_a_time(asked, lambda topic: _delete(topic, context)))
 
 
 async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> DeleteTopicsResponseTopic:

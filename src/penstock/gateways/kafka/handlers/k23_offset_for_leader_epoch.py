@@ -3,12 +3,15 @@
 Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a past one the end of the nearest at or below it.
 """
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequest,
@@ -21,8 +24,12 @@ from penstock.wire.kafka.offset_for_leader_epoch_generated import (
 KEY: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
 
 
-def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     """Each partition by itself."""
+    if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
+        return _many(request, context)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponseTopic(
@@ -31,6 +38,16 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Off
             for topic in request.topics
         ]
     )
+
+
+async def _many(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
+    turns, topics = Turns(), []
+    for topic in request.topics:
+        answer = partial(_answer, topic.topic, context=context)
+        topics.append(
+            OffsetForLeaderEpochResponseTopic(topic.topic, await in_portions(topic.partitions, answer, turns))
+        )
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(

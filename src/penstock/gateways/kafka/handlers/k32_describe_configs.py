@@ -3,11 +3,12 @@
 Version 1 tells the source and the synonyms; 3 the type, and the documentation when it is asked for.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.topic_config import ConfigValue, describe_topic_configs
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.broker_configs import describe_broker_configs
 from penstock.gateways.kafka.config_resources import (
     KINDS,
@@ -19,6 +20,8 @@ from penstock.gateways.kafka.config_resources import (
     values_of,
 )
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.limits import DESCRIBED_RESOURCES_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,
@@ -32,9 +35,25 @@ from penstock.wire.kafka.describe_configs_generated import (
 KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     """Each resource by itself."""
+    if len(request.resources) > AT_ONCE_MAX:
+        return _describe_many(request, context)
     return DescribeConfigsResponse(results=[_describe(asked, request, context) for asked in request.resources])
+
+
+async def _describe_many(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+    described, rest = request.resources[:DESCRIBED_RESOURCES_MAX], request.resources[DESCRIBED_RESOURCES_MAX:]
+    results = await in_portions(described, lambda asked: _describe(asked, request, context))
+    text = f"{len(request.resources)} resources are too many for one request; ask for at most {DESCRIBED_RESOURCES_MAX} at a time."
+
+    def refuse(asked: DescribeConfigsRequestResource) -> DescribeConfigsResponseResult:
+        code = context.code(Reason.INVALID_REQUEST)
+        return DescribeConfigsResponseResult(code, text, asked.resource_type, asked.resource_name)
+
+    return DescribeConfigsResponse(results=results + await in_portions(rest, refuse))
 
 
 def _describe(

@@ -3,12 +3,12 @@
 Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
 """
 
-import asyncio
 from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestResource,
@@ -34,7 +34,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
             answer.error_code, answer.error_message = context.code(error), error.text
         return answer
 
-    return AlterConfigsResponse(responses=list(await asyncio.gather(*(alter(asked) for asked in request.resources))))
+    return AlterConfigsResponse(responses=await at_a_time(request.resources, alter))
 
 
 async def _alter(asked: AlterConfigsRequestResource, context: RequestContext, *, validate_only: bool) -> None:

@@ -1,11 +1,11 @@
 """CreatePartitions (API key 37): let topics have more partitions. Versions 2 and 3 changed nothing that matters here."""
 
-import asyncio
 from typing import Final
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsRequest,
@@ -22,10 +22,11 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     by_name: dict[str, list[CreatePartitionsRequestTopic]] = {}
     for topic in request.topics:
         by_name.setdefault(topic.name, []).append(topic)
-    results = await asyncio.gather(
-        *(_grow(asked, context, validate_only=request.validate_only) for asked in by_name.values())
+    return CreatePartitionsResponse(
+        results=await at_a_time(
+            list(by_name.values()), lambda asked: _grow(asked, context, validate_only=request.validate_only)
+        )
     )
-    return CreatePartitionsResponse(results=list(results))
 
 
 async def _grow(

@@ -13,6 +13,7 @@ from penstock.core.replication.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import door_of, each
+from penstock.gateways.kafka.portions import Turns
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersRequest,
@@ -34,7 +35,9 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     except PenstockError as error:
         if context.version >= _ERROR_FROM:
             return ElectLeadersResponse(error_code=context.code(error))
-        return ElectLeadersResponse(replica_election_results=_results([(place, error) for place in asked], context))
+        return ElectLeadersResponse(
+            replica_election_results=await _results([(place, error) for place in asked], context)
+        )
     if request.topic_partitions is None:
         asked = list(_to_elect(kind, context))
     door = door_of(context)
@@ -44,7 +47,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         done = [
             (place, error) for place, error in done if error is None or error.reason is not Reason.ELECTION_NOT_NEEDED
         ]
-    return ElectLeadersResponse(replica_election_results=_results(done, context))
+    return ElectLeadersResponse(replica_election_results=await _results(done, context))
 
 
 def _asked(request: ElectLeadersRequest) -> Iterator[tuple[str, int]]:
@@ -76,11 +79,13 @@ def _to_elect(kind: ElectionKind, context: RequestContext) -> Iterator[tuple[str
                 yield topic.name, index
 
 
-def _results(
+async def _results(
     done: Iterable[tuple[tuple[str, int], PenstockError | None]], context: RequestContext
 ) -> list[ElectLeadersResponseReplicaElectionResult]:
     by_topic: dict[str, list[ElectLeadersResponsePartitionResult]] = {}
+    turns = Turns()
     for (topic, index), error in done:
+        await turns.pause_if_long()
         text = None if error is None else error.text
         by_topic.setdefault(topic, []).append(ElectLeadersResponsePartitionResult(index, context.code(error), text))
     return [ElectLeadersResponseReplicaElectionResult(topic, results) for topic, results in by_topic.items()]

@@ -1,6 +1,5 @@
 """IncrementalAlterConfigs (API key 44): set, delete, append to and subtract from configs of topics. Version 1 is flexible."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
@@ -8,6 +7,7 @@ from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.incremental_alter_configs_generated import (
     IncrementalAlterConfigsRequest,
@@ -43,8 +43,7 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
             answer.error_code, answer.error_message = context.code(error), error.text
         return answer
 
-    answers = await asyncio.gather(*(alter(asked) for asked in request.resources))
-    return IncrementalAlterConfigsResponse(responses=list(answers))
+    return IncrementalAlterConfigsResponse(responses=await at_a_time(request.resources, alter))
 
 
 def _change(asked: IncrementalAlterConfigsRequestConfig) -> ConfigChange:

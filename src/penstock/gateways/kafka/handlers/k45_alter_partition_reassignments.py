@@ -10,6 +10,7 @@ from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import door_of, each
+from penstock.gateways.kafka.portions import Turns
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -48,7 +49,9 @@ async def handle(
         wishes, lambda wish: door.alter(*wish, allow_replication_factor_change=may_change), request.timeout_ms
     )
     by_topic: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
+    turns = Turns()
     for wish, refusal in done:
+        await turns.pause_if_long()
         text = None if refusal is None else refusal.text
         by_topic.setdefault(wish.topic, []).append(
             AlterPartitionReassignmentsResponsePartition(wish.partition, context.code(refusal), text)

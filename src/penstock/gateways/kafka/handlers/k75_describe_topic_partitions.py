@@ -15,6 +15,7 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.nodes import leader_of, offline_of
 from penstock.gateways.kafka.operations import topic_operations
+from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_topic_partitions_generated import (
@@ -29,13 +30,15 @@ KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 
-def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """No names ask for all topics. A limit below 1 still gets one partition, so that a client always gets on."""
     left = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     start_name = request.cursor.topic_name if request.cursor is not None else ""
     start_index = max(request.cursor.partition_index, 0) if request.cursor is not None else 0
     response = DescribeTopicPartitionsResponse(topics=[])
+    turns = Turns()
     for name in _names(request, context, start_name):
+        await turns.pause_if_long()
         first = start_index if name == start_name else 0
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)

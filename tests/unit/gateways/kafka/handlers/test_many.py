@@ -1,0 +1,176 @@
+"""Requests that ask for more than anybody needs: answered or refused one by one, and nobody else waits for them."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from penstock.errors import Reason
+from penstock.gateways.kafka.connection import LARGE_REQUEST_BYTES
+from penstock.gateways.kafka.handlers import k10_find_coordinator, k32_describe_configs
+from penstock.limits import DESCRIBED_RESOURCES_MAX, FIND_COORDINATOR_KEYS_MAX
+from penstock.wire.kafka.alter_partition_reassignments_generated import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestPartition,
+    AlterPartitionReassignmentsRequestTopic,
+)
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
+from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
+from penstock.wire.kafka.elect_leaders_generated import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
+from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
+from penstock.wire.kafka.list_partition_reassignments_generated import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequestTopic,
+)
+from penstock.wire.kafka.offset_fetch_generated import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.kafka_cluster import OTHER, THIRD, WireClusterNode
+from tests.support.kafka_node import NODE, reason_of
+from tests.support.kafka_wire import encode
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[WireClusterNode]:
+    async with WireClusterNode(tmp_path) as started:
+        await started.place("t", (NODE, OTHER, THIRD))
+        yield started
+
+
+def topic_of(key: ApiKey, count: int) -> tuple[Any, int]:
+    """A request for so many things, and its version."""
+    names = [f"g{number}" for number in range(count)]
+    numbers = list(range(count))
+    match key:
+        case ApiKey.FIND_COORDINATOR:
+            return FindCoordinatorRequest(key_type=0, coordinator_keys=names), 4
+        case ApiKey.DESCRIBE_GROUPS:
+            return DescribeGroupsRequest(groups=names), 6
+        case ApiKey.OFFSET_FETCH:
+            return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]), 9
+        case ApiKey.DESCRIBE_CONFIGS:
+            return DescribeConfigsRequest([DescribeConfigsRequestResource(2, name, None) for name in names]), 4
+        case ApiKey.LIST_PARTITION_REASSIGNMENTS:
+            topics = [ListPartitionReassignmentsRequestTopic("t", numbers)]
+            return ListPartitionReassignmentsRequest(1000, topics), 0
+        case ApiKey.ELECT_LEADERS:
+            return ElectLeadersRequest(0, [ElectLeadersRequestTopicPartitions("t", numbers)], 60_000), 2
+        case _:
+            wishes = [AlterPartitionReassignmentsRequestPartition(number, [NODE]) for number in numbers]
+            topic = AlterPartitionReassignmentsRequestTopic("t", wishes)
+            return AlterPartitionReassignmentsRequest(timeout_ms=60_000, topics=[topic]), 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ],
+    ids=lambda key: key.name,
+)
+async def test_others_are_served_while_much_is_asked_for(
+    node: WireClusterNode, monkeypatch: pytest.MonkeyPatch, key: ApiKey
+) -> None:
+    # Every look at the time finds that it was long.
+    monkeypatch.setattr("penstock.gateways.kafka.portions.TURN_SECONDS", 0.0)
+    turns = 0
+    done = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(others())
+    await asyncio.sleep(0)
+    turns = 0
+    await node.ask(key, *topic_of(key, 2000))
+    done = True
+    await counting
+    assert turns >= 2000 // 128
+
+
+async def test_too_many_keys_are_refused_with_a_text(node: WireClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FIND_COORDINATOR_KEYS_MAX == 10_000
+    monkeypatch.setattr(k10_find_coordinator, "FIND_COORDINATOR_KEYS_MAX", 100)
+    answer = await node.ask(ApiKey.FIND_COORDINATOR, *topic_of(ApiKey.FIND_COORDINATOR, 102))
+    assert [each.key for each in answer.coordinators] == [f"g{number}" for number in range(102)]
+    reasons = [reason_of(each.error_code) for each in answer.coordinators]
+    assert reasons[99] is not Reason.INVALID_REQUEST
+    assert reasons[100:] == [Reason.INVALID_REQUEST] * 2
+    assert answer.coordinators[-1].error_message == (
+        "102 keys are too many for one request; ask for at most 100 at a time."
+    )
+
+
+async def test_too_many_resources_are_refused_with_a_text(
+    node: WireClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert DESCRIBED_RESOURCES_MAX == 10_000
+    monkeypatch.setattr(k32_describe_configs, "DESCRIBED_RESOURCES_MAX", 100)
+    answer = await node.ask(ApiKey.DESCRIBE_CONFIGS, *topic_of(ApiKey.DESCRIBE_CONFIGS, 101))
+    assert len(answer.results) == 101
+    assert reason_of(answer.results[-1].error_code) is Reason.INVALID_REQUEST
+    assert "at most 100 at a time" in answer.results[-1].error_message
+
+
+async def test_a_group_is_told_once_however_often_it_is_named(node: WireClusterNode) -> None:
+    described = await node.ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["g"] * 1000), 6)
+    assert [each.group_id for each in described.groups] == ["g"]
+    asked = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 1000
+    fetched = await node.ask(ApiKey.OFFSET_FETCH, OffsetFetchRequest(groups=asked), 9)
+    assert [each.group_id for each in fetched.groups] == ["g"]
+
+
+async def test_a_large_request_is_read_and_answered_beside_the_event_loop(
+    node: WireClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, version = topic_of(ApiKey.DESCRIBE_GROUPS, LARGE_REQUEST_BYTES // 4)
+    client = await node.connect()
+    small, _ = topic_of(ApiKey.DESCRIBE_GROUPS, 2)
+    await client.ask(ApiKey.DESCRIBE_GROUPS, small, version)
+    served = node.gateway.served[ApiKey.DESCRIBE_GROUPS]
+    threads: list[threading.Thread] = []
+
+    def noted(work: Any) -> Any:
+        def run(*given: Any) -> Any:
+            threads.append(threading.current_thread())
+            return work(*given)
+
+        return run
+
+    monkeypatch.setitem(served.decode, version, noted(served.decode[version]))
+    monkeypatch.setitem(served.encode, version, noted(served.encode[version]))
+    # The second is behind the first, and is answered behind it.
+    sent = [client.send(ApiKey.DESCRIBE_GROUPS, each, version) for each in (request, small)]
+    answers = [await client.answer(ApiKey.DESCRIBE_GROUPS, version) for _ in sent]
+    assert [correlation_id for correlation_id, _ in answers] == sent
+    assert [len(answer.groups) for _, answer in answers] == [len(request.groups), 2]
+    main = threading.main_thread()
+    assert [thread is main for thread in threads] == [False, False, True, True]
+
+
+async def test_a_large_request_that_cannot_be_read_ends_the_connection_and_nothing_else(
+    node: WireClusterNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await node.connect()
+    request, version = topic_of(ApiKey.DESCRIBE_GROUPS, LARGE_REQUEST_BYTES // 4)
+    await client.ask(ApiKey.DESCRIBE_GROUPS, topic_of(ApiKey.DESCRIBE_GROUPS, 1)[0], version)
+    whole = encode(ApiKey.DESCRIBE_GROUPS, request, version)
+    # Its last bytes are cut off, and its length says so.
+    client.writer.write((len(whole) - 14).to_bytes(4, "big") + whole[4:-10])
+    assert await client.closed_by_peer()
+    assert "closing" in caplog.text
+    assert "Traceback" not in caplog.text
+    other = await node.connect()
+    assert len((await other.ask(ApiKey.DESCRIBE_GROUPS, request, version)).groups) == len(request.groups)
