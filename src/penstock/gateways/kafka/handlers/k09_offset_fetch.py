@@ -5,15 +5,17 @@ for offsets that no open transaction may change (there are none), 8 asks for sev
 protocol, 10 names topics by id.
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (
@@ -29,6 +31,8 @@ from penstock.wire.kafka.offset_fetch_generated import (
 )
 
 KEY: Final = ApiKey.OFFSET_FETCH
+PARTITIONS_A_PIECE: Final = 1000
+"""Of one group, looked at without letting others have their turn: some milliseconds."""
 
 
 def handle(
@@ -38,13 +42,35 @@ def handle(
     if context.version < 8:
         return _one_group(request, context)
     groups = list({group.group_id: group for group in request.groups}.values())
-    if len(groups) > AT_ONCE_MAX:
-        return _many_groups(groups, context)
+    if len(groups) > AT_ONCE_MAX or any(_is_large(group) for group in groups):
+        return _much(groups, context)
     return OffsetFetchResponse(groups=[_group(group, context) for group in groups])
 
 
-async def _many_groups(groups: list[OffsetFetchRequestGroup], context: RequestContext) -> OffsetFetchResponse:
-    return OffsetFetchResponse(groups=await in_portions(groups, lambda group: _group(group, context)))
+def _is_large(group: OffsetFetchRequestGroup) -> bool:
+    return sum(len(topic.partition_indexes) for topic in group.topics or ()) > PARTITIONS_A_PIECE
+
+
+async def _much(groups: list[OffsetFetchRequestGroup], context: RequestContext) -> OffsetFetchResponse:
+    turns = Turns()
+    answers: list[OffsetFetchResponseGroup] = []
+    for group in groups:
+        pieces = _pieces(group) if _is_large(group) else iter((group,))
+        found = await in_portions(pieces, lambda piece: _group(piece, context), turns)
+        # A refusal is of the whole group, so it is that of every piece.
+        answer = next((each for each in found if each.error_code), found[0])
+        if not answer.error_code:
+            answer.topics = [topic for each in found for topic in each.topics]
+        answers.append(answer)
+    return OffsetFetchResponse(groups=answers)
+
+
+def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
+    """The same question in several. A topic of which very much is asked stands more than once in the answer."""
+    for topic in group.topics or ():
+        for first in range(0, max(len(topic.partition_indexes), 1), PARTITIONS_A_PIECE):
+            indexes = topic.partition_indexes[first : first + PARTITIONS_A_PIECE]
+            yield replace(group, topics=[replace(topic, partition_indexes=indexes)])
 
 
 def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

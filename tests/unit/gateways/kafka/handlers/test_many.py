@@ -27,9 +27,13 @@ from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequestTopic,
 )
-from penstock.wire.kafka.offset_fetch_generated import OffsetFetchRequest, OffsetFetchRequestGroup
+from penstock.wire.kafka.offset_fetch_generated import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+)
 from tests.support.kafka_cluster import OTHER, THIRD, WireClusterNode
-from tests.support.kafka_node import NODE, reason_of
+from tests.support.kafka_node import NODE, KafkaNode, reason_of
 from tests.support.kafka_wire import encode
 
 
@@ -174,3 +178,30 @@ async def test_a_large_request_that_cannot_be_read_ends_the_connection_and_nothi
     assert "Traceback" not in caplog.text
     other = await node.connect()
     assert len((await other.ask(ApiKey.DESCRIBE_GROUPS, request, version)).groups) == len(request.groups)
+
+
+async def test_very_many_partitions_of_one_group_are_looked_at_in_pieces(node: WireClusterNode) -> None:
+    topics = [
+        OffsetFetchRequestGroupTopic(name="t", partition_indexes=list(range(2500))),
+        OffsetFetchRequestGroupTopic(name="u", partition_indexes=[7]),
+    ]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    [refused] = (await node.ask(ApiKey.OFFSET_FETCH, request, 9)).groups
+    # Nobody speaks for it here.
+    assert (bool(refused.error_code), refused.topics) == (True, [])
+
+
+async def test_very_many_partitions_are_all_answered(tmp_path: Path) -> None:
+    async with KafkaNode(tmp_path) as alone:
+        await alone.create("t")
+        await alone.append("t", 0, 3)
+        await alone.commit("g", "t", 0, 2)
+        topics = [
+            OffsetFetchRequestGroupTopic(name="t", partition_indexes=list(range(2500))),
+            OffsetFetchRequestGroupTopic(name="u", partition_indexes=[7]),
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+        [answer] = (await alone.ask(ApiKey.OFFSET_FETCH, request, 9)).groups
+        found = [(topic.name, each.partition_index) for topic in answer.topics for each in topic.partitions]
+        assert found == [*(("t", index) for index in range(2500)), ("u", 7)]
+        assert [each.committed_offset for each in answer.topics[0].partitions[:2]] == [2, -1]
