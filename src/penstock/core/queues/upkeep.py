@@ -44,6 +44,8 @@ _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
 """After which the clock looks again at records that are not copied to this node yet."""
+_SET_BACK_MS_MIN: Final = 1000
+"""A wall clock that went back by less is let be: it is being kept right, not set."""
 _PAUSE_MS: Final = 1000
 """How long a queue hands out nothing after its state could not be stored."""
 
@@ -77,6 +79,8 @@ class Upkeep:
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
+        self._ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
+        """By how much the wall clock was ahead of the one that is never set, when that was last looked at."""
         broker.groups.on_committed.append(self._committed)
         broker.groups.on_forgotten.append(self._forgotten)
         broker.groups.on_deleted.append(self.forget_group)
@@ -99,6 +103,8 @@ class Upkeep:
         loading = self._loading.get(state_partition)
         if loading is None:
             return True
+        # What is loaded goes by the clock as it is now.
+        self._follow_clock()
         if loading.images is None:
             if loading.reader.read_some():
                 loading.images = loading.reader.images()
@@ -210,9 +216,9 @@ class Upkeep:
         """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
         context = self._context
         now_ms = self._clock.monotonic_ms()
-        if context.to_look or self._unopened:
-            return now_ms
         wall_ms = self._clock.now_ms()
+        if context.to_look or self._unopened or self._set_back_ms() >= _SET_BACK_MS_MIN:
+            return now_ms
         due_ms = min(context.next_due_ms(), self._next_key_ms())
         candidates = [now_ms + max(0, due_ms - wall_ms) if due_ms < NEVER_MS else NEVER_MS]
         candidates += [at_ms for at_ms in (context.deadlines.next_ms(), context.mover.next_ms()) if at_ms is not None]
@@ -222,6 +228,7 @@ class Upkeep:
     def tick(self, now_ms: int) -> None:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
         context = self._context
+        self._follow_clock()
         wall_ms = self._clock.now_ms()
         context.deadlines.expire(now_ms)
         for _ in range(min(_OPENS_PER_TICK, len(self._unopened))):
@@ -251,6 +258,24 @@ class Upkeep:
         if self._refresh_ms <= now_ms:
             self._refresh_ms = now_ms + _REFRESH_MS
             self._refresh(wall_ms)
+
+    def _set_back_ms(self) -> int:
+        return self._ahead_ms - (self._clock.now_ms() - self._clock.monotonic_ms())
+
+    def _follow_clock(self) -> None:
+        """A wall clock that was set back must not make a lease or a backoff last for longer by as much."""
+        back_ms = self._set_back_ms()
+        if 0 <= back_ms < _SET_BACK_MS_MIN:
+            return
+        self._ahead_ms -= back_ms
+        if back_ms < 0:
+            return
+        for queue in self._queues.values():
+            for part in queue.partitions:
+                for number, block in part.blocks.items():
+                    block.set_back(back_ms)
+                    self._context.state_log.mark(part, number)
+                    self._context.arm(queue, part, number, block)
 
     def _refresh(self, wall_ms: int) -> None:
         """An offset that nobody commits expires; those of a queue that is at work must not."""

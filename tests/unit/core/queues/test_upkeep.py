@@ -1,9 +1,11 @@
 """What time and the deletion of groups do to queues that know more than their group's offsets say."""
 
+import pytest
+
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import BLOCK_OFFSETS
 from penstock.core.queues.moves import REDRIVE_GROUP
-from tests.unit.core.queues.world import GROUP, TOPIC, Answers
+from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -56,3 +58,33 @@ def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world)
     assert world.committed(topic="dlq.orders", group=REDRIVE_GROUP) == BLOCK_OFFSETS
     pass_days(world, 20)
     assert world.queues.is_finished("dlq.orders", REDRIVE_GROUP, 0, 0)
+
+
+@pytest.mark.parametrize("back_ms", [1000, 3 * 3600 * 1000])
+def test_a_clock_that_is_set_back_prolongs_no_lease(world: World, back_ms: int):
+    world.produce(1)
+    world.lease("a", lease_ms=1000)
+    world.advance(400)
+    world.clock.wall_ms -= back_ms
+    world.advance(599)
+    assert world.lease("b") == []
+    world.advance(1)
+    assert [delivery.attempts for delivery in world.lease("b")] == [2]
+
+
+def test_a_lease_that_a_clock_was_set_back_for_can_be_acked(world: World):
+    world.produce(1)
+    world.lease("a", lease_ms=1000)
+    world.clock.wall_ms -= 3600 * 1000
+    world.advance(999)
+    assert world.ack("a", 0).reason is None
+    assert world.floor() == 1
+
+
+def test_a_clock_that_is_set_back_is_noticed_at_once(world: World):
+    before_ms = world.queues.next_deadline_ms()
+    assert before_ms > world.clock.monotonic_ms()
+    world.clock.wall_ms -= 3600 * 1000
+    assert world.queues.next_deadline_ms() == world.clock.monotonic_ms()
+    world.tick()
+    assert world.queues.next_deadline_ms() == before_ms
