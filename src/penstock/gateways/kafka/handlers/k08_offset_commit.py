@@ -4,11 +4,14 @@ Versions 2 to 4 carry how long to keep the offsets, 6 adds the leader epoch, 7 t
 flexible, 9 is for groups of the newer protocol, 10 names topics by id.
 """
 
+import asyncio
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
@@ -26,13 +29,45 @@ from penstock.wire.kafka.offset_commit_generated import (
 )
 
 KEY: Final = ApiKey.OFFSET_COMMIT
+PARTITIONS_A_PIECE: Final = 5000
+"""Committed together: some milliseconds of the event loop."""
 
 _Named = list[tuple[OffsetCommitRequestTopic, TopicName | Reason]]
 """Each topic with its name, or why nothing is committed for it."""
 
 
-def handle(request: OffsetCommitRequest, context: RequestContext) -> Future[OffsetCommitResponse]:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> Awaitable[OffsetCommitResponse]:
     """Answered once the offsets are durable."""
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_PIECE:
+        return _commit_much(request, context)
+    return _commit(request, context)
+
+
+async def _commit_much(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    """One piece after the other. Each offset has its own answer, so a group that goes on to its next generation in between is told so."""
+    topics: list[OffsetCommitResponseTopic] = []
+    for piece in _pieces(request.topics):
+        topics += (await _commit(replace(request, topics=piece), context)).topics
+        await asyncio.sleep(0)
+    return OffsetCommitResponse(topics=topics)
+
+
+def _pieces(topics: Iterable[OffsetCommitRequestTopic]) -> Iterator[list[OffsetCommitRequestTopic]]:
+    piece: list[OffsetCommitRequestTopic] = []
+    room = PARTITIONS_A_PIECE
+    for topic in topics:
+        partitions = topic.partitions
+        while partitions:
+            piece.append(replace(topic, partitions=partitions[:room]))
+            partitions, room = partitions[room:], room - len(partitions[:room])
+            if not room:
+                yield piece
+                piece, room = [], PARTITIONS_A_PIECE
+    if piece:
+        yield piece
+
+
+def _commit(request: OffsetCommitRequest, context: RequestContext) -> Future[OffsetCommitResponse]:
     try:
         context.require_group(Action.READ, request.group_id)
     except PenstockError as error:

@@ -11,8 +11,9 @@ import pytest_asyncio
 
 from penstock.errors import Reason
 from penstock.gateways.kafka.connection import LARGE_REQUEST_BYTES
-from penstock.gateways.kafka.handlers import k10_find_coordinator, k32_describe_configs
+from penstock.gateways.kafka.handlers import k08_offset_commit, k10_find_coordinator, k32_describe_configs
 from penstock.limits import DESCRIBED_RESOURCES_MAX, FIND_COORDINATOR_KEYS_MAX
+from penstock.types import GroupId
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsRequestPartition,
@@ -26,6 +27,11 @@ from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorReques
 from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequestTopic,
+)
+from penstock.wire.kafka.offset_commit_generated import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
 )
 from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchRequest,
@@ -205,3 +211,31 @@ async def test_very_many_partitions_are_all_answered(tmp_path: Path) -> None:
         found = [(topic.name, each.partition_index) for topic in answer.topics for each in topic.partitions]
         assert found == [*(("t", index) for index in range(2500)), ("u", 7)]
         assert [each.committed_offset for each in answer.topics[0].partitions[:2]] == [2, -1]
+
+
+async def test_very_many_offsets_are_committed_in_pieces_and_each_has_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(k08_offset_commit, "PARTITIONS_A_PIECE", 3)
+    async with KafkaNode(tmp_path) as alone:
+        await alone.create("t", 5)
+        await alone.create("u", 2)
+        counts = [("t", 4), ("u", 2), ("nowhere", 1), ("t", 5)]
+        topics = [
+            OffsetCommitRequestTopic(
+                name=name, partitions=[OffsetCommitRequestPartition(index, 10 * at + index) for index in range(count)]
+            )
+            for at, (name, count) in enumerate(counts)
+        ]
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+        answer = await alone.ask(ApiKey.OFFSET_COMMIT, request, 8)
+        told = [
+            (topic.name, each.partition_index, each.error_code) for topic in answer.topics for each in topic.partitions
+        ]
+        assert [each[:2] for each in told] == [(name, index) for name, count in counts for index in range(count)]
+        assert {name for name, _, code in told if code} == {"nowhere"}
+        stands = alone.broker.groups.fetch_offsets(GroupId("g"), None)
+        assert {(key.topic, key.partition): each.offset for key, each in stands.items()} == {
+            **{("t", index): 30 + index for index in range(5)},
+            **{("u", index): 10 + index for index in range(2)},
+        }
