@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.dropped_sockets import ignore_dropped_sockets
+from tests.support.dropped_sockets import pytest_configure, pytest_sessionfinish
 from tests.support.etcd import SECONDS_MAX, Etcd, running_etcd
 from tests.support.gateway_cluster import GatewayCluster
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    ignore_dropped_sockets(config)
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 
 @pytest.fixture

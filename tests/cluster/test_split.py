@@ -67,9 +67,9 @@ def test_nothing_promised_is_lost_wherever_the_network_is_cut(hosts, cluster):
     # Nobody reaches etcd: who leads goes on, a change waits and says why.
     hosts.cut_off("etcd")
     load.go_on()
-    later = NewTopic("later", 1, 3)
+    later, admin = NewTopic("later", 1, 3), cluster.admin()
     with pytest.raises(KafkaException) as refused:
-        cluster.admin().create_topics([later], request_timeout=SECONDS_MAX)["later"].result(SECONDS_MAX)
+        admin.create_topics([later], request_timeout=SECONDS_MAX)["later"].result(SECONDS_MAX)
     assert "etcd" in str(refused.value)
     load.go_on()
     hosts.heal()

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.testing.process import BrokerProcess
-from tests.support.dropped_sockets import ignore_dropped_sockets
+from tests.support.dropped_sockets import pytest_configure, pytest_sessionfinish
+
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "8"))
 """How often the broker is killed. The default fits the whole test run; hundreds are for a night."""
@@ -20,10 +22,6 @@ SETTINGS: Mapping[str, object] = {
     "log.checkpoint_interval_ms": 100,
     "log.housekeeping_interval_ms": 100,
 }
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    ignore_dropped_sockets(config)
 
 
 StartBroker = Callable[..., BrokerProcess]

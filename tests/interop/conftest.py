@@ -13,8 +13,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.testing.process import BrokerProcess
-from tests.support.dropped_sockets import ignore_dropped_sockets
+from tests.support.dropped_sockets import pytest_configure, pytest_sessionfinish
 from tests.support.local_cluster import LocalCluster
+
+__all__ = ["pytest_configure", "pytest_sessionfinish"]
 
 EXTERNAL = os.environ.get("PENSTOCK_TEST_BOOTSTRAP", "")
 
@@ -23,10 +25,6 @@ SETTINGS = {
     "groups.session_timeout_ms_min": 100,
     "groups.offsets_topic_partitions": 4,
 }
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    ignore_dropped_sockets(config)
 
 
 @pytest.fixture(scope="session")
