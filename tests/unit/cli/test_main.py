@@ -242,6 +242,8 @@ def test_the_documentation_has_every_option_of_the_cluster_commands():
 
 def test_config_show_takes_every_flag_of_serve(capsys):
     for flag, path in FLAGS.items():
-        value = {"--node-id": "2", "--cluster": "shop", "--log-format": "json", "--log-level": "debug"}.get(flag, "127.0.0.1:1")
+        value = {"--node-id": "2", "--cluster": "shop", "--log-format": "json", "--log-level": "debug"}.get(
+            flag, "127.0.0.1:1"
+        )
         assert main.run(["config", "show", flag, value, "--changed", "-o", "json"]) == Exit.OK
         assert path in [row["name"] for row in json.loads(capsys.readouterr().out)]
