@@ -30,6 +30,7 @@ MAY_SLEEP: dict[str, str] = dict.fromkeys(
         "tests/simulation/moves.py",
         "tests/simulation/scenarios.py",
         "tests/simulation/test_followers.py",
+        "tests/simulation/test_lives.py",
         "tests/simulation/test_settling.py",
         "tests/unit/testing/simulation/test_loop.py",
         "tests/unit/testing/simulation/test_network.py",
