@@ -3,8 +3,6 @@
 import asyncio
 from dataclasses import replace
 
-import pytest
-
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.history import MORTAL, Place
 from penstock.testing.simulation.machine import ClusterShape, Machine
@@ -71,9 +69,6 @@ def test_offsets_go_with_the_topic() -> None:
     assert found.violation is None, str(found)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="offsets are stored by the topic's name, and whoever loads them cannot tell its lives apart"
-)
 def test_offsets_go_with_the_topic_though_nobody_coordinates_the_group_then() -> None:
     found = outcome(OffsetsOfAnOldLifeUnheard, 1)
     assert found.violation is None, str(found)

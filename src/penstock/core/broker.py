@@ -50,7 +50,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed
-from penstock.types import Flush, NodeId, TopicName
+from penstock.types import Flush, NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
@@ -326,6 +326,11 @@ class Broker:
         """Whether there is such a partition."""
         found = self.topics.get(topic)
         return found is not None and 0 <= partition < found.partition_count
+
+    def topic_id(self, topic: TopicName) -> TopicId | None:
+        """The id of the topic that has the name now."""
+        found = self.topics.get(topic)
+        return None if found is None else found.topic_id
 
     def partition_count(self, topic: TopicName) -> int:
         """How many partitions a topic has; 0 when there is no such topic."""

@@ -71,7 +71,10 @@ class Commits:
             reason = self._check_offset(item)
             answers[item.key] = reason
             if reason is None:
-                accepted[item.key] = CommittedOffset(item.offset, item.leader_epoch, item.metadata, now_ms, expire_ms)
+                topic_id = self._partitions.topic_id(item.key.topic)
+                accepted[item.key] = CommittedOffset(
+                    item.offset, item.leader_epoch, item.metadata, now_ms, expire_ms, topic_id
+                )
         if not accepted:
             self._forget_if_void(group)
             done(answers)
@@ -101,7 +104,10 @@ class Commits:
         group = self._directory.find_or_create(group_id)
         if group.state is GroupState.DEAD:
             raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
-        committed = CommittedOffset(item.offset, item.leader_epoch, item.metadata, self._clock.now_ms())
+        topic_id = self._partitions.topic_id(item.key.topic)
+        committed = CommittedOffset(
+            item.offset, item.leader_epoch, item.metadata, self._clock.now_ms(), topic_id=topic_id
+        )
         self._store(group, {item.key: committed}, done)
 
     def _group_for_commit(self, request: CommitRequest) -> Group:
@@ -201,10 +207,16 @@ class Commits:
                 self._delete(group, keys, _ignore)
 
     def forget_missing_topics(self, group: Group, deleted: Collection[TopicName] = ()) -> None:
-        """Drop offsets of topics that were deleted while their tombstones could not be written; ``deleted`` may be there again."""
+        """Drop offsets of topics that were deleted while their tombstones could not be written; ``deleted`` may be there again.
+
+        So may others: an offset names the topic that it was committed for by its id, too.
+        """
         for topic in group.offsets.topics():
             if topic in deleted or not self._partitions.exists(topic, 0):
                 keys = group.offsets.keys_in_log(topic)
+            else:
+                keys = group.offsets.of_others(topic, self._partitions.topic_id(topic))
+            if keys:
                 group.offsets.remove(keys)
                 self._delete(group, keys, _ignore)
 

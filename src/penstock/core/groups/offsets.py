@@ -7,7 +7,7 @@ but a deletion that is appended behind it must cover it.
 from collections.abc import Iterable, Iterator
 
 from penstock.core.groups.requests import CommittedOffset, PartitionKey
-from penstock.types import TopicName
+from penstock.types import TopicId, TopicName
 
 
 class GroupOffsets:
@@ -37,6 +37,11 @@ class GroupOffsets:
     def topics(self) -> list[TopicName]:
         """The topics with durable offsets."""
         return list(self._by_topic)
+
+    def of_others(self, topic: TopicName, topic_id: TopicId | None) -> list[PartitionKey]:
+        """Where offsets are of a topic that had the name before."""
+        found = self._by_topic.get(topic, _NOTHING).items()
+        return [PartitionKey(topic, at) for at, committed in found if committed.topic_id not in (None, topic_id)]
 
     def set(self, key: PartitionKey, committed: CommittedOffset) -> None:
         """Take over a durable commit."""

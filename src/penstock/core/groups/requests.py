@@ -1,12 +1,12 @@
 """What members ask of the coordinator, and what they are told: the words between a gateway and the group rules."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
 from penstock.errors import Reason
-from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, MemberId, TopicName
+from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, MemberId, TopicId, TopicName
 
 NO_MEMBER = MemberId("")
 NO_GENERATION = -1
@@ -123,6 +123,8 @@ class CommittedOffset:
     """Wall time of the commit."""
     expire_ms: int = NO_TIMESTAMP
     """Wall time at which the member wished it forgotten; old clients (OffsetCommit 2 to 4) can say so."""
+    topic_id: TopicId | None = field(default=None, compare=False)
+    """Of the topic that had the name then; None when nobody noted it."""
 
 
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from penstock.core.groups.stored import Record
 from penstock.errors import Reason
 from penstock.limits import GROUP_ID_CHARS_MAX
-from penstock.types import Buffer, GroupId, TopicName
+from penstock.types import Buffer, GroupId, TopicId, TopicName
 
 _MASK: Final = 0xFFFFFFFF
 _POWERS: Final = tuple(pow(31, at, 1 << 32) for at in range(2 * GROUP_ID_CHARS_MAX))
@@ -47,6 +47,10 @@ class Partitions(Protocol):
 
     def exists(self, topic: TopicName, partition: int) -> bool:
         """Whether there is such a partition."""
+        ...
+
+    def topic_id(self, topic: TopicName) -> TopicId | None:
+        """The id of the topic that has the name now."""
         ...
 
     def end_offset(self, topic: TopicName, partition: int) -> int:

@@ -10,22 +10,25 @@ offset        key 0, 1     group, topic, partition int32
               value 1      offset, metadata, commit time, expiry time int64
               value 2      offset, metadata, commit time
               value 3      offset, leader epoch int32, metadata, commit time
+              value 4      the same, metadata with a varint length; then tagged fields: 0 is the topic's id
 group         key 2        group
               value 0-3    protocol type, generation int32, protocol (null), leader (null), [2+: state time int64],
                            members: id, [3+: instance id (null)], client id, client host, [1+: rebalance timeout int32],
                            session timeout int32, subscription bytes, assignment bytes
 ============  ===========  ================================================================================
 
-Version 3 is written, but version 1 where a client gave an expiry of its own. A null value is a tombstone.
+Offsets are written in version 4, but in version 1 where a client gave an expiry of its own, and in 3 where no topic's id is known; groups in version 3. A null value is a
+tombstone.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
+from uuid import UUID
 
 from penstock.core.groups.requests import CommittedOffset, PartitionKey
-from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicName
+from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicId, TopicName
 
 Record = tuple[bytes, bytes | None]
 """Key and value; without a value it is a tombstone."""
@@ -37,6 +40,10 @@ _INT64: Final = Struct(">q")
 _OFFSET_KEY_VERSION: Final = 1
 _GROUP_KEY_VERSION: Final = 2
 _VALUE_VERSION: Final = 3
+_VALUE_VERSION_WITH_TOPIC: Final = 4
+_TOPIC_ID_TAG: Final = 0
+_UUID_BYTES: Final = 16
+_VARINT_BYTES_MAX: Final = 5
 _VALUE_VERSION_WITH_EXPIRY: Final = 1
 _STRING_BYTES_MAX: Final = 2**15 - 1
 _MEMBER_BYTES_MIN: Final = 20
@@ -98,6 +105,8 @@ def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffs
 
 def _offset_value(committed: CommittedOffset) -> bytes:
     with_expiry = committed.expire_ms != NO_TIMESTAMP
+    if committed.topic_id is not None and not with_expiry:
+        return _offset_value_with_topic(committed, committed.topic_id)
     out = bytearray(_INT16.pack(_VALUE_VERSION_WITH_EXPIRY if with_expiry else _VALUE_VERSION))
     out += _INT64.pack(committed.offset)
     if not with_expiry:
@@ -106,6 +115,19 @@ def _offset_value(committed: CommittedOffset) -> bytes:
     out += _INT64.pack(committed.commit_ms)
     if with_expiry:
         out += _INT64.pack(committed.expire_ms)
+    return bytes(out)
+
+
+def _offset_value_with_topic(committed: CommittedOffset, topic_id: TopicId) -> bytes:
+    out = bytearray(_INT16.pack(_VALUE_VERSION_WITH_TOPIC))
+    out += _INT64.pack(committed.offset)
+    out += _INT32.pack(committed.leader_epoch)
+    metadata = committed.metadata.encode()
+    _put_varint(out, len(metadata) + 1)
+    out += metadata
+    out += _INT64.pack(committed.commit_ms)
+    out += bytes((1, _TOPIC_ID_TAG, _UUID_BYTES))
+    out += topic_id.bytes
     return bytes(out)
 
 
@@ -157,8 +179,10 @@ def read_key(data: Buffer) -> OffsetRecordKey | GroupRecordKey:
 def read_offset(data: Buffer) -> CommittedOffset:
     """The value of an offset record."""
     reader = _Reader(data)
-    version = _known_version(reader)
+    version = _known_version(reader, _VALUE_VERSION_WITH_TOPIC)
     offset = reader.int64()
+    if version == _VALUE_VERSION_WITH_TOPIC:
+        return _read_offset_with_topic(reader, offset)
     leader_epoch = reader.int32() if version == 3 else NO_EPOCH
     metadata = reader.string()
     commit_ms = reader.int64()
@@ -166,10 +190,22 @@ def read_offset(data: Buffer) -> CommittedOffset:
     return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
 
+def _read_offset_with_topic(reader: "_Reader", offset: int) -> CommittedOffset:
+    leader_epoch = reader.int32()
+    metadata = reader.compact_string()
+    commit_ms = reader.int64()
+    topic_id = None
+    for _ in range(reader.varint()):
+        tag, data = reader.varint(), reader.sized()
+        if tag == _TOPIC_ID_TAG and len(data) == _UUID_BYTES:
+            topic_id = UUID(bytes=bytes(data))
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, topic_id=topic_id)
+
+
 def read_group(data: Buffer) -> StoredGroup:
     """The value of a group record."""
     reader = _Reader(data)
-    version = _known_version(reader)
+    version = _known_version(reader, _VALUE_VERSION)
     protocol_type = reader.string()
     generation = reader.int32()
     protocol = reader.nullable_string()
@@ -200,9 +236,9 @@ def _read_member(reader: "_Reader", version: int) -> StoredMember:
     )
 
 
-def _known_version(reader: "_Reader") -> int:
+def _known_version(reader: "_Reader", latest: int) -> int:
     version = reader.int16()
-    if not 0 <= version <= _VALUE_VERSION:
+    if not 0 <= version <= latest:
         raise UnreadableRecord(f"value version {version} is not known")
     return version
 
@@ -215,6 +251,13 @@ def _put_string(out: bytearray, text: str | None) -> None:
     assert len(encoded) <= _STRING_BYTES_MAX, "names are bounded before they come here"
     out += _INT16.pack(len(encoded))
     out += encoded
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
 
 
 def _put_bytes(out: bytearray, data: bytes) -> None:
@@ -254,6 +297,24 @@ class _Reader:
 
     def bytes(self) -> bytes:
         return bytes(self._take(max(0, self.int32())))
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte <= 0x7F:
+                return value
+        raise UnreadableRecord("a number is too long")
+
+    def sized(self) -> memoryview:
+        return self._take(self.varint())
+
+    def compact_string(self) -> str:
+        try:
+            return str(self._take(max(0, self.varint() - 1)), "utf-8")
+        except UnicodeDecodeError as error:
+            raise UnreadableRecord("a text is not UTF-8") from error
 
     def count(self, item_bytes_min: int) -> int:
         count = self.int32()

@@ -1,6 +1,7 @@
 """Committed offsets: who may commit, when it counts, and when it is forgotten."""
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -250,6 +251,17 @@ class TestDeletedTopics:
         assert world.committed() is None
         world.restart()
         assert world.committed() is None
+
+    def test_offsets_of_a_topic_that_had_the_name_before_are_dropped_at_the_next_load(self, world):
+        world.commit(1)
+        world.commit(2, topic=OTHER)
+        world.topics.ids[TOPIC] = UUID(int=9)
+        world.restart()
+        assert world.committed() is None
+        assert world.committed(topic=OTHER).offset == 2
+        world.commit(3)
+        world.restart()
+        assert world.committed().offset == 3
 
 
 class TestExpiry:

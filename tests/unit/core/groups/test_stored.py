@@ -1,5 +1,7 @@
 """The records of the offsets topic: Kafka's bytes, every version that may lie on a disk, and nothing else."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +54,32 @@ def test_an_offset_is_written_in_kafkas_bytes():
     assert key.hex() == "0001" + "000167" + "000174" + "00000007"
     assert value is not None
     assert value.hex() == "0003" + "0000000000000005" + "00000002" + "00016d" + "0000000000000009"
+
+
+def test_an_offset_of_a_topic_whose_id_is_known_names_it():
+    topic_id = UUID(int=0xABCD)
+    _, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, 2, "m", 9, topic_id=topic_id))
+    assert value is not None
+    tagged = "01" + "00" + "10" + topic_id.hex
+    assert value.hex() == "0004" + "0000000000000005" + "00000002" + "026d" + "0000000000000009" + tagged
+    assert read_offset(value).topic_id == topic_id
+
+
+@given(text, st.uuids())
+def test_an_offset_of_a_topic_whose_id_is_known_comes_back_as_it_was_written(metadata, topic_id):
+    committed = CommittedOffset(5, 2, metadata, 9, topic_id=topic_id)
+    _, value = offset_record(GroupId("g"), KEY, committed)
+    assert value is not None
+    found = read_offset(value)
+    assert (found, found.topic_id) == (committed, topic_id)
+
+
+def test_tagged_fields_of_later_brokers_are_passed_over():
+    _, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, 2, "m" * 200, 9, topic_id=UUID(int=7)))
+    assert value is not None
+    fields = value[-19:]
+    later = value[:-19] + b"\x02" + fields[1:] + b"\x05\x03abc"
+    assert read_offset(later).topic_id == UUID(int=7)
 
 
 def test_an_offset_with_its_own_expiry_is_written_in_the_version_that_has_one():
@@ -120,8 +148,8 @@ def test_tombstones_have_the_keys_of_the_offsets():
 def test_a_version_from_the_future_is_unreadable_and_said_so():
     with pytest.raises(UnreadableRecord, match="version 9"):
         read_key(b"\x00\x09")
-    with pytest.raises(UnreadableRecord, match="version 4"):
-        read_offset(b"\x00\x04")
+    with pytest.raises(UnreadableRecord, match="version 5"):
+        read_offset(b"\x00\x05")
     with pytest.raises(UnreadableRecord, match="version 4"):
         read_group(b"\x00\x04")
 

@@ -137,12 +137,16 @@ class MemoryOffsetsLog:
 class Topics:
     def __init__(self) -> None:
         self.ends: dict[TopicName, list[int]] = {TOPIC: [100] * 8, TopicName("other"): [100] * 8}
+        self.ids: dict[TopicName, UUID] = {TOPIC: UUID(int=1), TopicName("other"): UUID(int=2)}
 
     def exists(self, topic: TopicName, partition: int) -> bool:
         return 0 <= partition < len(self.ends.get(topic, ()))
 
     def partition_count(self, topic: TopicName) -> int:
         return len(self.ends.get(topic, ()))
+
+    def topic_id(self, topic: TopicName) -> UUID | None:
+        return self.ids.get(topic)
 
     def end_offset(self, topic: TopicName, partition: int) -> int:
         return self.ends[topic][partition]
