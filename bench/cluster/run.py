@@ -100,6 +100,7 @@ def _rows(
         for turn in range(-plan.warmups, plan.rounds):
             if turn > 0 and time.perf_counter() > until:
                 say(f"flush = {flush.value}: {turn} of {plan.rounds} rounds, the time is over")
+                report.machine[f"rounds that count, flush = {flush.value}"] = turn
                 break
             _round(plan, systems, flush, turn, report)
         if flush is plan.flushes[-1]:
