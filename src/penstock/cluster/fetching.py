@@ -31,6 +31,7 @@ from penstock.gateways.receive import BufferPool
 from penstock.limits import MIB
 from penstock.meters import Meters
 from penstock.types import NO_OFFSET, NodeId
+from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     DECODE_RESPONSE,
@@ -235,10 +236,12 @@ class Fetcher:
         if ended is None or ended is not self._ended:
             return
         self._pending.popleft()
-        _, position = decode_response_header(body, 0, _HEADER_VERSION)
-        response = _decode(body, position)
         try:
-            self._answered(response)
+            _, position = decode_response_header(body, 0, _HEADER_VERSION)
+            self._answered(_decode(body, position))
+        except ProtocolViolation as error:
+            self._end(PenstockError(Reason.LINK_LOST, f"node {self._node_id} sent what cannot be read: {error}"))
+            return
         except Exception as error:  # noqa: BLE001 - whoever watches over the copying deals with it
             self._end(error)
             return

@@ -3,11 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from penstock.core.broker import Broker
 from penstock.core.delete_records import delete_records
 from penstock.core.replication.follower import Follower
 from penstock.errors import Reason
+from penstock.gateways.peers import fetch as fetch_module
 from penstock.testing.faulty_store import FaultyStore
+from penstock.types import NodeId
 from tests.support.cluster_nodes import Cluster, until
 
 
@@ -48,3 +52,18 @@ async def test_deleted_is_answered_when_it_is_so_on_every_node_in_sync(tmp_path:
         await until(lambda: cluster.record("t").leader in (2, 3), "another leads")
         leader = cluster.nodes[cluster.record("t").leader].broker.partition("t", 0)
         assert leader.log.start_offset == 4
+
+
+async def test_a_leader_whose_answer_cannot_be_read_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with Cluster(tmp_path, 1, 2, replication_factor=2, min_in_sync=1) as cluster:
+        await cluster.create("t", (1, 2))
+        follower = cluster.replica(2, "t")
+        assert isinstance(follower, Follower)
+        await until(lambda: follower.has_heard, "it copies")
+        link = cluster.nodes[2].node.fetching._fetchers[NodeId(1)]._link
+        before = link.connections
+        with monkeypatch.context() as patched:
+            patched.setattr(fetch_module, "_encode", lambda _: [b"\xff\xff\xff"])
+            await until(lambda: link.connections > before, "it connects again")
+        await cluster.produce("t", b"x")
+        await until(lambda: follower.high_watermark == 1, "it copies again")
