@@ -167,7 +167,7 @@ def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(c
         now = status(penstock, code=None)
         return not now["nodes"][1]["is_up"] and now["offline_count"] == 0
 
-    eventually(is_taken_over, 30, "others lead")
+    eventually(is_taken_over, 60, "others lead")
     assert status(penstock)["under_replicated_count"] > 0
     told = penstock("cluster", "status").out
     assert "under-replicated: node 2 is not up" in told
