@@ -26,6 +26,8 @@ class ClusterNode(msgspec.Struct, frozen=True):
     """Of its replicas, those that no other node could take if this one were to be emptied."""
     left_ms: int | None = None
     """When it was seen to leave, if it is down and the node that was asked saw it."""
+    only_there: int = 0
+    """Partitions that wait for it: it is down, and nobody who is up has all that was acknowledged. Not counted as stuck."""
 
     @property
     def state(self) -> str:
@@ -90,13 +92,14 @@ class PartitionMove(msgspec.Struct, frozen=True):
 
 
 class NodeDrain(msgspec.Struct, frozen=True):
-    """A node that is being emptied: what it still leads and has, and what of that nobody else can take."""
+    """A node that is being emptied: what it still leads and has, what of that nobody else can take, and what nobody who is up has whole."""
 
     node: int
     leads: int
     replicas: int
     stuck: int
     is_done: bool
+    only_there: int = 0
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -132,5 +135,5 @@ class ClusterState(HttpClient):
         return self._http.post(v1_path("cluster", "drain", str(node)), {}, NodeDrain)
 
     def undrain(self, node: int) -> None:
-        """Use a node again."""
+        """Use a node again; one that is down and has nothing is forgotten."""
         self._http.delete(v1_path("cluster", "drain", str(node)))

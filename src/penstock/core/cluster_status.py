@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster_image import ClusterImage, Node
 from penstock.core.replication.election import LiveNodes, is_led
-from penstock.core.replication.reassignment import Drain, Move
+from penstock.core.replication.reassignment import Drain, Move, is_only_at
 from penstock.core.replication.records import is_reassigning
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import PartitionRecord
@@ -37,6 +37,8 @@ class NodeStatus:
     """Of these, partitions that no other node could take if this one were to be drained."""
     left_ms: int | None = None
     """When it was seen to leave, if it is not up and this node was there to see it."""
+    only_there: int = 0
+    """Partitions that wait for it: it is not up, and nobody who is has all that was acknowledged. Not counted as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     leading: Counter[int] = Counter()
     holding: Counter[int] = Counter()
     stuck: Counter[int] = Counter()
+    only_there: Counter[int] = Counter()
     able = set() if image is None else set(image.racks())
     failed = {} if cluster is None else cluster.replicas.problems()
     status = ClusterStatus(nodes=[])
@@ -110,14 +113,17 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
             if status.partitions % _PARTITIONS_A_STEP == 0:
                 yield
             holding.update(record.replicas)
+            led = is_led(record, live)
+            waited_for = [] if led else [node for node in record.replicas if is_only_at(record, node, live)]
+            only_there.update(waited_for)
             if able.issubset(record.replicas):
-                stuck.update(node for node in record.replicas if node not in record.removing)
+                stuck.update(node for node in record.replicas if node not in (*record.removing, *waited_for))
             if is_reassigning(record):
                 _moving(status, broker, topic, index, record)
             problem = failed.get(Place(topic.topic_id, index)) if failed else None
             if problem is not None and record.leader == broker.node_id:
                 _list_offline(status, topic, index, record, problem)
-            elif is_led(record, live):
+            elif led:
                 leading[record.leader] += 1
                 _look(status, topic, index, record, live, problem)
             else:
@@ -136,6 +142,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
             holding[node_id],
             stuck[node_id],
             left.get(node_id),
+            only_there[node_id],
         )
         for node_id in sorted({*live, *holding, *draining})
     ]

@@ -42,7 +42,7 @@ async def test_a_topic_is_not_made_while_most_of_its_nodes_would_be_away(tmp_pat
         for node in (2, 3):
             await cluster.leave(cluster.nodes[node])
         await until(lambda: len(cluster.nodes[1].cluster.nodes.nodes) == 1, "one node is left")
-        with pytest.raises(PenstockError, match="cannot be 3: 1 nodes are up, and 2 more should be") as refused:
+        with pytest.raises(PenstockError, match="cannot be 3: 1 node is up, and 2 more should be") as refused:
             await cluster.nodes[1].broker.topics.create(NewTopic("t", 1, 3))
         assert refused.value.reason is Reason.INVALID_REPLICATION_FACTOR
 

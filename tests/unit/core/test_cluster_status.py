@@ -78,6 +78,16 @@ async def test_what_nobody_else_could_take_is_counted_for_each_node(node: Cluste
     assert [each.stuck for each in cluster_status(node.broker).nodes] == [2, 2, 1]
 
 
+async def test_what_waits_for_a_node_that_is_down_is_counted_there_and_is_not_stuck(node: ClusterNode) -> None:
+    await node.place("t", (OTHER,))
+    await node.place("u", (NODE, OTHER))
+    assert [each.only_there for each in cluster_status(node.broker).nodes] == [0, 0, 0]
+    await node.leave(OTHER)
+    await node.leave(THIRD)
+    status = cluster_status(node.broker)
+    assert [(each.node_id, each.only_there, each.stuck) for each in status.nodes] == [(NODE, 0, 1), (OTHER, 1, 1)]
+
+
 async def test_an_offline_partition_says_which_nodes_would_bring_it_back(node: ClusterNode) -> None:
     topic = await node.place("t", (OTHER, NODE, THIRD))
     live = node.cluster.nodes.live()

@@ -141,7 +141,10 @@ class ClusterPlacer:
 
 def _too_few(replication_factor: int, racks: Mapping[int, str | None], away: Sequence[int]) -> PenstockError:
     expected = f", and {len(away)} more should be" if away else ""
+    count = len(racks)
+    up = "1 node is up" if count == 1 else f"{count} nodes are up"
+    instead = "1" if count < 2 else f"1 to {count}"
     return PenstockError(
         Reason.INVALID_REPLICATION_FACTOR,
-        f"The replication factor cannot be {replication_factor}: {len(racks)} nodes are up{expected}. Start more, or ask for 1 to {len(racks)}.",
+        f"The replication factor cannot be {replication_factor}: {up}{expected}. Start more, or ask for {instead}.",
     )

@@ -58,6 +58,8 @@ class Drain:
     """Partitions that it has still."""
     stuck: int
     """Of these, partitions that no other node that is up can take."""
+    only_there: int = 0
+    """Of these, partitions that wait for it: it is down, and nobody who is up has all that was acknowledged. Not counted as stuck."""
 
     @property
     def is_done(self) -> bool:
@@ -81,6 +83,12 @@ def moved(
     if begun.leader != NO_LEADER and begun.leader not in begun.replicas:
         return elected(begun, live, min_in_sync, avoid=set(avoid))
     return begun
+
+
+def is_only_at(record: PartitionRecord, node_id: int, live: LiveNodes) -> bool:
+    """Whether a partition waits for this node: it is down, and nobody who is up has all that was acknowledged."""
+    keepers = {*record.in_sync, *record.elr}
+    return node_id in keepers and not any(node in live for node in keepers)
 
 
 class Reassignments:
@@ -235,7 +243,10 @@ class Reassignments:
         await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
 
     async def undrain(self, node_id: int) -> None:
-        """Let a node be used again; fine when it is. What has moved away does not come back by itself."""
+        """Let a node be used again; fine when it is. One that is down and has nothing is forgotten by this.
+
+        What has moved away stays where it is, but for internal partitions that lack replicas: the controller gives them to it (``moves.py``).
+        """
         await self._store.txn([], [Delete(drain_key(node_id))])
 
     def drains(self) -> tuple[Drain, ...]:
@@ -244,15 +255,19 @@ class Reassignments:
 
     def progress(self, node_id: int) -> Drain:
         """What a node still has."""
-        leading = replicas = stuck = 0
+        leading = replicas = stuck = only_there = 0
         able = set(self._nodes.racks()) - {node_id}
+        live = self._nodes.live()
         for topic in self._topics:
             for record in self._topics.partitions(topic):
                 leading += record.leader == node_id
                 if node_id in record.replicas:
                     replicas += 1
-                    stuck += node_id not in record.removing and able <= set(record.replicas)
-        return Drain(NodeId(node_id), leading, replicas, stuck)
+                    if is_only_at(record, node_id, live):
+                        only_there += 1
+                    else:
+                        stuck += node_id not in record.removing and able <= set(record.replicas)
+        return Drain(NodeId(node_id), leading, replicas, stuck, only_there)
 
     # How a wish gets into the store.
 

@@ -31,7 +31,7 @@ class ClusterNode(Struct, frozen=True):
     """One node. One that is not up is listed while it has partitions; what is only known of nodes that are up is null then.
 
     ``stuck`` are replicas that no other node could take if this one were to be emptied. ``left_ms`` is when it was seen to leave, if it is down and whoever
-    answers was there to see it.
+    answers was there to see it. ``only_there`` are partitions that wait for it: it is down, and nobody who is up has all that was acknowledged.
     """
 
     node: int
@@ -47,6 +47,7 @@ class ClusterNode(Struct, frozen=True):
     stuck: int
     left_ms: int | None
     listeners: dict[str, str]
+    only_there: int
 
 
 class Controller(Struct, frozen=True):
@@ -91,13 +92,14 @@ class PartitionMove(Struct, frozen=True):
 
 
 class NodeDrain(Struct, frozen=True):
-    """A node that is being emptied: what it still leads and has, and what of that nobody else can take."""
+    """A node that is being emptied: what it still leads and has, what of that nobody else can take, and what nobody who is up has whole."""
 
     node: int
     leads: int
     replicas: int
     stuck: int
     is_done: bool
+    only_there: int
 
 
 class Cluster(Struct, frozen=True):
@@ -234,6 +236,7 @@ def _node(broker: Broker, status: NodeStatus) -> ClusterNode:
         stuck=status.stuck,
         left_ms=status.left_ms,
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
+        only_there=status.only_there,
     )
 
 
@@ -270,7 +273,7 @@ def _move(found: MoveStatus) -> PartitionMove:
 
 
 def _drained(drain: Drain) -> NodeDrain:
-    return NodeDrain(drain.node_id, drain.leading, drain.replicas, drain.stuck, drain.is_done)
+    return NodeDrain(drain.node_id, drain.leading, drain.replicas, drain.stuck, drain.is_done, drain.only_there)
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -305,6 +308,11 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "DELETE",
             "/v1/cluster/drain/{node}",
             _undrain,
-            Operation(TAG, "Use a node again that was to be emptied", {200: NodeDrain}, errors=(400,)),
+            Operation(
+                TAG,
+                "Use a node again that was to be emptied; one that is down and has nothing is forgotten",
+                {200: NodeDrain},
+                errors=(400,),
+            ),
         ),
     ]

@@ -166,6 +166,16 @@ async def test_a_drain_is_agreed_on_and_can_be_ended():
     assert door(agreed).drains() == ()
 
 
+async def test_what_only_a_dead_node_has_waits_for_it_and_is_not_taken_for_stuck():
+    agreed = await Agreed.make(1, 2, 3)
+    await agreed.topic("alone", (1,))
+    await agreed.topic("shared", (1, 2))
+    await agreed.down(1)
+    await door(agreed).drain(1)
+    (progress,) = door(agreed).drains()
+    assert (progress.replicas, progress.only_there, progress.stuck, progress.is_done) == (2, 1, 0, False)
+
+
 async def test_only_nodes_that_are_there_or_were_can_be_drained():
     agreed = await Agreed.make(1, 2, 3)
     await agreed.topic("t", (1, 2))

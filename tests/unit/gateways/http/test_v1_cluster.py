@@ -66,7 +66,7 @@ async def test_a_node_is_emptied_and_used_again(cluster: HttpClusterNode) -> Non
     answer = await cluster.client.post("/v1/cluster/drain/8")
     assert (answer.status_code, answer.json()) == (
         200,
-        {"node": OTHER, "leads": 1, "replicas": 1, "stuck": 0, "is_done": False},
+        {"node": OTHER, "leads": 1, "replicas": 1, "stuck": 0, "is_done": False, "only_there": 0},
     )
     assert cluster.cluster.nodes.draining == {OTHER}
     told = (await cluster.client.get("/v1/cluster")).json()
