@@ -24,7 +24,7 @@ from penstock.core.sinks.settings import SinkSettings
 from penstock.core.topic_config import check_configs
 from penstock.core.topic_image import MIN_IN_SYNC
 from penstock.core.topics import TopicDefaults
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
@@ -32,7 +32,7 @@ from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
 from penstock.runtime.clock import SystemClock, SystemEntropy
-from penstock.runtime.data_dir import DataDir, DataDirError
+from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
@@ -56,10 +56,15 @@ STOP_GRACE_SECONDS: Final = 5.0
 _MINUTE_MS: Final = 60 * 1000
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what to do."""
+    """The broker cannot start; the text says what to do. ``is_usage``: with these settings it never will."""
+
+    def __init__(self, text: str, *, is_usage: bool = False) -> None:
+        super().__init__(text)
+        self.is_usage: Final = is_usage
 
 
 class Server:
@@ -82,7 +87,7 @@ class Server:
             await self._start()
         except (DataDirError, PenstockError, OSError) as error:
             await self._stack.aclose()
-            raise StartError(str(error)) from error
+            raise StartError(str(error), is_usage=_is_usage(error)) from error
         except BaseException:
             await self._stack.aclose()
             raise
@@ -92,14 +97,17 @@ class Server:
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         if not self._is_alone and settings.listeners.peer is None:
-            raise StartError("a node of a cluster listens for the others: give --peer HOST:PORT, not off")
+            raise StartError(
+                "a node of a cluster listens for the others: give --peer HOST:PORT, not off", is_usage=True
+            )
         # First of all: without its ports a broker must not touch the data directory.
         sockets = {name: self._bind(name) for name in self._names}
         grpc = self._bind_grpc()
+        listeners = {} if self._is_alone else self._told()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
-        node = data_dir.identify(disk, entropy, settings.server.node_id)
+        node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
         opened: Opened | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
@@ -142,7 +150,7 @@ class Server:
         stack.push_async_callback(housekeeping.stop)
         cluster_node: ClusterNode | None = None
         if opened is not None:
-            cluster_node = self._cluster_node(broker, commit, opened)
+            cluster_node = self._cluster_node(broker, commit, opened, listeners)
             assert broker.cluster is not None
             broker.cluster.replicas.on_failed.append(self._failed)
             membership = cluster_node.membership
@@ -171,9 +179,16 @@ class Server:
     def _names(self) -> tuple[str, ...]:
         return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
 
-    def _cluster_node(self, broker: Broker, commit: GroupCommit, opened: "Opened") -> "ClusterNode":
+    def _told(self) -> dict[str, Address]:
+        from penstock.cluster.opening import told
+
+        return told(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
+
+    def _cluster_node(
+        self, broker: Broker, commit: GroupCommit, opened: "Opened", listeners: Mapping[str, Address]
+    ) -> "ClusterNode":
         from penstock.cluster.node import ClusterNode
-        from penstock.cluster.opening import settings_of, told
+        from penstock.cluster.opening import settings_of
 
         settings = self.settings
         return ClusterNode(
@@ -183,7 +198,7 @@ class Server:
             settings_of(settings.cluster),
             secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
-            listeners=told(self.addresses, settings.cluster.advertise, settings.listeners.advertised_kafka),
+            listeners=listeners,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
@@ -246,6 +261,11 @@ class Server:
         """What ``penstock serve`` prints when connections are accepted."""
         names = LISTENERS if self._is_alone else (*LISTENERS, PEER)
         return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in names)
+
+
+def _is_usage(error: Exception) -> bool:
+    """Whether the settings are wrong, and not what they meet."""
+    return isinstance(error, NotThisNodesError) or getattr(error, "reason", None) is Reason.INVALID_CONFIG
 
 
 def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
@@ -387,7 +407,7 @@ def run(settings: Settings) -> int:
             return runner.run(_serve(settings))
     except StartError as error:
         sys.stderr.write(f"error: {error}\n")
-        return EXIT_FAILED
+        return EXIT_USAGE if error.is_usage else EXIT_FAILED
 
 
 async def _serve(settings: Settings) -> int:

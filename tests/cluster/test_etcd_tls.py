@@ -1,5 +1,8 @@
 """TLS to etcd: it works with certificates on both sides, and each mistake is told with what to do about it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Put
 from tests.support.clients import Record, consume_confluent, produce_confluent
 from tests.support.cluster_processes import NodeProcess
-from tests.support.etcd import Certificates, Etcd, make_certificates, opened, running_etcd
+from tests.support.etcd import SECONDS_MAX, Certificates, Etcd, make_certificates, opened, running_etcd
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -87,6 +90,27 @@ async def test_a_certificate_that_etcd_does_not_take_is_told(
     assert "--etcd-cert" in await refusal(guarded, replace(others.tls(), ca=ours.tls().ca), monkeypatch)
 
 
+def test_a_node_without_a_certificate_ends_with_one_line_and_2(
+    guarded: Etcd, ours: Certificates, tmp_path: Path
+) -> None:
+    off = ("--http", "off", "--tcp", "off", "--grpc", "off")
+    listeners = ("--kafka", "127.0.0.1:0", "--peer", "127.0.0.1:0", *off)
+    etcd = ("--etcd", f"https://{guarded.addresses[0]}", "--etcd-ca", str(ours.ca))
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "serve", "--cluster", "c", "--data-dir", str(tmp_path), *listeners, *etcd],
+        env={name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    # What grpc has to say of it by itself would stand before.
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: etcd (")
+    assert "--etcd-cert" in line
+    assert done.returncode == 2
+
+
 async def test_http_to_an_etcd_with_tls_is_told(guarded: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "https://" in await refusal(guarded, None, monkeypatch)
 
@@ -117,7 +141,7 @@ def test_a_node_that_does_not_trust_etcd_ends_with_a_sentence(
     guarded: Etcd, ours: Certificates, others: Certificates, tmp_path: Path
 ) -> None:
     node = NodeProcess(tmp_path / "one", 1, guarded.urls, settings_of(ours, others.ca), gateways=False)
-    with pytest.raises(RuntimeError, match="exit code 1"):
+    with pytest.raises(RuntimeError, match="exit code 2"):
         node.start()
     (error,) = [line for line in node.log_text().splitlines() if line.startswith("error: ")]
     assert "--etcd-ca" in error

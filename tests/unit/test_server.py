@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import Settings, load
-from penstock.server import EXIT_FAILED, Server, StartError, run
+from penstock.server import EXIT_FAILED, EXIT_USAGE, Server, StartError, run
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest
 from tests.support.kafka_wire import METADATA, PRODUCE, RawClient, batch, create, produce, produced, until
@@ -136,6 +136,34 @@ async def test_damaged_files_are_named_and_nothing_is_left_running(
     # The thread of a store that could not be opened ends by itself.
     await until(lambda: not new_threads(before))
     assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"listeners__peer": "off"}, "--peer HOST:PORT"),
+        ({"listeners__peer": "0.0.0.0:0"}, "--advertise HOST"),
+        ({"cluster__etcd": "http://127.0.0.1:1,https://127.0.0.1:2"}, "one for all"),
+        ({"cluster__etcd": "https://127.0.0.1:1", "cluster__etcd_cert": "/absent.pem"}, "--etcd-key"),
+        ({"cluster__etcd": "https://127.0.0.1:1", "cluster__etcd_ca": "/absent.pem"}, "--etcd-ca /absent.pem"),
+    ],
+    ids=["peer-off", "any-host", "mixed", "half-a-certificate", "no-such-file"],
+)
+def test_settings_of_a_cluster_that_cannot_work_end_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], said: str
+) -> None:
+    given = {"cluster__name": "c", "listeners__peer": "127.0.0.1:0", **wrong}
+    assert run(settings(tmp_path / "data", **given)) == EXIT_USAGE == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert said in shown.err
+
+
+def test_a_directory_of_another_node_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "node.json").write_text('{"format_version": 1, "node_id": 7, "cluster_id": "x"}')
+    assert run(settings(tmp_path)) == EXIT_USAGE
+    assert "belongs to node 7" in capsys.readouterr().err
 
 
 def test_run_says_why_it_cannot_start_and_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,16 @@ FLAGS: Final[Mapping[str, str]] = {
     "--log-level": "server.log_level",
 }
 """Each flag and the setting it is."""
-CLUSTER_ONLY: Final = ("--etcd", "--etcd-ca", "--etcd-cert", "--etcd-key", "--advertise", "--peer", "--rack")
+CLUSTER_ONLY: Final = (
+    "--node-id",
+    "--etcd",
+    "--etcd-ca",
+    "--etcd-cert",
+    "--etcd-key",
+    "--advertise",
+    "--peer",
+    "--rack",
+)
 """Flags that mean nothing to a broker that is alone: whoever gives one has forgotten --cluster."""
 CONFIG: Final = "--config"
 RESET: Final = "--reset-wal"

@@ -30,7 +30,7 @@ def parse_endpoints(text: str) -> tuple[list[Address], bool]:
 
 
 def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | None:
-    """The files' contents; None without TLS. OSError when one cannot be read, ValueError when they are not what is needed."""
+    """The files' contents; None without TLS. ValueError when one cannot be read, or is not what is needed."""
     if not uses_tls:
         if ca or certificate or key:
             raise ValueError(
@@ -39,11 +39,7 @@ def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | No
         return None
     if bool(certificate) != bool(key):
         raise ValueError("--etcd-cert and --etcd-key belong together: give both")
-    tls = Tls(
-        ca=Path(ca).read_bytes() if ca else None,
-        key=Path(key).read_bytes() if key else None,
-        certificate=Path(certificate).read_bytes() if certificate else None,
-    )
+    tls = Tls(ca=_read("--etcd-ca", ca), key=_read("--etcd-key", key), certificate=_read("--etcd-cert", certificate))
     # gRPC would say only that it cannot connect.
     try:
         context = ssl.create_default_context(cafile=ca or None)
@@ -57,6 +53,15 @@ def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | No
                 f"{certificate} and {key} cannot be used together ({error.reason}); check --etcd-cert and --etcd-key"
             ) from None
     return tls
+
+
+def _read(flag: str, path: str) -> bytes | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"{flag} {path} cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def _no_password() -> str:

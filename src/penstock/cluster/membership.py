@@ -44,6 +44,7 @@ class NodeIdTakenError(PenstockError):
             "another --node-id, or stop that one",
         )
         self.epoch: Final = entry.create_revision
+        self.where: Final = found.listeners.get("peer", "another address")
 
 
 class Membership:
@@ -116,7 +117,16 @@ class Membership:
                     return
                 seconds = _RETRY_SECONDS_MIN
             except NodeIdTakenError as error:
-                self._trouble(error)
+                if not gives_up:
+                    self._trouble(error)
+                elif rival is None:
+                    # The error itself comes when it is certain, and is not said twice.
+                    logger.warning(
+                        "node %d is registered already, from %s with another data directory: waiting to see whether that one lives",
+                        self._node_id,
+                        error.where,
+                    )
+                self.problem = error.text
                 if rival is None or rival[0] != error.epoch:
                     rival = error.epoch, loop.time()
                 elif gives_up and loop.time() - rival[1] > self._ttl_ms * _DEAD_LEASES / 1000:

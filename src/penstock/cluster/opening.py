@@ -49,7 +49,7 @@ async def open_cluster(
     try:
         addresses, uses_tls = parse_endpoints(configured.etcd)
         tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key, uses_tls=uses_tls)
-    except (ValueError, OSError) as error:
+    except ValueError as error:
         raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
     # Each node begins with another member: what one of them loses is not everybody's.
     first = node.node_id % len(addresses)

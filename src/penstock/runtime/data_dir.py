@@ -20,6 +20,10 @@ class DataDirError(Exception):
     """The directory cannot be used; the text says what to do."""
 
 
+class NotThisNodesError(DataDirError):
+    """It is another node's, or another cluster's: the settings, or the directory that they name, are wrong."""
+
+
 class Node(msgspec.Struct, frozen=True):
     """The content of ``node.json``."""
 
@@ -60,8 +64,8 @@ class DataDir:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = descriptor
 
-    def identify(self, disk: Disk, entropy: Entropy, node_id: int) -> Node:
-        """Read whose data this is, or write it for a new directory."""
+    def identify(self, disk: Disk, entropy: Entropy, node_id: int, *, cluster: str = "") -> Node:
+        """Read whose data this is, or write it for a new directory. ``cluster`` is the one that it is wanted for."""
         path = os.path.join(self.path, "node.json")
         if not disk.exists(path):
             node = Node(FORMAT_VERSION, node_id, entropy.uuid().hex)
@@ -77,10 +81,22 @@ class DataDir:
                 "Penstock that wrote it"
             )
         if node.node_id != node_id:
-            raise DataDirError(
-                f"{self.path} belongs to node {node.node_id}, not {node_id}: set server.node_id to {node.node_id} or use another --data-dir"
-            )
+            raise NotThisNodesError(self._of_another_node(node, node_id, cluster))
         return node
+
+    def _of_another_node(self, node: Node, node_id: int, cluster: str) -> str:
+        if not cluster:
+            return (
+                f"{self.path} belongs to node {node.node_id}, not {node_id}: set server.node_id to {node.node_id} "
+                "(PENSTOCK__SERVER__NODE_ID), or use another --data-dir"
+            )
+        if node.cluster:
+            return f"{self.path} belongs to node {node.node_id}, not {node_id}: start it with --node-id {node.node_id}, or use another --data-dir"
+        # The number alone would not help: a cluster that has begun takes nobody's topics.
+        return (
+            f"{self.path} belongs to a broker that was alone (node {node.node_id}), and such a directory can only be the first of a new cluster, "
+            f"with --node-id {node.node_id}. Nothing was changed. Use an empty --data-dir for node {node_id}"
+        )
 
     def name(self, disk: Disk, entropy: Entropy, node: Node) -> Node:
         """Give the directory an id of its own, if it has none: what belongs to a cluster is known by it."""
@@ -93,7 +109,7 @@ class DataDir:
     def join(self, disk: Disk, entropy: Entropy, node: Node, cluster: str, cluster_id: str) -> Node:
         """Note that the directory belongs to a cluster from now on. One that belongs to another one is refused."""
         if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):
-            raise DataDirError(
+            raise NotThisNodesError(
                 f"{self.path} belongs to cluster {node.cluster} ({node.cluster_id}), not to {cluster} ({cluster_id}): check --cluster and "
                 "--etcd, or use another --data-dir"
             )
@@ -105,7 +121,7 @@ class DataDir:
     def stay_alone(self, node: Node) -> None:
         """Refuse a directory of a cluster to a broker that is to be alone: its metadata is elsewhere."""
         if node.cluster:
-            raise DataDirError(
+            raise NotThisNodesError(
                 f"{self.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster} and --etcd, or use another --data-dir"
             )
 

@@ -108,9 +108,11 @@ def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path):
     assert data.exists()
 
 
-@pytest.mark.parametrize("flag", serve.CLUSTER_ONLY)
+@pytest.mark.parametrize("flag", sorted({"--node-id", *serve.CLUSTER_ONLY}))
 def test_a_flag_for_clusters_without_a_cluster_is_refused_before_anything_starts(flag, tmp_path):
     with pytest.raises(Failure, match=f"{flag} is for a node of a cluster") as caught:
-        serve.serve(parse([flag, "127.0.0.1:1", "--data-dir", str(tmp_path / "data")]), {})
+        serve.serve(
+            parse([flag, "2" if flag == "--node-id" else "127.0.0.1:1", "--data-dir", str(tmp_path / "data")]), {}
+        )
     assert caught.value.code is Exit.USAGE
     assert not (tmp_path / "data").exists()

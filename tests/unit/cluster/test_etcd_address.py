@@ -57,9 +57,9 @@ def test_files_that_cannot_be_used_are_told_by_name(tmp_path: Path) -> None:
         read_tls(ca, certificate, "", uses_tls=True)
     with pytest.raises(ValueError, match=r"garbage.pem.*--etcd-ca"):
         read_tls(str(garbage), "", "", uses_tls=True)
+    with pytest.raises(ValueError, match=r"^--etcd-ca .*absent.pem cannot be read: no such file"):
+        read_tls(str(tmp_path / "absent.pem"), "", "", uses_tls=True)
     with pytest.raises(ValueError, match=r"--etcd-cert and --etcd-key"):
         read_tls(ca, certificate, str(others.key), uses_tls=True)
     with pytest.raises(ValueError, match=r"garbage.pem.*--etcd-cert"):
         read_tls(ca, str(garbage), key, uses_tls=True)
-    with pytest.raises(FileNotFoundError, match=r"absent.pem"):
-        read_tls(str(tmp_path / "absent.pem"), "", "", uses_tls=True)

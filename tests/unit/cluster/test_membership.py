@@ -118,7 +118,9 @@ async def test_an_entry_of_this_directorys_last_process_is_not_waited_for(store:
             assert await store.keep_alive(before.membership.lease) == 0
 
 
-async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(store: MemoryStore) -> None:
+async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
     async with started(life(store, process=1, directory=1, address="there:7")) as first:
         second = life(store, process=2, directory=2, ttl_ms=SHORT_TTL_MS)
         with pytest.raises(NodeIdTakenError, match=r"there:7.*--node-id") as caught:
@@ -127,6 +129,10 @@ async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
         assert caught.value.reason is Reason.INVALID_CONFIG
         assert (await the_entry(store)).create_revision == first.membership.epoch
         assert second.epochs == []
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warned) == 1
+    assert "waiting" in warned[0]
+    assert caught.value.text not in warned[0]
 
 
 async def test_a_dead_node_with_the_same_id_is_waited_for(store: MemoryStore) -> None:

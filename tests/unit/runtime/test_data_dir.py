@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.runtime.clock import SystemEntropy
-from penstock.runtime.data_dir import DataDir, DataDirError
+from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 
 
@@ -30,6 +30,18 @@ def test_the_data_of_another_node_is_refused(tmp_path: Path) -> None:
     DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 1)
     with pytest.raises(DataDirError, match="belongs to node 1, not 2"):
         DataDir(str(tmp_path)).identify(RealDisk(), SystemEntropy(), 2)
+
+
+def test_a_lone_brokers_data_under_another_number_is_told_that_no_number_brings_it_into_a_cluster(
+    tmp_path: Path,
+) -> None:
+    disk, entropy = RealDisk(), SystemEntropy()
+    alone = DataDir(str(tmp_path)).identify(disk, entropy, 1)
+    with pytest.raises(NotThisNodesError, match=r"alone .*first of a new cluster.*empty --data-dir for node 2"):
+        DataDir(str(tmp_path)).identify(disk, entropy, 2, cluster="blue")
+    DataDir(str(tmp_path)).join(disk, entropy, alone, "blue", "id-1")
+    with pytest.raises(NotThisNodesError, match="--node-id 1"):
+        DataDir(str(tmp_path)).identify(disk, entropy, 2, cluster="blue")
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:

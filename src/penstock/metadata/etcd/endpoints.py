@@ -84,7 +84,7 @@ _ADVICE: Final = (
     ),
 )
 """What to do about some errors, by words in them. A change of etcd's or gRPC's words costs the advice only."""
-_NOT_PLAIN: Final = "perhaps it speaks TLS only: then write https:// in --etcd"
+_NOT_PLAIN: Final = "perhaps it speaks TLS only (then write https:// in --etcd), or it is no etcd"
 """What a member does with a connection that begins otherwise is to close it."""
 
 
@@ -204,7 +204,7 @@ class Endpoints:
         since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
         return PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            f"etcd ({names}) cannot be reached since {since:.0f} s: {self.advice or 'it is tried again'} ({self._why}){outcome}",
+            f"etcd ({names}) cannot be reached for {since:.0f} s: {self.advice or 'it is tried again'} ({self._why}){outcome}",
         )
 
     async def connected(self) -> Member:
