@@ -89,12 +89,14 @@ class Fetcher:
         self._to_ask: dict[Place, None] = {}
         self._to_forget: dict[Place, None] = {}
         self._unsettled: set[Follower] = set()
+        self._since: dict[Place, int] = {}
+        """The number of the question in which each was first asked for as it is here now: what answers an earlier one is of another copy, or of what was cut off."""
         self._woken = asyncio.Event()
         self._asked = 0
         self._identified: Identity | None = None
         """As whom it asks; None while it does not."""
-        self._pending: deque[float] = deque()
-        """Questions that are not answered, by when each has to be."""
+        self._pending: deque[tuple[int, float]] = deque()
+        """Questions that are not answered, by their numbers, and when each has to be."""
         self._pumping = False
         self._ended: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -106,6 +108,7 @@ class Fetcher:
         """Copy this partition too."""
         place = Place(follower.topic.topic_id, follower.index)
         self._followed[place] = follower
+        self._since.pop(place, None)
         self._to_forget.pop(place, None)
         follower.on_settled = self._settled
         if follower.is_settled:
@@ -119,6 +122,7 @@ class Fetcher:
         place = Place(follower.topic.topic_id, follower.index)
         if self._followed.get(place) is follower:
             del self._followed[place]
+            self._since.pop(place, None)
             self._to_ask.pop(place, None)
             self._to_forget[place] = None
         self._unsettled.discard(follower)
@@ -188,6 +192,7 @@ class Fetcher:
             place for place, follower in self._followed.items() if follower not in self._unsettled
         )
         self._asked = 0
+        self._since.clear()
         self._pending = deque()
         ended = self._ended = self._loop.create_future()
         self._identified = identity
@@ -205,7 +210,7 @@ class Fetcher:
     async def _watch(self, ended: "asyncio.Future[None]") -> None:
         """Until something went wrong, or a question was to be answered; LINK_LOST when it was not."""
         now = self._loop.time()
-        until = self._pending[0] if self._pending else now + _ANSWER_SECONDS
+        until = self._pending[0][1] if self._pending else now + _ANSWER_SECONDS
         if until <= now:
             raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer")
         await asyncio.wait([ended], timeout=until - now)
@@ -229,16 +234,16 @@ class Fetcher:
         except PenstockError as error:
             self._end(error)
             return
-        pending.append(self._loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS)
+        pending.append((self._asked, self._loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS))
 
     def _came(self, ended: "asyncio.Future[None] | None", body: memoryview) -> None:
         """An answer, good until this returns."""
         if ended is None or ended is not self._ended:
             return
-        self._pending.popleft()
+        number, _ = self._pending.popleft()
         try:
             _, position = decode_response_header(body, 0, _HEADER_VERSION)
-            self._answered(_decode(body, position))
+            self._answered(number, _decode(body, position))
         except ProtocolViolation as error:
             self._end(PenstockError(Reason.LINK_LOST, f"node {self._node_id} sent what cannot be read: {error}"))
             return
@@ -256,7 +261,7 @@ class Fetcher:
         if self._ended is not None and not self._ended.done():
             self._ended.set_exception(error)
 
-    def _answered(self, response: FetchResponse) -> None:
+    def _answered(self, number: int, response: FetchResponse) -> None:
         if response.error_code:
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} answers with error {response.error_code}"
@@ -266,21 +271,30 @@ class Fetcher:
             self.problem = None
         for topic in response.responses:
             for answer in topic.partitions:
-                self._take(topic.topic_id, answer)
+                self._take(number, topic.topic_id, answer)
 
     def _question(self, identity: Identity) -> FetchRequest:
         asked, self._to_ask = self._to_ask, {}
         forgotten, self._to_forget = self._to_forget, {}
-        request = self._request(identity, list(asked), list(forgotten))
+        request = self._request(identity, [place for place in asked if self._may_ask(place)], list(forgotten))
         self._asked += 1
         return request
+
+    def _may_ask(self, place: Place) -> bool:
+        """Whether it is here, and all that it has is for good: its question says so. Since it was to be asked for, more may have come."""
+        follower = self._followed.get(place)
+        if follower is None:
+            return False
+        if not follower.is_settled:
+            self._unsettled.add(follower)
+            return False
+        self._since.setdefault(place, self._asked + 1)
+        return True
 
     def _request(self, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
         topics: dict[bytes, FetchRequestTopic] = {}
         for place in asked:
-            follower = self._followed.get(place)
-            if follower is None:
-                continue
+            follower = self._followed[place]
             topic_id = place.topic_id.bytes
             topic = topics.get(topic_id)
             if topic is None:
@@ -320,10 +334,16 @@ class Fetcher:
 
     # Answers.
 
-    def _take(self, topic_id: bytes, answer: FetchResponsePartition) -> None:
+    def _take(self, number: int, topic_id: bytes, answer: FetchResponsePartition) -> None:
         place = Place(_uuid(topic_id), answer.partition_index)
         follower = self._followed.get(place)
         if follower is None or follower.gone:
+            return
+        since = self._since.get(place)
+        if since is None or number < since:
+            if since is not None:
+                # Its leader takes it for told.
+                self._ask(place)
             return
         try:
             if answer.error_code == _OFFSET_OUT_OF_RANGE:
@@ -334,7 +354,7 @@ class Fetcher:
                 return
             if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
                 if follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset):
-                    self._ask(place)
+                    self._ask_anew(place)
                 return
             start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
@@ -353,13 +373,18 @@ class Fetcher:
     def _out_of_range(self, place: Place, follower: Follower, leader_start: int) -> None:
         if leader_start > follower.log.next_offset:
             follower.start_over(leader_start)
-            self._ask(place)
+            self._ask_anew(place)
         elif follower.is_observer:
             # It was to begin behind the leader's end, which is then not what it was.
             follower.start_over(leader_start)
-            self._ask(place)
+            self._ask_anew(place)
         else:
             self._later(place)
+
+    def _ask_anew(self, place: Place) -> None:
+        """Its log ends earlier, or elsewhere, than it said: what answers that does not fit any more."""
+        self._since.pop(place, None)
+        self._ask(place)
 
     def _later(self, place: Place) -> None:
         """Ask again in a moment; by then the records may say that somebody else leads."""

@@ -86,7 +86,9 @@ class InSyncChanges:
         if change is not None:
             in_sync.begin(change)
             # What joins counts from now on, and what leaves does until it is agreed: nothing more is committed by this alone.
-            self._run(self._change(partition, in_sync, change))
+            # It is for the record as it is in this moment: another one may have other replicas.
+            epoch = self._broker.topics.partition_epoch(partition.topic, partition.index)
+            self._run(self._change(partition, in_sync, change, epoch))
 
     def _run(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -104,8 +106,7 @@ class InSyncChanges:
                 self._giving_up.add(place)
                 self._run(self._give_up(place))
 
-    async def _change(self, partition: Partition, in_sync: InSync, change: Change) -> None:
-        epoch = self._broker.topics.partition_epoch(partition.topic, partition.index)
+    async def _change(self, partition: Partition, in_sync: InSync, change: Change, epoch: int) -> None:
         async with self._room:
             # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
             # asked again until it is answered: either way the earlier one cannot happen any more.

@@ -2,16 +2,24 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.cluster.fetching import Fetcher
+from penstock.cluster.links import Identity
 from penstock.core.broker import Broker
 from penstock.core.delete_records import delete_records
 from penstock.core.replication.follower import Follower
-from penstock.errors import Reason
+from penstock.core.replication.replicas import Place
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import fetch as fetch_module
+from penstock.records.batch import read_header
+from penstock.records.builder import build_batch
+from penstock.records.records import Record
 from penstock.testing.faulty_store import FaultyStore
 from penstock.types import NodeId
+from penstock.wire.kafka.fetch_generated import FetchRequest
 from tests.support.cluster_nodes import Cluster, until
 
 
@@ -67,3 +75,124 @@ async def test_a_leader_whose_answer_cannot_be_read_is_asked_anew(tmp_path: Path
             await until(lambda: link.connections > before, "it connects again")
         await cluster.produce("t", b"x")
         await until(lambda: follower.high_watermark == 1, "it copies again")
+
+
+async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_its_place(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create("t", (1, 2))
+        for n in range(5):
+            await cluster.produce("t", b"%d" % n)
+        cluster.nodes[3].broker.observe("t", 0)
+        observer = cluster.replica(3, "t")
+        assert isinstance(observer, Follower)
+        assert observer.is_observer
+        await until(lambda: observer.high_watermark == 5, "it is observed")
+        held = _hold_answers(cluster, 3)
+        await cluster.produce("t", b"live")
+        await until(lambda: held, "an answer with the last record is on its way")
+        await cluster.nodes[1].cluster.reassignments.alter("t", 0, (1, 2, 3))
+        await until(lambda: not getattr(cluster.replica(3, "t"), "is_observer", True), "it is a replica")
+        _let_answers(cluster, 3, held)
+        await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
+        assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_what_answers_an_observer_is_not_put_into_one_that_began_again_earlier(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create("t", (1, 2))
+        for n in range(5):
+            await cluster.produce("t", b"%d" % n)
+        cluster.nodes[3].broker.observe("t", 0, 4)
+        await until(lambda: getattr(cluster.replica(3, "t"), "high_watermark", 0) == 5, "it is observed")
+        held = _hold_answers(cluster, 3)
+        await cluster.produce("t", b"live")
+        await until(lambda: held, "an answer with the last record is on its way")
+        cluster.nodes[3].broker.observe("t", 0, 0)
+        _let_answers(cluster, 3, held)
+        await until(lambda: getattr(cluster.replica(3, "t"), "high_watermark", 0) == 6, "it is observed again")
+        assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    unsynced: list[tuple[int, int]] = []
+    request = Fetcher._request
+
+    def seen(fetcher: Fetcher, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
+        for place in asked:
+            log = fetcher._followed[place].log
+            if log.synced_offset != log.next_offset:
+                unsynced.append((log.synced_offset, log.next_offset))
+        return request(fetcher, identity, asked, forgotten)
+
+    monkeypatch.setattr(Fetcher, "_request", seen)
+    async with Cluster(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create("t", (1, 2, 3))
+        await until(lambda: len(cluster.record("t").in_sync) == 3, "all are in sync")
+        follower = cluster.replica(2, "t")
+        assert isinstance(follower, Follower)
+        fetcher = cluster.nodes[2].node.fetching._fetchers[NodeId(1)]
+        take, takes = Follower.take, 0
+
+        def asked_for_again(each: Follower, *answer: Any) -> int:
+            nonlocal takes
+            if each is follower:
+                # As a reminder, or news of the log's start, has it: the question is due when this answer has been taken.
+                fetcher._ask_again(Place(follower.topic.topic_id, 0))
+                takes += 1
+            return take(each, *answer)
+
+        monkeypatch.setattr(Follower, "take", asked_for_again)
+        for n in range(20):
+            await cluster.produce("t", b"%d" % n)
+        assert takes
+    assert unsynced == []
+
+
+async def test_a_damaged_batch_does_not_keep_what_came_before_it_from_being_made_durable(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create("t", (1, 2, 3))
+        await until(lambda: len(cluster.record("t").in_sync) == 3, "all are in sync")
+        for n in range(3):
+            await cluster.produce("t", b"%d" % n)
+        follower = cluster.replica(2, "t")
+        assert isinstance(follower, Follower)
+        await until(lambda: follower.log.synced_offset == 3, "it has them")
+        good, bad = bytearray(_batch(3)), bytearray(_batch(4))
+        bad[-1] ^= 1
+        with pytest.raises(PenstockError, match="came damaged from node 1"):
+            follower.take(bytes(good + bad), 3, 0)
+        await until(lambda: follower.log.synced_offset == 4, "the good one is there for good")
+
+
+def _batch(offset: int) -> bytes:
+    batch = build_batch([Record(offset, 0, None, b"x", ())])
+    # Offset and epoch, as the leader puts them in.
+    batch[:8], batch[12:16] = offset.to_bytes(8, "big"), bytes(4)
+    return bytes(batch)
+
+
+def _hold_answers(cluster: Cluster, node: int) -> list[bytes]:
+    """What node 1 answers a node is on its way from now on."""
+    held: list[bytes] = []
+    cluster.nodes[node].node.fetching._fetchers[NodeId(1)]._link.came = lambda body: held.append(bytes(body))  # type: ignore[method-assign]
+    return held
+
+
+def _let_answers(cluster: Cluster, node: int, held: list[bytes]) -> None:
+    link = cluster.nodes[node].node.fetching._fetchers[NodeId(1)]._link
+    del link.came
+    for answer in held:
+        link.came(memoryview(answer))
+
+
+def _offsets(cluster: Cluster, node: int) -> list[int]:
+    """Of the records in a node's copy."""
+    log = cluster.nodes[node].broker.replica("t", 0).log
+    data = memoryview(bytes(log.read(log.start_offset, 1 << 20, log.next_offset).data))
+    found: list[int] = []
+    position = 0
+    while position < len(data):
+        header = read_header(data, position)
+        found += range(header.base_offset, header.next_offset)
+        position += header.size_bytes
+    return found

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.cluster import in_sync_changes
 from penstock.cluster.in_sync_changes import InSyncChanges
@@ -208,3 +209,17 @@ async def test_a_deleted_topic_ends_the_wait(world: LeaderWorld) -> None:
     await world[1].store.release()
     await world.settled()
     assert await world.store.get(world.prefix) is None
+
+
+async def test_a_change_is_for_the_record_that_it_was_decided_for(world: LeaderWorld) -> None:
+    """The move that made node 3 a replica is taken back before the change has had its first turn."""
+    begun: list[Coroutine[object, object, None]] = []
+    run, world.changes._run = world.changes._run, begun.append  # type: ignore[method-assign]
+    world.fetched(3, 10)
+    [change] = begun
+    await world.put(world.topic_, replace(world[1].record(world.topic_), replicas=(1, 2)))
+    await until(lambda: world[1].record(world.topic_).replicas == (1, 2), "it is taken back")
+    run(change)
+    await world.settled()
+    assert world.agreed == (1, 2)
+    assert [txn for txn in world[1].store.txns if txn[1][0].key == world.prefix] == []

@@ -20,7 +20,7 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.log.log import Log
 from penstock.ports import Flusher, Report
-from penstock.records.batch import HEADER_BYTES, crc_matches, read_header
+from penstock.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 from penstock.types import NO_EPOCH, Buffer, Flush
 
 OnSettled = Callable[["Follower"], None]
@@ -130,26 +130,31 @@ class Follower(Replica):
 
     def _append(self, view: memoryview) -> int:
         position = 0
-        while position + HEADER_BYTES <= len(view):
-            header = read_header(view, position)
-            end = position + header.size_bytes
-            if end > len(view):
-                break
-            batch = view[position:end]
-            if not crc_matches(batch):
-                raise PenstockError(
-                    Reason.CORRUPT_RECORDS,
-                    f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
-                )
-            if header.next_offset > self.log.next_offset:
-                if self.is_observer and header.base_offset < self.log.next_offset == self.log.start_offset:
-                    # It was to begin in the middle of a batch.
-                    self.log.start_at(header.base_offset)
-                self.log.append_copied(batch, header)
-            position = end
-        if position:
-            self._dirty(self.log)
+        try:
+            while position + HEADER_BYTES <= len(view):
+                header = read_header(view, position)
+                end = position + header.size_bytes
+                if end > len(view):
+                    break
+                self._append_batch(view[position:end], header)
+                position = end
+        finally:
+            # What came before a batch that cannot be taken is kept, and has to be made durable like any other.
+            if position:
+                self._dirty(self.log)
         return position
+
+    def _append_batch(self, batch: memoryview, header: BatchHeader) -> None:
+        if not crc_matches(batch):
+            raise PenstockError(
+                Reason.CORRUPT_RECORDS,
+                f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
+            )
+        if header.next_offset > self.log.next_offset:
+            if self.is_observer and header.base_offset < self.log.next_offset == self.log.start_offset:
+                # It was to begin in the middle of a batch.
+                self.log.start_at(header.base_offset)
+            self.log.append_copied(batch, header)
 
     def diverged(self, epoch: int, end_offset: int) -> bool:
         """The leader has records up to ``end_offset`` in ``epoch``, the last that it knows at or before this one's last: the rest goes.
@@ -165,17 +170,24 @@ class Follower(Replica):
         self.log.truncate_to(cut)
         end = self.log.next_offset
         if end < self.high_watermark:
+            place = f"{self.topic.name}/{self.index}"
             self._report(
-                f"{self.topic.name}/{self.index}: node {self.leader} leads without offsets {end} to {self.high_watermark - 1}, which were "
-                "committed; they are lost here too"
+                f"{place}: it is copied again from offset {end} on: node {self.leader} cannot tell which of its records this node has, since some were compacted"
+                if self.topic.config.is_compacted
+                else f"{place}: node {self.leader} leads without offsets {end} to {self.high_watermark - 1}, which were committed; they are lost here too"
             )
             self.high_watermark = self._leader_high_watermark = end
         return True
 
     @property
     def _keeps_committed(self) -> bool:
-        """Whether no election can have lost what is known here to be committed."""
-        if self.is_observer or self._flush is not Flush.SYNC or self.topic.config.unclean_election:
+        """Whether no election can have lost what is known here to be committed.
+
+        Of a compacted topic that is not to be told: a leader that copied what compaction left knows no epochs of which nothing was left, and says that its history
+        parts from this one's where it does not. What is cut off then is copied again.
+        """
+        config = self.topic.config
+        if self.is_observer or self._flush is not Flush.SYNC or config.unclean_election or config.is_compacted:
             return False
         return self._unclean_epoch <= self.log.epochs.latest
 

@@ -27,7 +27,7 @@ def joined(record: PartitionRecord, members: Mapping[int, int], min_in_sync: int
     """The record after these nodes (with their node epochs) have joined the in-sync set, or joined it in a new life."""
     kept = [(node, members.get(node, epoch)) for node, epoch in record.isr]
     known = {node for node, _ in kept}
-    kept += [(node, epoch) for node, epoch in sorted(members.items()) if node not in known]
+    kept += [(node, epoch) for node, epoch in sorted(members.items()) if node not in known and node in record.replicas]
     in_order = tuple(sorted(kept, key=lambda member: _place(record, member[0])))
     if in_order == record.isr:
         return record

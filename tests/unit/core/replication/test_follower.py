@@ -84,6 +84,13 @@ async def test_what_an_election_may_lose_is_cut_off_and_said(allowed: dict):
     assert ["they are lost here too" in report for report in copy.reports] == [True]
 
 
+async def test_a_compacted_copy_is_made_again_by_a_leader_that_does_not_know_all_epochs():
+    copy = await Copy.made(cleanup_policy="compact")
+    assert copy.follower.diverged(0, COMMITTED - 2)
+    assert (copy.end, copy.follower.high_watermark) == (4, 4)
+    assert ["copied again from offset 4 on" in report for report in copy.reports] == [True]
+
+
 async def test_an_unclean_election_before_its_last_record_is_no_reason():
     copy = await Copy.made(unclean_epoch=0)
     assert not copy.follower.diverged(0, COMMITTED - 1)

@@ -97,3 +97,9 @@ def test_a_leader_that_gives_up_does_not_stand_for_the_next_election():
     assert left.isr == ((2, 20), (3, 30))
     alone = given_up(record(isr=((1, 10),), elr=(2, 3)))
     assert (alone.isr, alone.elr) == ((), (2, 3))
+
+
+def test_who_is_no_replica_does_not_join():
+    small = record(isr=((1, 10),), replicas=(1, 2))
+    assert joined(small, {3: 31}, 2) == small
+    assert joined(small, {2: 21, 3: 31}, 2).isr == ((1, 10), (2, 21))
