@@ -68,7 +68,9 @@ def up(
     racks: Annotated[
         str | None,
         typer.Option(
-            "--racks", metavar="NAME,...", help="Racks, given to the nodes in turn.  [default: what DIR has, or none]"
+            "--racks",
+            metavar="NAME,...",
+            help="Racks, given to the nodes in turn: of a,b node 3 has a again.  [default: what DIR has, or none]",
         ),
     ] = None,
 ) -> None:
@@ -88,7 +90,7 @@ def up(
 @app.command("status")
 def status(
     every: Annotated[
-        bool, typer.Option("--all", "-a", help="A row for every partition that is not as it should be.")
+        bool, typer.Option("--all", "-a", help="A row for each partition that is not as it should be.")
     ] = False,
     as_json: AsJson = False,
     output: Output = Format.TABLE,
@@ -153,7 +155,17 @@ def reassign(
         if cancel:
             cluster_moves.cancel(cluster, places or [], wanted, yes=yes, dry_run=dry_run)
         else:
-            cluster_moves.move(cluster, places or [], to, replication_factor, wanted, yes=yes, dry_run=dry_run)
+            cluster_moves.move(
+                cluster,
+                places or [],
+                to,
+                replication_factor,
+                wanted,
+                yes=yes,
+                dry_run=dry_run,
+                watch=watch,
+                timeout=timeout,
+            )
         if watch and not dry_run:
             cluster_moves.follow(cluster, timeout)
 
@@ -181,9 +193,9 @@ def elect(
     wanted = Format.JSON if as_json else output
     with connected(bootstrap, timeout) as cluster:
         if dry_run:
-            cluster_moves.show_elections(cluster, places, wanted, unclean=unclean)
+            cluster_moves.show_elections(cluster, places, wanted, unclean=unclean, timeout=timeout)
         else:
-            cluster_moves.elect(cluster, places, wanted, unclean=unclean, yes=yes)
+            cluster_moves.elect(cluster, places, wanted, unclean=unclean, yes=yes, timeout=timeout)
 
 
 @app.command("drain")

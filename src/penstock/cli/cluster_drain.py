@@ -1,12 +1,14 @@
 """``penstock cluster drain``: what is looked at before a node is emptied, the question, and how far it is.
 
-A drain that cannot end leaves a node that gets nothing new and is never empty. So nothing is begun that cannot be finished, unless ``--partial`` says so.
+A drain that cannot end leaves a node that gets nothing new and is never empty. So nothing is begun that cannot be finished, unless ``--partial`` says so. A dry
+run makes the same checks.
 """
 
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.cluster_view import drain_line, stuck_advice
+from penstock.cli.cluster_moves import require_etcd
+from penstock.cli.cluster_view import drain_line, only_there_advice, only_there_reason, stuck_advice
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import ask_about_plan
 from penstock.cli.output import Format, Row, emit_one, print_table
@@ -25,13 +27,16 @@ def drain(
     """Look, ask, begin, and follow it if that is wanted."""
     status = state.status()
     found = _found(status, node)
+    require_etcd(status, UNDONE)
     if not found.is_draining:
         if dry_run:
             _print_plan(status, found, output)
-            return
         _check(status, found, partial=partial)
-        can_go = found.replicas - found.stuck
-        replicas = f"{can_go:,} of {found.replicas:,} replicas" if found.stuck else f"{can_go:,} replicas"
+        if dry_run:
+            note(f"{UNDONE}; leave --dry-run out to do it")
+            return
+        can_go = found.replicas - found.stuck - found.only_there
+        replicas = f"{can_go:,} of {found.replicas:,} replicas" if can_go < found.replicas else f"{can_go:,} replicas"
         what = f"{found.leads:,} leaders and {replicas} from node {node} to other nodes"
         ask_about_plan(f"Move {what}?", UNDONE, f"move {what}", yes=yes)
     elif dry_run:
@@ -40,23 +45,39 @@ def drain(
     if watch and not dry_run:
         now = _follow(state, node)
     else:
-        note(drain_line(now))
+        note(drain_line(now, is_up=found.is_up))
     if output is not Format.TABLE:
         emit_one(_row(now), output)
     if watch and not now.is_done and not dry_run:
-        raise Failure(f"node {node} cannot be emptied further: {stuck_advice(node)}")
+        advice = [stuck_advice(node)] if now.stuck else []
+        advice += [f"{only_there_reason(now.only_there)}. {only_there_advice(node)}"] if now.only_there else []
+        raise Failure(f"node {node} cannot be emptied further: {'; '.join(advice)}")
 
 
 def undo(state: "ClusterState", node: int, output: Format) -> None:
-    """Use a node again."""
-    found = _found(state.status(), node)
+    """Use a node again, or forget it."""
+    status = state.status()
+    found = _found(status, node)
+    require_etcd(status, "nothing was changed")
     if found.is_draining:
         state.undrain(node)
-        note(f"node {node} is used again; what has moved away comes back only by penstock cluster reassign")
+        note(_undone(found))
     else:
         note(f"node {node} is not being emptied: nothing was changed")
     if output is not Format.TABLE:
         emit_one({"node": node, "is_draining": False, "was_draining": found.is_draining}, output)
+
+
+def _undone(found: "ClusterNode") -> str:
+    if found.is_up:
+        return (
+            f"node {found.node} is used again. Internal topics that lack replicas get them there by themselves; what else has moved away comes back only by "
+            "penstock cluster reassign"
+        )
+    if found.replicas:
+        partitions = f"{found.replicas:,} partition{'' if found.replicas == 1 else 's'}"
+        return f"node {found.node} is expected back: it is down, and still has {partitions}"
+    return f"node {found.node} is forgotten: it is down and has nothing. Started again, it is a node like any other"
 
 
 def _found(status: "ClusterStatus", node: int) -> "ClusterNode":
@@ -87,9 +108,16 @@ def _check(status: "ClusterStatus", found: "ClusterNode", *, partial: bool) -> N
             why = "the other nodes are being emptied too" if draining else "no other node is up"
         again = f", or use one again with penstock cluster drain {draining[0]} --undo" if draining else ""
         raise Failure(f"nobody could take what node {node} has: {why}. Start another node{again}; {UNDONE}")
+    if found.only_there and not partial:
+        raise Failure(
+            f"node {node} cannot be emptied: it is down with {found.replicas:,} partition{'' if found.replicas == 1 else 's'}, and "
+            f"{only_there_reason(found.only_there)}. Start it again and drain it then. If it is lost for good, add --partial to move the rest. Then penstock cluster "
+            f"elect TOPIC/PARTITION --unclean goes on without these records, and penstock topic rm TOPIC gives a topic up; penstock cluster status --all names them; {UNDONE}"
+        )
     if found.stuck and not partial:
         raise Failure(
-            f"node {node} cannot be emptied: {found.stuck:,} of its {found.replicas:,} partitions have a replica on every other node that is up. "
+            f"node {node} cannot be emptied: {found.stuck:,} of its {found.replicas:,} partitions {'has' if found.stuck == 1 else 'have'} a replica on every other "
+            f"node that is up. "
             f"Start another node and drain this one then. Or add --partial to move what can go, and lower the replication factor of what is left with "
             f"penstock cluster reassign TOPIC --replication-factor N; {UNDONE}"
         )
@@ -103,13 +131,14 @@ def _print_plan(status: "ClusterStatus", found: "ClusterNode", output: Format) -
         "leads": found.leads,
         "replicas": found.replicas,
         "stuck": found.stuck if takers else found.replicas,
+        "only_there": found.only_there,
         "takers": takers,
     }
     if output is Format.TABLE:
-        print_table([row], ["node", "leads", "replicas", "stuck", "takers"])
+        columns = ["node", "leads", "replicas", "stuck", "only_there", "takers"]
+        print_table([row], [name for name in columns if name != "only_there" or found.only_there])
     else:
         emit_one(row, output)
-    note(f"{UNDONE}; leave --dry-run out to do it" + ("; what is stuck has nowhere to go" if row["stuck"] else ""))
 
 
 def _drain_of(status: "ClusterStatus", node: int) -> "NodeDrain":
@@ -123,6 +152,7 @@ def _row(now: "NodeDrain") -> Row:
         "leads": now.leads,
         "replicas": now.replicas,
         "stuck": now.stuck,
+        "only_there": now.only_there,
         "is_done": now.is_done,
     }
 
@@ -131,14 +161,16 @@ def _follow(state: "ClusterState", node: int) -> "NodeDrain":
     """Say how far it is until it is empty, or nothing more can go."""
     told = ""
     while True:
-        found = next((each for each in state.status().drains if each.node == node), None)
+        status = state.status()
+        found = next((each for each in status.drains if each.node == node), None)
         if found is None:
             raise Failure(f"the drain of node {node} was undone by somebody else")
-        text = drain_line(found, advises=False)
+        is_up = any(each.node == node and each.is_up for each in status.nodes)
+        text = drain_line(found, is_up=is_up, advises=False)
         if text != told:
             note(text)
             told = text
         # What nobody else can take it may also go on leading.
-        if found.is_done or (found.stuck and found.stuck == found.replicas):
+        if found.is_done or (found.replicas and found.stuck + found.only_there == found.replicas):
             return found
         sleep(LOOK_SECONDS)

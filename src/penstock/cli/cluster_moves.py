@@ -1,17 +1,30 @@
-"""``penstock cluster reassign`` and ``elect``: the plan, the question, the work; and the moves that are under way."""
+"""``penstock cluster reassign`` and ``elect``: the plan, the question, the work; and the moves that are under way.
 
-from collections.abc import Iterable, Sequence
+A dry run looks at the same things as the run itself, and ends as that would.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.cluster_plan import Planned, chosen, parse_nodes, parse_place, plan_count, plan_to
+from penstock.cli.cluster_plan import (
+    Planned,
+    check_plan,
+    chosen,
+    parse_nodes,
+    parse_place,
+    plan_count,
+    plan_to,
+    together,
+)
 from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import ask_about_plan, cluster_state
 from penstock.cli.output import Format, Row, emit, print_table
 
 if TYPE_CHECKING:
-    from penstock.client import Cluster
+    from penstock.client import Cluster, PartitionInfo
     from penstock.client.cluster_state import ClusterStatus, PartitionMove
     from penstock.client.errors import BrokerRefused
     from penstock.client.moves import Outcome
@@ -20,6 +33,10 @@ LOOK_SECONDS: Final = 0.5
 """Between two looks of --watch."""
 PLAN_COLUMNS: Final = ("topic", "partition", "now", "then", "change")
 UNDONE: Final = "nothing was moved"
+UNELECTED: Final = "nothing was elected"
+_NAMED_MAX: Final = 3
+"""Partitions that are called by their names where the same is said of many."""
+_SECONDS: Final = re.compile(r"\d+ s\b")
 
 
 def move(
@@ -31,11 +48,13 @@ def move(
     *,
     yes: bool,
     dry_run: bool,
+    watch: bool,
+    timeout: float,
 ) -> bool:
     """Show where everything is to go, ask, and begin; whether anything was begun."""
     from penstock.client.moves import Moves
 
-    planned = _planned(cluster, places, to, count)
+    planned = _planned(cluster, places, to, count, timeout)
     changes = [each for each in planned if each.is_change]
     if output is Format.TABLE:
         print_table([each.row() for each in planned], PLAN_COLUMNS)
@@ -49,18 +68,59 @@ def move(
     _emit_plan(planned, done, output, "begun")
     begun = sum(error is None for error in done.values())
     if begun:
-        note(f'{_count(begun, "move")} begun; "penstock cluster reassign --list --watch" shows how far they are')
+        hint = (
+            ""
+            if watch
+            else f'; "penstock cluster reassign --list --watch" shows how far {"it is" if begun == 1 else "they are"}'
+        )
+        note(f"{_count(begun, 'move')} begun{hint}")
     fail_on(done)
     return True
 
 
-def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None) -> list[Planned]:
+def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None, timeout: float) -> list[Planned]:
+    nodes = None if to is None else parse_nodes(to, "--to")
     info = cluster.describe(None)
+    places, why = together(info, places)
     partitions = chosen(info, places)
-    if to is not None:
-        return plan_to(partitions, parse_nodes(to, "--to"), places)
+    draining = _draining(cluster, timeout, UNDONE)
+    if why is not None:
+        note(why)
+    if nodes is not None:
+        planned = plan_to(partitions, nodes, places)
+        check_plan(info, planned, draining or ())
+        return planned
     assert count is not None
-    return plan_count(info, partitions, count)
+    if draining is None:
+        note("no node answers over HTTP: which of them are being emptied is not known, and not looked at")
+    return plan_count(info, partitions, count, draining or ())
+
+
+def _draining(cluster: "Cluster", timeout: float, undone: str) -> frozenset[int] | None:
+    """The nodes that are being emptied; None when no node says. A failure when nothing can be agreed on."""
+    from penstock.client.errors import ClientError
+
+    try:
+        from penstock.client.discovery import http_address
+
+        with cluster_state(str(http_address(cluster)), timeout) as state:
+            status = state.status()
+    except ClientError:
+        return None
+    require_etcd(status, undone)
+    return frozenset(node.node for node in status.nodes if node.is_draining)
+
+
+def require_etcd(status: "ClusterStatus", undone: str) -> None:
+    """A failure when etcd is away: what is known is old then, and nothing can be agreed on."""
+    if status.metadata.is_reachable:
+        return
+    # Some sentences begin with its name already.
+    why = status.metadata.error or "it does not answer"
+    said = why if why.startswith("etcd") else f"etcd: {why}"
+    raise Failure(
+        f"{said.rstrip('.')}. Without it nothing can be agreed on, and what node {status.node} knows may be old. Bring etcd back, and try again; {undone}"
+    )
 
 
 def _why_nothing(changes: Sequence[Planned], verb: str) -> str:
@@ -86,7 +146,10 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
     from penstock.client.moves import Moves
 
     moves = Moves(cluster)
-    wanted = {parse_place(text) for text in places}
+    named, why = together(cluster.describe(None), places) if places else ([], None)
+    if why is not None:
+        note(why)
+    wanted = {parse_place(text) for text in named}
     found = [each for each in moves.under_way() if _is_wanted((each.topic, each.partition), wanted)]
     done: Outcome = {}
     if found and not dry_run:
@@ -210,17 +273,20 @@ ELECT_COLUMNS: Final = ("topic", "partition", "result")
 WELL: Final = "every partition is led as it should be"
 
 
-def elect(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool) -> None:
+def elect(
+    cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool, timeout: float
+) -> None:
     """Ask where something may be lost by it, and have leaders elected."""
     from penstock.client.errors import ELECTION_NOT_NEEDED
     from penstock.client.moves import Moves
 
     partitions = list(chosen(cluster.describe(None), places)) if places else None
+    _draining(cluster, timeout, UNELECTED)
     if unclean:
         what = "these partitions" if places else "every partition that is offline"
         ask_about_plan(
             f"Elect leaders of {what} that may lack acknowledged records? What they lack is lost.",
-            "nothing was elected",
+            UNELECTED,
             f"elect leaders of {what} though acknowledged records may be lost",
             yes=yes,
         )
@@ -238,17 +304,38 @@ def elect(cluster: "Cluster", places: list[str] | None, output: Format, *, uncle
     fail_on(rest)
 
 
-def show_elections(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool) -> None:
+def show_elections(
+    cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, timeout: float
+) -> None:
     """What :func:`elect` would be about: partitions that the preferred replica does not lead though it could, or that nobody leads."""
     info = cluster.describe(None)
+    found = chosen(info, places or info.topics)
+    draining = _draining(cluster, timeout, UNELECTED) or ()
     rows: list[Row] = []
-    for (topic, index), now in chosen(info, places or info.topics).items():
-        is_due = now.leader < 0 if unclean else now.leader != now.replicas[0] and now.replicas[0] in now.in_sync
-        if places or is_due:
+    refused = []
+    for (topic, index), now in found.items():
+        result = forecast(now, info.nodes, draining, unclean=unclean)
+        if places or result == "planned":
             row: Row = {"topic": topic, "partition": index, "leader": None if now.leader < 0 else now.leader}
-            rows.append({**row, "replicas": list(now.replicas), "result": "planned" if is_due else "not needed"})
+            rows.append({**row, "replicas": list(now.replicas), "result": result})
+            refused += [(topic, index)] if result == "refused" else []
     emit(rows, ["topic", "partition", "leader", "replicas", "result"], output, nothing=WELL)
-    note("nothing was elected; leave --dry-run out to do it")
+    if refused:
+        why = (
+            "none of their nodes is up" if unclean else "the preferred node is not up and in sync, or is being emptied"
+        )
+        raise Failure(f"no leader could be elected of {names_of(refused)}: {why}; {UNELECTED}")
+    note(f"{UNELECTED}; leave --dry-run out to do it")
+
+
+def forecast(now: "PartitionInfo", up: Collection[int], draining: Collection[int], *, unclean: bool) -> str:
+    """What an election would come to: ``planned``, ``not needed`` or ``refused``."""
+    if unclean:
+        return "not needed" if now.leader >= 0 else "planned" if any(node in up for node in now.replicas) else "refused"
+    first = now.replicas[0]
+    if now.leader == first:
+        return "not needed"
+    return "planned" if first in now.in_sync and first in up and first not in draining else "refused"
 
 
 # What was asked, and what became of it.
@@ -259,19 +346,31 @@ def result_of(error: "BrokerRefused | None", word: str) -> Row:
     return {"result": word if error is None else "refused", "error": None if error is None else str(error)}
 
 
-def names_of(places: Iterable[tuple[str, int]]) -> str:
+def names_of(places: Iterable[tuple[str, int]], count_max: int = 10) -> str:
     """The first of them, and how many more."""
     names = [f"{topic}/{partition}" for topic, partition in places]
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    return ", ".join(names[:count_max]) + (f" and {len(names) - count_max} more" if len(names) > count_max else "")
 
 
 def fail_on(done: "Outcome") -> None:
-    """Say what was refused; the exit code is 1 then."""
-    refused = [str(error) for error in done.values() if error is not None]
-    for text in refused[:-1]:
+    """Say what was refused, the same of many once; the exit code is 1 then."""
+    alike: dict[tuple[int, str], list[tuple[tuple[str, int], BrokerRefused]]] = {}
+    for place, error in done.items():
+        if error is not None:
+            # How long something lasts is told anew for each, and is no difference.
+            text = _SECONDS.sub("s", error.sentence.replace(f"{place[0]}/{place[1]}", ""))
+            alike.setdefault((error.code, text), []).append((place, error))
+    said = []
+    for group in alike.values():
+        (topic, index), error = group[0]
+        places = names_of((place for place, _ in group), _NAMED_MAX)
+        first = ", of the first" if f"{topic}/{index}" in error.sentence else ""
+        whole = f"for {len(group)} partitions ({places}){first}: {error.sentence} ({error.name})"
+        said.append(str(error) if len(group) == 1 else whole)
+    for text in said[:-1]:
         complain(text)
-    if refused:
-        raise Failure(refused[-1], Exit.FAILED)
+    if said:
+        raise Failure(said[-1], Exit.FAILED)
 
 
 def _count(number: int, word: str) -> str:

@@ -1,7 +1,11 @@
-"""Which partitions people mean, and where their replicas are to go: the plan that is shown before anything moves."""
+"""Which partitions people mean, and where their replicas are to go: the plan that is shown before anything moves.
+
+A plan that the cluster would refuse is refused here, before anybody is asked: a dry run ends as the run itself would. Partitions that must be led by one
+node have the same replicas: who names one of them gets the others into the plan too.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -78,6 +82,23 @@ def chosen(info: "ClusterInfo", texts: Iterable[str]) -> "dict[TopicPartition, P
     return found
 
 
+def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str | None]:
+    """What people named, with what has to go with it; and why that is, if anything was added."""
+    from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+
+    bundle = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
+    places = list(texts)
+    for text in texts:
+        topic, slash, number = text.partition("/")
+        if topic in bundle:
+            places += [f"{other}{slash}{number}" for other in bundle if other != topic and other in info.topics]
+    added = [place for place in dict.fromkeys(places) if place not in texts]
+    if not added:
+        return list(texts), None
+    why = f"{bundle[0]} and {bundle[1]} go together: one node leads a group's offsets and its queues. So {', '.join(added)} move{'s' if len(added) == 1 else ''} too"
+    return [*texts, *added], why
+
+
 def plan_to(
     partitions: "Mapping[TopicPartition, PartitionInfo]", nodes: Sequence[int], exact: Iterable[str]
 ) -> list[Planned]:
@@ -91,42 +112,101 @@ def plan_to(
     return planned
 
 
-def plan_count(info: "ClusterInfo", partitions: "Mapping[TopicPartition, PartitionInfo]", count: int) -> list[Planned]:
-    """To so many replicas: those that are there stay; more go where fewest are, in racks that the partition is not in yet."""
-    if count > len(info.nodes):
-        raise Failure(
-            f"{count} replicas need {count} nodes, and {len(info.nodes)} are up; start more, or ask for fewer",
-            Exit.USAGE,
-        )
+def check_plan(info: "ClusterInfo", planned: Iterable[Planned], draining: Collection[int]) -> None:
+    """A failure for what the cluster would refuse: nobody is given a partition who is not up, or is being emptied."""
+    for each in planned:
+        new = [node for node in each.then if node not in each.now]
+        absent = [node for node in new if node not in info.nodes]
+        if absent:
+            raise Failure(
+                f"node {absent[0]} is not up, and {each.topic}/{each.partition} cannot be given to it. {_up(info)}; nothing was moved"
+            )
+        emptied = [node for node in new if node in draining]
+        if emptied:
+            raise Failure(
+                f"node {emptied[0]} is being emptied, and gets nothing new. Name others, or use it again with penstock cluster drain {emptied[0]} --undo; "
+                "nothing was moved"
+            )
+
+
+def _up(info: "ClusterInfo") -> str:
+    if len(info.nodes) == 1:
+        return f"Only node {next(iter(info.nodes))} is up: start others"
+    return f"Name some of those that are: {', '.join(map(str, sorted(info.nodes)))}"
+
+
+def plan_count(
+    info: "ClusterInfo",
+    partitions: "Mapping[TopicPartition, PartitionInfo]",
+    count: int,
+    draining: Collection[int] = (),
+) -> list[Planned]:
+    """To so many replicas. Those that are there stay; more go where fewest are, in racks that the partition is not in yet.
+
+    Nodes that are being emptied go first, then those that are down, and neither gets anything. What goes together goes to the same nodes.
+    """
+    from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+
     holds: Counter[int] = Counter()
     for topic in info.topics.values():
         for partition in topic.partitions:
             holds.update(partition.replicas)
-    planned = []
-    for (topic_name, index), now in partitions.items():
-        then = _shrunk(now, count) if len(now.replicas) > count else _grown(info, now.replicas, count, holds)
-        planned.append(Planned(topic_name, index, now.replicas, then))
-    return planned
+    chooser = _Chooser(info, draining, holds)
+    chosen_for: dict[TopicPartition, tuple[int, ...]] = {}
+    for place, now in sorted(partitions.items(), key=lambda item: item[0][0] == QUEUE_STATE_TOPIC):
+        first = (OFFSETS_TOPIC, place[1]) if place[0] == QUEUE_STATE_TOPIC else place
+        chosen_for[place] = chosen_for.get(first) or chooser.chosen(now, count)
+    return [Planned(topic, index, now.replicas, chosen_for[topic, index]) for (topic, index), now in partitions.items()]
 
 
-def _shrunk(now: "PartitionInfo", count: int) -> tuple[int, ...]:
-    # The leader first, then those in sync: what they have need not be copied.
-    by_worth = sorted(
-        now.replicas, key=lambda node: (node != now.leader, node not in now.in_sync, now.replicas.index(node))
-    )
-    kept = by_worth[:count]
-    return tuple(node for node in now.replicas if node in kept)
+class _Chooser:
+    """Who is to have a partition, one after the other: each that is given something counts for the next."""
 
+    def __init__(self, info: "ClusterInfo", draining: Collection[int], holds: Counter[int]) -> None:
+        self._racks = {node.node_id: node.rack for node in info.nodes.values()}
+        self._draining = draining
+        self._able = [node for node in self._racks if node not in draining]
+        self._holds = holds
 
-def _grown(info: "ClusterInfo", replicas: tuple[int, ...], count: int, holds: Counter[int]) -> tuple[int, ...]:
-    racks = {node.node_id: node.rack for node in info.nodes.values()}
-    then = list(replicas)
-    while len(then) < count:
-        taken = Counter(racks.get(node) for node in then)
-        rest = [node for node in racks if node not in then]
-        if not rest:
-            break
-        best = min(rest, key=lambda node: (taken[racks[node]] if racks[node] else 0, holds[node], node))
-        holds[best] += 1
-        then.append(best)
-    return tuple(then)
+    def chosen(self, now: "PartitionInfo", count: int) -> tuple[int, ...]:
+        """So many nodes, the preferred leader first; a failure when there are too few."""
+        able = sorted(
+            (node for node in now.replicas if node in self._able),
+            key=lambda node: (node != now.leader, node not in now.in_sync, now.replicas.index(node)),
+        )
+        down = [node for node in now.replicas if node not in self._racks and node not in self._draining]
+        if not any(node in self._racks for node in now.in_sync):
+            # Only they have everything that was acknowledged.
+            keepers = [node for node in down if node in now.in_sync]
+            able, down = keepers + able, [node for node in down if node not in keepers]
+        # Who is down may be back soon, and is no reason to copy anything. But where some have to go, it goes before those that are up.
+        waits = len(now.replicas) <= count
+        kept = (able + down if waits else able)[:count]
+        then = [node for node in now.replicas if node in kept]
+        while len(then) < count and (best := self._best(then, now.replicas)) is not None:
+            self._holds[best] += 1
+            then.append(best)
+        emptied = sorted(
+            (node for node in now.replicas if node in self._draining), key=lambda node: node not in self._racks
+        )
+        rest = [node for node in (*down, *emptied) if node not in then]
+        if len(then) + len(rest) < count:
+            raise self._too_few(count)
+        stay = {*then, *rest[: count - len(then)]}
+        return (*(node for node in now.replicas if node in stay), *(node for node in then if node not in now.replicas))
+
+    def _best(self, then: Sequence[int], before: Sequence[int]) -> int | None:
+        taken = Counter(self._racks.get(node) for node in then)
+        return min(
+            (node for node in self._able if node not in then and node not in before),
+            key=lambda node: (taken[self._racks[node]] if self._racks[node] else 0, self._holds[node], node),
+            default=None,
+        )
+
+    def _too_few(self, count: int) -> Failure:
+        up = len(self._able)
+        that = " and not being emptied" if len(self._racks) > up else ""
+        return Failure(
+            f"{count} replicas need {count} nodes, and {up} {'is' if up == 1 else 'are'} up{that}; start more, or ask for fewer",
+            Exit.USAGE,
+        )

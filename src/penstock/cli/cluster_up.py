@@ -275,10 +275,12 @@ class LocalCluster:
             if count == len(nodes)
             else f"{count} of {len(nodes)} nodes are"
         )
+        racks = ", ".join(f"node {node} in {self._layout.rack_of(node)}" for node in sorted(self._layout.nodes))
         kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
         note(
             f"{up} up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
             f"data and logs: {self._folder.path} ({kept})\n"
+            f"{f'racks, in turn: {racks}{chr(10)}' if self._layout.racks else ''}"
             f"for the commands in another terminal:\n"
             f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
             f"  export PENSTOCK_HTTP={http}\n"

@@ -34,14 +34,15 @@ def print_status(status: "ClusterStatus", *, every: bool = False) -> None:
     if status.moves:
         print(f"\n{_partitions(status.moving_count)} on the way to other nodes")
         print_table([move_row(move) for move in status.moves], MOVE_COLUMNS)
+    down = {node.node for node in status.nodes if not node.is_up}
     for drain in status.drains:
-        print(f"\n{drain_line(drain)}")
+        print(f"\n{drain_line(drain, is_up=drain.node not in down)}")
     if not status.metadata.is_reachable:
         print(
             "\nthis is as it was when etcd was last reached: who is up and in sync now is not known. Bring etcd back; the rest heals by itself"
         )
     elif not (status.offline_count or status.under_replicated_count or status.moves or status.is_alone):
-        print("\nevery partition has its leader and all its replicas in sync")
+        print(f"\nevery partition has its leader and all its replicas in sync{_though(status.under_min_in_sync_count)}")
     for advice in _advice(status, every=every):
         print(f"\n{advice}")
 
@@ -98,6 +99,13 @@ def _places(troubles: "Sequence[PartitionTrouble]") -> str:
     )
 
 
+def _though(count: int) -> str:
+    """What is not well though nothing is missing."""
+    if not count:
+        return ""
+    return f"; {_partitions(count)} refusing acks=all nevertheless, since {'it wants' if count == 1 else 'they want'} more in sync than there are replicas"
+
+
 def _partitions(count: int) -> str:
     return "1 partition is" if count == 1 else f"{count:,} partitions are"
 
@@ -108,13 +116,14 @@ def _advice(status: "ClusterStatus", *, every: bool) -> list[str]:
         return []
     troubles = [*status.offline, *status.under_replicated, *status.under_min_in_sync]
     said: list[str] = []
-    down = [node.node for node in status.nodes if not node.is_up]
+    # What becomes of one that is being emptied is said with its drain.
+    down = [node.node for node in status.nodes if not node.is_up and not node.is_draining]
     if down:
         names = f"node{'s' if len(down) > 1 else ''} {', '.join(map(str, down))}"
         said += [
             f"node {node.node} is down since {moment(node.left_ms)}"
             for node in status.nodes
-            if not node.is_up and node.left_ms is not None
+            if node.node in down and node.left_ms is not None
         ]
         said.append(
             f"to do: start {names} again: what is missing there is copied by itself. If {'one' if len(down) > 1 else 'it'} is lost for good, start another node, "
@@ -132,7 +141,7 @@ def _advice(status: "ClusterStatus", *, every: bool) -> list[str]:
             f"penstock topic config {endless[0]} --set min.insync.replicas=N"
         )
     if len(troubles) > _NAMED_MAX and not every:
-        said.append("penstock cluster status --all has a row for every partition")
+        said.append("penstock cluster status --all has a row for each of these partitions")
     return said
 
 
@@ -152,15 +161,25 @@ def move_row(move: "PartitionMove") -> Row:
     }
 
 
-def drain_line(drain: "NodeDrain", *, advises: bool = True) -> str:
-    """How far a node is emptied, and what to do about what cannot go."""
+def drain_line(drain: "NodeDrain", *, is_up: bool = True, advises: bool = True) -> str:
+    """How far a node is emptied, and what to do: about what cannot go, or with the node."""
+    undo = f'"penstock cluster drain {drain.node} --undo"'
+    if drain.is_done and is_up:
+        return f"node {drain.node} is empty: it leads nothing and has nothing; stop it, or use it again with {undo}"
     if drain.is_done:
-        return f'node {drain.node} is empty: it leads nothing and has nothing; stop it, or use it again with "penstock cluster drain {drain.node} --undo"'
-    stuck = ""
+        return f"node {drain.node} is down, and nothing is left on it: {undo} forgets it"
+    has = f"{drain.replicas:,} partition{'' if drain.replicas == 1 else 's'}"
+    text = f"node {drain.node} is being emptied: it still leads {drain.leads:,} and has {has}"
+    if not is_up:
+        text = f"node {drain.node} is down and being emptied: {has} left"
     if drain.stuck:
         have = "have" if drain.stuck > 1 else "has"
-        stuck = f"; {drain.stuck:,} of them {have} nowhere to go{f': {stuck_advice(drain.node)}' if advises else ''}"
-    return f"node {drain.node} is being emptied: it still leads {drain.leads:,} and has {drain.replicas:,} partitions{stuck}"
+        text += f"; {drain.stuck:,} of them {have} nowhere to go{f': {stuck_advice(drain.node)}' if advises else ''}"
+    if drain.only_there:
+        text += f"; {only_there_reason(drain.only_there)}{f'. {only_there_advice(drain.node)}' if advises else ''}"
+    if not is_up and not drain.stuck and not drain.only_there:
+        text += "; others copy them from each other, and nothing is to be done"
+    return text
 
 
 def stuck_advice(node: int) -> str:
@@ -168,4 +187,17 @@ def stuck_advice(node: int) -> str:
     return (
         "every other node that could take them has them. Start another node, lower their replication factor with penstock cluster reassign TOPIC "
         f"--replication-factor N, or use node {node} again with penstock cluster drain {node} --undo"
+    )
+
+
+def only_there_reason(count: int) -> str:
+    """Why some partitions cannot leave a node that is down."""
+    return f"{count:,} of them wait{'s' if count == 1 else ''} for it, since nobody else has all their records"
+
+
+def only_there_advice(node: int) -> str:
+    """What to do about them."""
+    return (
+        f"Start node {node} again, and they move. If it is lost for good, so are these records: penstock cluster elect TOPIC/PARTITION --unclean goes on without "
+        "them, penstock topic rm TOPIC gives the topic up; penstock cluster status --all names the partitions as offline"
     )

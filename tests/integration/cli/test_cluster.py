@@ -87,7 +87,7 @@ def test_every_command_asks_the_first_node_that_answers(cluster: LocalCluster, p
 def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     penstock("topic", "create", "moved", "-p", "2", "-r", "1")
     begun = penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes", "--watch")
-    assert "2 moves begun" in begun.err
+    assert "2 moves begun\n" in begun.err
     assert begun.err.endswith("no partition is being moved any more\n")
     assert replicas_of(penstock, "moved") == [[3, 1], [1, 3]]
     assert penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes").err.startswith("nothing to move")
@@ -98,8 +98,9 @@ def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     assert again == [
         {"topic": "moved", "partition": index, "result": "not needed", "error": None} for index in range(2)
     ]
-    refused = penstock("cluster", "reassign", "moved/0", "--to", "1,9", "--yes", code=Exit.FAILED)
-    assert "Node 9 is not up" in refused.err
+    for how in ("--yes", "--dry-run"):
+        refused = penstock("cluster", "reassign", "moved/0", "--to", "1,9", how, code=Exit.FAILED)
+        assert "node 9 is not up" in refused.err
     penstock("cluster", "reassign", "moved/9", "--to", "1", code=Exit.NOT_FOUND)
     penstock("cluster", "reassign", "moved", code=Exit.USAGE)
     penstock("cluster", "reassign", "--to", "1", code=Exit.USAGE)
@@ -131,7 +132,9 @@ def test_a_drain_that_cannot_end_is_not_begun(penstock) -> None:
     said = penstock("cluster", "drain", "3", "--yes", code=Exit.FAILED).err
     assert "node 3 cannot be emptied" in said
     assert "Start another node" in said
-    plan = json.loads(penstock("cluster", "drain", "3", "--dry-run", "--json").out)
+    dry = penstock("cluster", "drain", "3", "--dry-run", "--json", code=Exit.FAILED)
+    assert dry.err == said
+    plan = json.loads(dry.out)
     assert (plan["node"], plan["takers"]) == (3, [1, 2])
     assert 0 < plan["stuck"] <= plan["replicas"]
     assert status(penstock)["drains"] == []
@@ -147,6 +150,14 @@ def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penst
     assert "cannot be emptied further" in said
     assert "penstock cluster drain 3 --undo" in said
     eventually(lambda: all(3 not in replicas for replicas in replicas_of(penstock, "drained")), what="it has moved")
+    # Who is being emptied goes first, with what is led together.
+    words = ("cluster", "reassign", "__queue_state/0", "--replication-factor", "2", "--dry-run")
+    planned = penstock(*words, "--json")
+    assert "So __consumer_offsets/0 moves too" in planned.err
+    assert [(row["topic"], sorted(row["then"])) for row in json.loads(planned.out)] == [
+        ("__queue_state", [1, 2]),
+        ("__consumer_offsets", [1, 2]),
+    ]
     assert [drain["node"] for drain in status(penstock)["drains"]] == [3]
     assert json.loads(penstock("cluster", "drain", "2", "--partial", "--yes", "--json").out)["is_draining"]
     last = penstock("cluster", "drain", "1", "--partial", "--yes", code=Exit.FAILED).err

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.address import Address
-from penstock.cli.cluster_plan import chosen, parse_nodes, parse_place, plan_count, plan_to
+from penstock.cli.cluster_plan import check_plan, chosen, parse_nodes, parse_place, plan_count, plan_to, together
 from penstock.cli.failures import Exit, Failure
 from penstock.client import ClusterInfo, Node, PartitionInfo, TopicInfo
 
@@ -18,6 +18,16 @@ def info(*partitions, racks=(None, None, None), in_sync=None):
     )
     topics = {"t": TopicInfo("t", UUID(int=1), False, parts)}
     return ClusterInfo("c", 1, nodes, topics, {})
+
+
+def topics(**partitions):
+    """Nodes 1 to 4, and these topics with their partitions' replicas, all in sync."""
+    nodes = {n: Node(n, Address("127.0.0.1", 9000 + n), None) for n in range(1, 5)}
+    found = {
+        name: TopicInfo(name, UUID(int=1), False, tuple(PartitionInfo(n, r[0], 0, r, r) for n, r in enumerate(parts)))
+        for name, parts in partitions.items()
+    }
+    return ClusterInfo("c", 1, nodes, found, {})
 
 
 def then(planned):
@@ -81,6 +91,87 @@ def test_more_replicas_than_nodes_are_refused():
     there = info((1,))
     with pytest.raises(Failure, match="3 are up"):
         plan_count(there, chosen(there, ["t"]), 4)
+    with pytest.raises(Failure, match="3 replicas need 3 nodes, and 2 are up and not being emptied"):
+        plan_count(there, chosen(there, ["t"]), 3, draining={3})
+    alone = info((1,), racks=(None,))
+    with pytest.raises(Failure, match="2 replicas need 2 nodes, and 1 is up;"):
+        plan_count(alone, chosen(alone, ["t"]), 2)
+
+
+def test_fewer_replicas_are_taken_from_nodes_that_are_being_emptied_first():
+    there = info((1, 4, 3), racks=(None,) * 4)
+    assert then(plan_count(there, chosen(there, ["t"]), 2, draining={1})) == [(4, 3)]
+
+
+def test_fewer_replicas_are_taken_from_nodes_that_are_down_before_those_that_are_up():
+    # Node 4 is none of those that are up.
+    there = info((4, 1, 2), in_sync=(1, 2))
+    assert then(plan_count(there, chosen(there, ["t"]), 2)) == [(1, 2)]
+    both = info((4, 1, 2, 3), in_sync=(1, 2))
+    assert then(plan_count(both, chosen(both, ["t"]), 2, draining={1})) == [(2, 3)]
+    assert then(plan_count(both, chosen(both, ["t"]), 3, draining={1})) == [(4, 2, 3)]
+
+
+def test_a_node_that_is_down_and_alone_has_all_records_is_kept():
+    there = info((4, 1, 2), in_sync=(4,))
+    assert then(plan_count(there, chosen(there, ["t"]), 2)) == [(4, 1)]
+
+
+def test_nothing_new_goes_to_nodes_that_are_being_emptied_and_others_take_their_places():
+    there = info((1, 2), (2,), racks=(None,) * 4)
+    assert then(plan_count(there, chosen(there, ["t"]), 2, draining={1})) == [(2, 3), (2, 4)]
+
+
+def test_where_nobody_else_is_a_node_that_is_being_emptied_keeps_what_it_has():
+    there = info((1, 2, 3))
+    assert then(plan_count(there, chosen(there, ["t"]), 3, draining={1})) == [(1, 2, 3)]
+
+
+def test_a_node_that_is_down_is_no_reason_to_copy_anything():
+    there = info((4, 1), in_sync=(1,))
+    assert then(plan_count(there, chosen(there, ["t"]), 2)) == [(4, 1)]
+    assert then(plan_count(there, chosen(there, ["t"]), 3)) == [(4, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("named", "places"),
+    [
+        (["__queue_state"], ["__queue_state", "__consumer_offsets"]),
+        (["__consumer_offsets/1"], ["__consumer_offsets/1", "__queue_state/1"]),
+    ],
+)
+def test_what_is_led_together_is_planned_together_and_says_why(named, places):
+    there = topics(__consumer_offsets=[(1,), (1,)], __queue_state=[(1,), (1,)], t=[(1,)])
+    found, why = together(there, named)
+    assert found == places
+    assert f"So {places[1]} moves too" in why
+    assert together(there, [*places, "t"]) == ([*places, "t"], None)
+
+
+def test_what_is_led_together_goes_to_the_same_nodes():
+    there = topics(__queue_state=[(1, 4, 3), (1, 2)], __consumer_offsets=[(4, 3, 2), (1, 2)], t=[(2, 3)])
+    planned = plan_count(there, chosen(there, ["__queue_state", "__consumer_offsets"]), 2, draining={1})
+    by_place = {(each.topic, each.partition): each.then for each in planned}
+    assert by_place["__queue_state", 0] == by_place["__consumer_offsets", 0] == (4, 3)
+    assert by_place["__queue_state", 1] == by_place["__consumer_offsets", 1]
+    assert not any(1 in nodes for nodes in by_place.values())
+    # In the order in which they were named.
+    assert next(each.topic for each in planned) == "__queue_state"
+
+
+def test_a_plan_that_the_cluster_would_refuse_is_refused():
+    there = info((1, 2), (9, 1))
+    check_plan(there, plan_to(chosen(there, ["t/1"]), (9, 1, 2), ["t/1"]), ())
+    with pytest.raises(
+        Failure, match=r"node 9 is not up, and t/0 .* Name some of those that are: 1, 2, 3; nothing was"
+    ):
+        check_plan(there, plan_to(chosen(there, ["t"]), (1, 9), ["t"]), ())
+    with pytest.raises(Failure, match=r"node 3 is being emptied, .* penstock cluster drain 3 --undo"):
+        check_plan(there, plan_to(chosen(there, ["t"]), (1, 3), ["t"]), {3})
+    check_plan(there, plan_to(chosen(there, ["t/0"]), (2, 1), ["t/0"]), {2})
+    alone = info((1,), racks=(None,))
+    with pytest.raises(Failure, match="Only node 1 is up"):
+        check_plan(alone, plan_to(chosen(alone, ["t"]), (1, 2), ["t"]), ())
 
 
 def test_a_row_says_what_changes():

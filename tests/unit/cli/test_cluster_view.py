@@ -115,8 +115,8 @@ def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_
     assert f"strict/0 is below min.insync.replicas, and refusing acks=all: {why}" in text
     assert "penstock cluster reassign strict --replication-factor N" in text
     assert "penstock topic config strict --set min.insync.replicas=N" in text
-    # Nothing is missing of what there can be.
-    assert "all its replicas in sync" in text
+    # Nothing is missing of what there can be, and it is not well all the same.
+    assert "all its replicas in sync; 1 partition is refusing acks=all nevertheless, since it wants more" in text
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,38 @@ def test_the_share_of_a_move_is_what_the_slowest_new_replica_has(changes, share)
     assert msgspec.convert({**MOVE, **changes}, PartitionMove).share == share
 
 
+def test_a_node_that_is_being_emptied_or_was_is_not_to_be_started_again(capsys):
+    down = {**NODE, "node": 2, "is_up": False, "is_draining": True, "replicas": 0, "left_ms": 1_767_225_600_000}
+    drain = {"node": 2, "leads": 0, "replicas": 0, "stuck": 0, "is_done": True}
+    text = shown(capsys, nodes=[NODE, down], drains=[drain])
+    assert '\nnode 2 is down, and nothing is left on it: "penstock cluster drain 2 --undo" forgets it\n' in text
+    under_way = {**drain, "replicas": 1, "is_done": False}
+    lacking = {"under_replicated": [TROUBLE], "under_replicated_count": 1}
+    text += shown(capsys, nodes=[NODE, {**down, "replicas": 1}], drains=[under_way], **lacking)
+    assert "node 2 is down and being emptied: 1 partition left; others copy them" in text
+    for wrong in ("start node 2", "stop it", "then penstock cluster drain", "is down since"):
+        assert wrong not in text
+
+
+def test_of_several_nodes_that_are_down_those_are_to_be_started_that_are_not_being_emptied(capsys):
+    down = [{**NODE, "node": number, "is_up": False, "is_draining": number == 2} for number in (2, 3)]
+    drain = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
+    assert "to do: start node 3 again" in shown(capsys, nodes=[NODE, *down], drains=[drain])
+
+
+def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out():
+    text = drain_line(NodeDrain(3, 0, 2, 0, False, 1), is_up=False)
+    assert (
+        "2 partitions left; 1 of them waits for it, since nobody else has all their records. Start node 3 again" in text
+    )
+    assert "penstock cluster elect TOPIC/PARTITION --unclean" in text
+    assert "penstock topic rm TOPIC" in text
+    assert "nothing is to be done" not in text
+
+
 def test_a_drain_says_what_is_left_and_what_cannot_go():
-    assert "leads 1 and has 2" in drain_line(NodeDrain(3, 1, 2, 0, False))
+    assert "leads 1 and has 2 partitions" in drain_line(NodeDrain(3, 1, 2, 0, False))
+    assert drain_line(NodeDrain(3, 0, 1, 0, False)).endswith("leads 0 and has 1 partition")
     assert "penstock cluster drain 3 --undo" in drain_line(NodeDrain(3, 0, 2, 2, False))
     assert drain_line(NodeDrain(3, 0, 2, 2, False), advises=False).endswith("2 of them have nowhere to go")
     assert "is empty" in drain_line(NodeDrain(3, 0, 0, 0, True))

@@ -1,0 +1,121 @@
+"""Emptying a node: what is looked at first, how a watch ends, and what undoing it means."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from penstock.cli.cluster_drain import drain, undo
+from penstock.cli.failures import Exit, Failure
+from penstock.cli.output import Format
+from penstock.client.cluster_state import ClusterStatus, NodeDrain
+from tests.unit.cli.test_cluster_view import FINE, NODE
+
+DRAIN = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
+
+
+class Told:
+    """A cluster that answers with these statuses one after the other, the last for good, and notes what it is asked to do."""
+
+    def __init__(self, *answers: dict[str, object]) -> None:
+        self._answers = [msgspec.convert({**FINE, **each}, ClusterStatus) for each in answers]
+        self.asked: list[str] = []
+
+    def status(self) -> ClusterStatus:
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
+    def drain(self, node: int) -> NodeDrain:
+        self.asked.append(f"drain {node}")
+        return NodeDrain(node, 0, 3, 0, False)
+
+    def undrain(self, node: int) -> None:
+        self.asked.append(f"undrain {node}")
+
+
+def nodes(*, numbers: Sequence[int] = (1, 2, 3), **changes: object) -> dict[str, object]:
+    """Three nodes; the changes are of node 2."""
+    return {"nodes": [{**NODE, "node": each, **(changes if each == 2 else {})} for each in numbers]}
+
+
+def run(told: Told, *, yes: bool = True, dry_run: bool = False, partial: bool = False, watch: bool = False) -> None:
+    drain(told, 2, Format.TABLE, yes=yes, dry_run=dry_run, partial=partial, watch=watch)  # type: ignore[arg-type]
+
+
+def failure(told: Told, **how: bool) -> str:
+    with pytest.raises(Failure) as raised:
+        run(told, **how)
+    assert raised.value.code is Exit.FAILED
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (nodes(stuck=1), "1 of its 3 partitions has a replica on every other node"),
+        (nodes(numbers=(2,)), "there is no other node"),
+        (nodes(is_up=False, only_there=1), "1 of them waits for it, since nobody else has all their records"),
+    ],
+)
+def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why):
+    told = Told(state)
+    said = failure(told)
+    assert why in said
+    assert failure(told, dry_run=True) == said
+    assert told.asked == []
+
+
+def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys):
+    told = Told(nodes(stuck=1))
+    run(told, dry_run=True, partial=True)
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1].split() == ["2", "2", "3", "1", "1,3"]
+    assert "nothing was moved; leave --dry-run out to do it" in said.err
+    assert told.asked == []
+
+
+def test_what_a_dead_node_alone_has_needs_a_decision_and_the_rest_moves_with_partial():
+    told = Told(nodes(is_up=False, only_there=1))
+    said = failure(told)
+    for way in ("Start it again", "--partial", "--unclean", "penstock topic rm TOPIC"):
+        assert way in said
+    run(told, partial=True)
+    assert told.asked == ["drain 2"]
+
+
+def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys):
+    gone = nodes(is_up=False, only_there=1, is_draining=True)
+    ways = [{**DRAIN, "replicas": left, "only_there": 1} for left in (2, 1)]
+    told = Told(gone, *({**gone, "drains": [way]} for way in ways))
+    said = failure(told, watch=True)
+    assert "cannot be emptied further: 1 of them waits for it" in said
+    assert "--unclean" in said
+    assert "every other node" not in said
+    assert "node 2 is down and being emptied: 1 partition left; 1 of them waits" in capsys.readouterr().err
+
+
+def test_without_etcd_nothing_is_told_of_what_may_be_old():
+    away = {**nodes(stuck=3), "metadata": {"is_reachable": False, "error": "it did not answer within 2 s"}}
+    said = failure(Told(away))
+    assert said.startswith("etcd: it did not answer within 2 s. Without it nothing can be agreed on")
+    assert "replica" not in said
+    with pytest.raises(Failure, match="nothing was changed"):
+        undo(Told(away), 2, Format.TABLE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"is_draining": True},
+            "node 2 is used again. Internal topics that lack replicas get them there by themselves",
+        ),
+        ({"is_draining": True, "is_up": False, "replicas": 0}, "node 2 is forgotten"),
+        ({"is_draining": True, "is_up": False, "replicas": 1}, "it is down, and still has 1 partition\n"),
+        ({}, "node 2 is not being emptied: nothing was changed"),
+    ],
+)
+def test_undoing_says_what_becomes_of_the_node(capsys, changes, said):
+    told = Told(nodes(**changes))
+    undo(told, 2, Format.TABLE)  # type: ignore[arg-type]
+    assert said in capsys.readouterr().err
+    assert told.asked == (["undrain 2"] if changes else [])
