@@ -97,22 +97,6 @@ async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_it
         assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_what_answers_an_observer_is_not_put_into_one_that_began_again_earlier(tmp_path: Path):
-    async with Cluster(tmp_path, 1, 2, 3) as cluster:
-        await cluster.create("t", (1, 2))
-        for n in range(5):
-            await cluster.produce("t", b"%d" % n)
-        cluster.nodes[3].broker.observe("t", 0, 4)
-        await until(lambda: getattr(cluster.replica(3, "t"), "high_watermark", 0) == 5, "it is observed")
-        held = _hold_answers(cluster, 3)
-        await cluster.produce("t", b"live")
-        await until(lambda: held, "an answer with the last record is on its way")
-        cluster.nodes[3].broker.observe("t", 0, 0)
-        _let_answers(cluster, 3, held)
-        await until(lambda: getattr(cluster.replica(3, "t"), "high_watermark", 0) == 6, "it is observed again")
-        assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
-
-
 async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     unsynced: list[tuple[int, int]] = []
     request = Fetcher._request
