@@ -50,12 +50,15 @@ def note(text: str) -> None:
 
 
 def hint_of(error: BaseException) -> str:
-    """Where to look when there is no such thing."""
+    """Where to look when there is no such thing, or nobody who has it."""
     if "penstock.client.errors" in sys.modules:
         from penstock.client import errors
 
         if isinstance(error, errors.BrokerRefused) and error.code in errors.NOT_FOUND_CODES:
             return f"; see penstock {'group' if error.code == errors.GROUP_ID_NOT_FOUND else 'topic'} ls"
+        is_short_of_nodes = isinstance(error, errors.BrokerRefused) and error.code in errors.NODES_MISSING_CODES
+        if is_short_of_nodes and "penstock cluster status" not in str(error):
+            return "; penstock cluster status says which nodes are missing"
         if isinstance(error, errors.RequestRefused) and error.is_not_found:
             return "; see penstock queue ls and penstock topic ls"
     return ""

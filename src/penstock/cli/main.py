@@ -115,7 +115,19 @@ def build(only: str = "") -> "typer.Typer":
     for noun in NOUNS:
         if only not in NOUNS or noun == only:
             import_module(f"penstock.cli.{noun}").mount(root)
+    _take_json(root)
     return root
+
+
+def _take_json(root: "typer.Typer") -> None:
+    """Every command that has --output takes --json too."""
+    from penstock.cli.options import JsonCommand
+
+    for command in root.registered_commands:
+        command.cls = JsonCommand
+    for group in root.registered_groups:
+        if group.typer_instance is not None:
+            _take_json(group.typer_instance)
 
 
 def _epilog() -> str:

@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+import typer.core
 
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.output import Format
@@ -65,8 +66,25 @@ Http = Annotated[
 Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
 ]
-Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
+Output = Annotated[
+    Format, typer.Option("--output", "-o", help="A table for people, JSON for programs; --json is short for json.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+_JSON: Final = "--json"
+
+
+class JsonCommand(typer.core.TyperCommand):
+    """A command that takes ``--json`` for ``--output json`` where it has the one and not the other."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Before the parser looks: what stands behind ``--`` is not for it."""
+        known = {name for parameter in self.params for name in parameter.opts}
+        if "--output" in known and _JSON not in known:
+            end = args.index("--") if "--" in args else len(args)
+            args = [f"--output={Format.JSON}" if each == _JSON else each for each in args[:end]] + args[end:]
+        return super().parse_args(ctx, args)
+
+
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")]
 YesToPlan = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; a program has to say it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")]

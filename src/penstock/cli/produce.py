@@ -45,11 +45,13 @@ class CompressionChoice(StrEnum):
 
 
 class AcksChoice(StrEnum):
-    """What to wait for."""
+    """What to wait for: as Kafka's clients say it, and as the other APIs do."""
 
     NONE = "0"
     LEADER = "1"
     ALL = "all"
+    NONE_BY_NAME = "none"
+    LEADER_BY_NAME = "leader"
 
 
 class Input(StrEnum):
@@ -78,7 +80,9 @@ def produce(
         int | None, typer.Option("--partition", "-p", min=0, help="By the key's hash, or in turn, when not given.")
     ] = None,
     compression: Annotated[CompressionChoice, typer.Option("--compression", "-z")] = CompressionChoice.NONE,
-    acks: Annotated[AcksChoice, typer.Option("--acks", help="all: it is safe before it counts.")] = AcksChoice.ALL,
+    acks: Annotated[
+        AcksChoice, typer.Option("--acks", help="all: it is safe before it counts; leader is 1.")
+    ] = AcksChoice.ALL,
     input_format: Annotated[
         Input, typer.Option("--input", "-i", help="ndjson: records as consume -o ndjson writes them.")
     ] = Input.LINES,
@@ -96,6 +100,7 @@ def produce(
     from penstock.client import Acks, Producer
     from penstock.records.batch import Compression
 
+    wanted = Acks[acks.name.removesuffix("_BY_NAME")]
     headers = _parse_headers(header)
     separator = _bytes_option(key_separator, "--key-separator")
     fixed_key = None if key is None else key.encode()
@@ -110,7 +115,7 @@ def produce(
     with connected(bootstrap, timeout) as cluster:
         producer = Producer(
             cluster,
-            acks={"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}[acks.value],
+            acks=wanted,
             compression=Compression[compression.name],
             on_delivery=count,
         )
@@ -133,7 +138,7 @@ def produce(
                 bar.advance(sum(map(len, chunk)) + len(chunk))
                 if _would_wait(sources):
                     producer.flush()
-    _summarise(topic, producer.records_sent, delivered, output, acknowledged=acks is not AcksChoice.NONE)
+    _summarise(topic, producer.records_sent, delivered, output, acknowledged=wanted is not Acks.NONE)
 
 
 def _chunks(sources: Sequence[str]) -> Iterator[list[bytes]]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import note
+from penstock.cli.failures import Failure, note
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     HTTP_DEFAULT,
@@ -73,8 +73,10 @@ def create(
                     validate_only=dry_run,
                 )
             except BrokerRefused as error:
-                if error.code != TOPIC_ALREADY_EXISTS or not if_not_exists:
+                if error.code != TOPIC_ALREADY_EXISTS:
                     raise
+                if not if_not_exists:
+                    raise Failure(f"{error}; with --if-not-exists that is fine") from error
                 note(f"topic {name} is there already")
             else:
                 note(f"topic {name} would be created" if dry_run else f"created topic {name}")

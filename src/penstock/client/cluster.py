@@ -22,6 +22,7 @@ from penstock.client.errors import (
     CannotConnect,
     ClientError,
     ConnectionLost,
+    NotKafka,
     RequestTimeout,
     check,
 )
@@ -175,14 +176,21 @@ class Cluster:
             if connection.is_open:
                 return connection
         known = dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
-        first: CannotConnect | None = None
+        met: list[CannotConnect] = []
         for address in known:
             try:
                 return self.connection_to(address)
             except CannotConnect as error:
-                first = first or error
-        assert first is not None, "there is always a bootstrap address"
-        raise first
+                met.append(error)
+        assert met, "there is always a bootstrap address"
+        # Whoever answers in another protocol is the one to be told of: nobody else will answer there either.
+        told = next((error for error in met if isinstance(error, NotKafka)), met[0])
+        if len(met) == 1 or isinstance(told, NotKafka):
+            raise told
+        names = ", ".join(map(str, known))
+        raise CannotConnect(
+            f"cannot connect to any of {names}: is the cluster running? start it, or name its nodes with --bootstrap"
+        ) from told
 
     def connection_to(self, address: Address) -> Connection:
         """The connection to one broker, opened when it is not."""

@@ -123,6 +123,7 @@ NOT_LEADER_OR_FOLLOWER: Final = 6
 REQUEST_TIMED_OUT: Final = 7
 COORDINATOR_NOT_AVAILABLE: Final = 15
 NOT_COORDINATOR: Final = 16
+NOT_ENOUGH_REPLICAS: Final = 19
 ILLEGAL_GENERATION: Final = 22
 UNKNOWN_MEMBER_ID: Final = 25
 REBALANCE_IN_PROGRESS: Final = 27
@@ -138,6 +139,9 @@ MEMBER_ID_REQUIRED: Final = 79
 
 NOT_FOUND_CODES: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, GROUP_ID_NOT_FOUND, 100})
 """Codes that say: no such thing."""
+
+NODES_MISSING_CODES: Final = frozenset({LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS, 83})
+"""Codes that say: those who could do it are not up. They come when it was tried for a while."""
 
 KINDS: Final[dict[int, ErrorKind]] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker failed in a way it did not expect; its log says more"),
@@ -157,7 +161,7 @@ KINDS: Final[dict[int, ErrorKind]] = {
     12: ErrorKind("OFFSET_METADATA_TOO_LARGE", False, "the metadata of the offset is too large"),
     13: ErrorKind("NETWORK_EXCEPTION", True, "the broker lost a connection of its own"),
     14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", True, "the group coordinator is still loading"),
-    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", True, "the group coordinator is not available"),
+    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", True, "no node coordinates the group at the moment"),
     16: ErrorKind("NOT_COORDINATOR", True, "the group is coordinated by another broker now"),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", False, "the topic name is invalid; use up to 249 of a-z A-Z 0-9 . _ -"),
     18: ErrorKind("RECORD_LIST_TOO_LARGE", False, "the batch is larger than a segment; send smaller batches"),

@@ -59,6 +59,8 @@ class HttpConnection:
         """The one that is connected to, or was last."""
         self.timeout_ms: Final = timeout_ms
         self._connection: http.client.HTTPConnection | None = None
+        self._has_answered = False
+        """Whether what is there has ever answered in HTTP."""
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -147,7 +149,9 @@ class HttpConnection:
         if body is not None:
             headers["Content-Type"] = "application/json"
         connection.request(method, path, body, headers)
-        return connection.getresponse()
+        response = connection.getresponse()
+        self._has_answered = True
+        return response
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is not None and self._connection.sock is not None:
@@ -186,7 +190,10 @@ class HttpConnection:
             raise RequestTimeout(f"{self.address} did not answer within {timeout_ms} ms; is it overloaded?") from error
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
             self.close()
-            raise ConnectionLost(f"{self.address} closed the connection before its answer was there") from error
+            doubt = (
+                "" if self._has_answered else "; is it the Kafka port? Use the http= address of the broker's ready line"
+            )
+            raise ConnectionLost(f"{self.address} closed the connection before its answer was there{doubt}") from error
         except http.client.HTTPException as error:
             self.close()
             raise self._not_ours(str(error)) from error

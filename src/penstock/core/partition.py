@@ -120,10 +120,14 @@ class Partition(Replica):
         if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
             if batch is not None and self._is_repeated(batch):
                 return
+            # What goes to the broker's own topics is not a caller's to send otherwise.
+            others = (
+                "" if self.topic.internal else ", or lower its min.insync.replicas, or send with acks=leader (acks=1)"
+            )
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
                 f"topic {self.topic.name} wants {wanted} replicas in sync and {self.topic.name}/{self.index} has {count}; start the "
-                "nodes that are missing, lower its min.insync.replicas, or produce with acks=leader",
+                f"nodes that are missing (penstock cluster status){others}",
             )
 
     def _is_repeated(self, batch: Buffer) -> bool:

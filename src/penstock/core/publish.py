@@ -139,7 +139,7 @@ class Publisher:
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
                 f"topic {topic} wants {found.min_in_sync} replicas in sync and has {found.replication_factor}; lower its "
-                "min.insync.replicas, give it more replicas, or publish with acks=leader",
+                "min.insync.replicas, give it more replicas, or send with acks=leader",
             )
         call = _Call(caller, records, acks, done)
         for index, places in self._share_out(found, call).items():

@@ -4,7 +4,7 @@
 def test_the_life_of_a_topic(penstock):
     assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "created topic life\n"
     again = penstock("topic", "create", "life", code=1)
-    assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS)\n"
+    assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS); with --if-not-exists that is fine\n"
     penstock("topic", "create", "life", "--if-not-exists")
     (row,) = [row for row in penstock("topic", "ls", "-o", "ndjson").lines if row["topic"] == "life"]
     assert (row["partitions"], row["replicas"], row["internal"]) == (3, 1, False)

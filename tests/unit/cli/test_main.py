@@ -12,8 +12,15 @@ import typer
 
 from penstock import __version__
 from penstock.cli import cluster, main
-from penstock.cli.failures import MEANINGS, Exit
+from penstock.cli.failures import MEANINGS, Exit, hint_of
 from penstock.cli.serve import FLAGS
+from penstock.client.errors import (
+    COORDINATOR_NOT_AVAILABLE,
+    LEADER_NOT_AVAILABLE,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    BrokerRefused,
+)
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -118,6 +125,39 @@ def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
     assert re.fullmatch(
         r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? start one with .*\n", error
     )
+
+
+def test_several_brokers_of_which_none_is_there_are_all_named(capsys):
+    one, two = f"127.0.0.1:{closed_port()}", f"127.0.0.1:{closed_port()}"
+    assert main.run(["topic", "ls", "--bootstrap", f"{one},{two}"]) == Exit.UNREACHABLE
+    assert capsys.readouterr().err.startswith(f"error: cannot connect to any of {one}, {two}: ")
+
+
+@pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS])
+def test_who_finds_nobody_to_do_it_is_told_where_to_look_and_once(code):
+    assert hint_of(BrokerRefused(code, "t/0")) == "; penstock cluster status says which nodes are missing"
+    assert hint_of(BrokerRefused(code, "t/0", "start the nodes (penstock cluster status)")) == ""
+    assert hint_of(BrokerRefused(NOT_LEADER_OR_FOLLOWER, "t/0")) == ""
+
+
+def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys):
+    assert main.run(["config", "show", "--json"]) == Exit.OK
+    short = capsys.readouterr().out
+    assert main.run(["config", "show", "-o", "json"]) == Exit.OK
+    assert short == capsys.readouterr().out
+    assert json.loads(short)
+    for arguments in (["topic", "describe", "t"], ["consume", "t"], ["why", "t/0@1", "-g", "g"], ["group", "ls"]):
+        where = "--http" if "why" in arguments else "--bootstrap"
+        assert main.run([*arguments, "--json", where, f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
+    assert main.run(["topic", "rm", "t", "--json"]) == Exit.USAGE
+    # An argument is no option, whatever it is called.
+    assert main.run(["topic", "rm", "--yes", "--bootstrap", f"127.0.0.1:{closed_port()}", "--", "--json"]) != Exit.USAGE
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all", "none", "leader"])
+def test_acks_are_taken_by_kafkas_numbers_and_by_the_other_apis_names(acks, capsys):
+    arguments = ["produce", "t", "--acks", acks, "--bootstrap", f"127.0.0.1:{closed_port()}"]
+    assert main.run(arguments) == Exit.UNREACHABLE
 
 
 @pytest.mark.parametrize(

@@ -61,12 +61,14 @@ def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again():
     assert len(asked) == 1
 
 
-def test_no_broker_at_all_is_told_at_once_with_the_first_address():
-    first = closed_port()
+def test_no_broker_at_all_is_told_at_once_with_every_address():
+    one, two = f"127.0.0.1:{closed_port()}", f"127.0.0.1:{closed_port()}"
     with (
-        Cluster(f"127.0.0.1:{first},127.0.0.1:{closed_port()}") as cluster,
-        pytest.raises(CannotConnect, match=f"cannot connect to 127.0.0.1:{first}"),
+        Cluster(f"{one},{two}") as cluster,
+        pytest.raises(CannotConnect, match=f"cannot connect to any of {one}, {two}: .* --bootstrap"),
     ):
+        cluster.describe()
+    with Cluster(one) as cluster, pytest.raises(CannotConnect, match=f"cannot connect to {one}: "):
         cluster.describe()
 
 

@@ -436,6 +436,9 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         with pytest.raises(PenstockError) as refused:
             await cluster.lease(first, "t", group, wait_ms=200)
         assert refused.value.reason is Reason.NOT_ENOUGH_REPLICAS
+        # A lease is nothing that could be sent with other acks.
+        assert "penstock cluster status" in refused.value.text
+        assert "acks" not in refused.value.text
         await cluster.start(2)
         await until(lambda: state.in_sync_count == 2, "another node is in sync")
         assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]

@@ -196,6 +196,7 @@ async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node)
     with pytest.raises(PenstockError) as raised:
         await publish(node, "t", [NewRecord(None, b"v")])
     assert raised.value.reason is Reason.NOT_ENOUGH_REPLICAS
+    assert "acks=leader" in raised.value.text
     assert values(node, "t", 0) == []
     assert isinstance((await publish(node, "t", [NewRecord(None, b"v")], Acks.LEADER))[0], Placed)
 

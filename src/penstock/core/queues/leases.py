@@ -210,7 +210,7 @@ def _refuse_unless_leased(part: QueuePartition, owner: str, offset: int) -> None
     raise PenstockError(
         Reason.NOT_IN_FLIGHT,
         f"{part.topic}/{part.index}@{offset} is not in flight: it was never delivered, or it is done with. "
-        f"Ask why with the group {part.queue.group}.",
+        f"Which of them: penstock why {part.topic}/{part.index}@{offset} --group {part.queue.group}, or GET /v1/why.",
     )
 
 

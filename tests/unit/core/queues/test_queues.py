@@ -175,7 +175,9 @@ def test_only_the_owner_may_ack_and_all_or_nothing(world):
     assert reason_of(ack, INTERNAL, TOPIC, "nobody", "a", 0, [0], done) is Reason.NOT_IN_FLIGHT
     assert done.waits
     assert world.ack("a", 0, 1).reason is None
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "a", 0, [0], done) is Reason.NOT_IN_FLIGHT
+    with pytest.raises(PenstockError, match=rf"penstock why {TOPIC}/0@0 --group {GROUP}\b.*GET /v1/why") as refused:
+        ack(INTERNAL, TOPIC, GROUP, "a", 0, [0], done)
+    assert refused.value.reason is Reason.NOT_IN_FLIGHT
 
 
 def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world):
