@@ -244,6 +244,8 @@ class Sender:
     def _send_alone(self, batch: OutgoingBatch) -> None:
         address = self._cluster.leader_address(*batch.place, auto_create=self._auto_create)
         self._send(self._cluster.connection_to(address), [batch])
+        if self._acks is Acks.NONE:
+            return
         flight = self._in_flight.popleft()
         for _, refusal in self._settle(flight):
             raise refusal
