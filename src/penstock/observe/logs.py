@@ -105,7 +105,7 @@ class RepeatLimit(logging.Filter):
         if record.name.startswith(_LIMITED):
             windows, kind = self._windows, (record.name, str(record.msg))
         else:
-            windows, kind = self._lines, (record.name, record.getMessage())
+            windows, kind = self._lines, (record.name, _text_of(record))
         window = windows.get(kind)
         if window is None or not 0 <= record.created - window.began < REPEATS_SECONDS:
             held_back = 0 if window is None else window.count - REPEATS_MAX
@@ -120,9 +120,16 @@ class RepeatLimit(logging.Filter):
         return window.count <= REPEATS_MAX
 
 
+def _text_of(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - whoever logs must not fail for it: the handler reports a line that cannot be written
+        return str(record.msg)
+
+
 def _append(record: logging.LogRecord, text: str) -> None:
     # Without arguments the message is taken as it is, whatever signs are in it.
-    record.msg, record.args = record.getMessage() + text, ()
+    record.msg, record.args = _text_of(record) + text, ()
 
 
 def set_up(*, as_json: bool, level: str) -> None:

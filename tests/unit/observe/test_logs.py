@@ -126,6 +126,16 @@ def test_the_very_same_line_is_limited_whoever_writes_it_and_others_of_its_kind_
     assert limit.filter(logging.LogRecord("penstock.server", logging.WARNING, __file__, 1, "%s", ("other",), None))
 
 
+@pytest.mark.parametrize("name", ["penstock.kafka", "penstock.server"])
+def test_a_line_whose_values_do_not_fit_its_text_is_no_error_of_whoever_logs_it(name: str) -> None:
+    limit = RepeatLimit()
+    passed = [
+        limit.filter(logging.LogRecord(name, logging.WARNING, __file__, 1, "%d are left", ("none",), None))
+        for _ in range(2 * REPEATS_MAX)
+    ]
+    assert sum(passed) == REPEATS_MAX
+
+
 def test_a_clock_that_goes_back_does_not_silence_the_log() -> None:
     limit = RepeatLimit()
     lines(limit, 100)
