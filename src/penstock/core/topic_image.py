@@ -152,9 +152,11 @@ class TopicImage:
         return iter([self._by_name[name] for name in self._names])
 
     def iterate_from(self, name: str) -> Iterator[Topic]:
-        """The topics from ``name`` on, by name."""
-        for at in range(bisect_left(self._names, name), len(self._names)):
-            yield self._by_name[self._names[at]]
+        """The topics from ``name`` on, by name: those that are there now, and still are when their turn comes."""
+        for each in self._names[bisect_left(self._names, name) :]:
+            topic = self._by_name.get(each)
+            if topic is not None:
+                yield topic
 
     def __len__(self) -> int:
         return len(self._names)

@@ -96,6 +96,17 @@ async def test_topics_come_sorted_by_name_from_anywhere(topics: Topics) -> None:
     assert (len(topics), "m" in topics, "n" in topics) == (5, True, False)
 
 
+async def test_topics_that_come_and_go_meanwhile_leave_out_no_other_and_none_is_told_twice(topics: Topics) -> None:
+    for name in ("b", "c", "d", "e"):
+        await topics.create(NewTopic(name))
+    walk = topics.iterate_from("")
+    assert next(walk).name == "b"
+    await topics.delete("b")
+    await topics.delete("d")
+    await topics.create(NewTopic("a"))
+    assert [topic.name for topic in walk] == ["c", "e"]
+
+
 async def test_a_bad_name_is_refused(topics: Topics) -> None:
     await refused(Reason.INVALID_TOPIC, topics.create(NewTopic("a/b")))
 

@@ -3,6 +3,7 @@ import pytest
 from penstock.core.topic_names import INTERNAL_TOPICS
 from penstock.core.topics import NewTopic
 from penstock.errors import Reason
+from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_topic_partitions_generated import (
@@ -97,3 +98,37 @@ async def test_an_answer_is_bounded_whatever_the_client_asks(node: KafkaNode) ->
     answer = await ask(node, ["t"], 2**31 - 1)
     assert len(told(answer)) == DESCRIBED_PARTITIONS_MAX
     assert next_of(answer) == ("t", DESCRIBED_PARTITIONS_MAX)
+
+
+@pytest.mark.parametrize("is_created", [False, True])
+async def test_topics_that_come_and_go_between_its_turns_change_nothing_for_the_others(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch, is_created: bool
+) -> None:
+    names = [f"t{number}" for number in range(9)]
+    for name in names:
+        await node.create(name)
+    turns, middle = 0, len(node.broker.topics) - 4
+
+    async def pause(_: Turns) -> None:
+        nonlocal turns
+        turns += 1
+        if turns == middle:
+            await (node.create("a") if is_created else node.broker.topics.delete("t0"))
+            await node.broker.topics.delete("t8")
+
+    monkeypatch.setattr(Turns, "pause_if_long", pause)
+    answer = await ask(node, [])
+    assert [topic.name for topic in answer.topics if topic.name not in INTERNAL_TOPICS] == names[:-1]
+
+
+async def test_a_topic_that_goes_in_its_very_turn_is_not_told_of(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.create("t")
+
+    async def pause(_: Turns) -> None:
+        if "t" in node.broker.topics:
+            await node.broker.topics.delete("t")
+
+    monkeypatch.setattr(Turns, "pause_if_long", pause)
+    assert [topic.name for topic in (await ask(node, [])).topics if topic.name == "t"] == []
