@@ -1,10 +1,11 @@
 """HTTP to a broker: one connection that is kept, JSON both ways, and errors of this client's own tree.
 
-Several nodes of a cluster may be named ("HOST:PORT,HOST:PORT"): whenever a connection is made it is to the first that takes one.
+Several nodes of a cluster may be named ("HOST:PORT,HOST:PORT"): whenever a connection is made it is to the first that takes one, counted from behind the one
+that failed last: a node that hangs still takes connections.
 
 Not for two threads at a time. A connection that the broker closed while nothing was asked is noticed before the next request
 is sent, so a worker may take its time between two calls. Once a request is sent it is never sent again by itself: whether it
-was carried out is not known, and that is for the caller to decide.
+was carried out is not known, and that is for the caller to decide. Only what merely asks (GET) goes on to the next node.
 """
 
 import http.client
@@ -32,6 +33,8 @@ TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 10_000
 CONNECT_TIMEOUT_MS_WITH_OTHERS: Final = 2_000
 """For a node that has others named behind it: a machine that is gone should not keep whoever waits from them."""
+ANSWER_TIMEOUT_MS_WITH_OTHERS: Final = 5_000
+"""The same for a node that takes the connection and does not answer what another could."""
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One line of a stream: a record of the largest size that a topic takes, in base64."""
@@ -58,6 +61,8 @@ class HttpConnection:
         self.address: Address = self.addresses[0]
         """The one that is connected to, or was last."""
         self.timeout_ms: Final = timeout_ms
+        self._order = list(self.addresses)
+        """Whoever failed last comes last."""
         self._connection: http.client.HTTPConnection | None = None
         self._has_answered = False
         """Whether what is there has ever answered in HTTP."""
@@ -74,7 +79,13 @@ class HttpConnection:
 
     def get(self, path: str, answer: type[T], query: Fields | None = None) -> T:
         """GET, decoded; what is None in the query is left out."""
-        return self._ask("GET", _with_query(path, query), None, answer, self.timeout_ms)
+        asked = _with_query(path, query)
+        for _ in self.addresses[1:]:
+            try:
+                return self._ask("GET", asked, None, answer, min(self.timeout_ms, ANSWER_TIMEOUT_MS_WITH_OTHERS))
+            except (RequestTimeout, ConnectionLost):
+                continue
+        return self._ask("GET", asked, None, answer, self.timeout_ms)
 
     def post(self, path: str, body: Fields, answer: type[T], *, wait_ms: int = 0) -> T:
         """POST a JSON object, what is None left out; ``wait_ms`` is how long the broker was told to wait."""
@@ -159,7 +170,7 @@ class HttpConnection:
             if not _is_readable(self._connection.sock):
                 return self._connection
             self.close()
-        *others, last = self.addresses
+        *others, last = self._order
         for address in others:
             try:
                 return self._connect(address, CONNECT_TIMEOUT_MS_WITH_OTHERS)
@@ -178,6 +189,12 @@ class HttpConnection:
         self.address, self._connection = address, connection
         return connection
 
+    def _give_up(self) -> None:
+        """The one that is connected to has failed: the others come before it from now on."""
+        self.close()
+        at = self._order.index(self.address) + 1
+        self._order = self._order[at:] + self._order[:at]
+
     @contextmanager
     def _translated(self, timeout_ms: int) -> Iterator[None]:
         """Errors of the network and of HTTP, in this client's words; the connection is not used again after one."""
@@ -186,10 +203,10 @@ class HttpConnection:
         except ClientError:
             raise
         except TimeoutError as error:
-            self.close()
+            self._give_up()
             raise RequestTimeout(f"{self.address} did not answer within {timeout_ms} ms; is it overloaded?") from error
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
-            self.close()
+            self._give_up()
             doubt = (
                 "" if self._has_answered else "; is it the Kafka port? Use the http= address of the broker's ready line"
             )
@@ -198,7 +215,7 @@ class HttpConnection:
             self.close()
             raise self._not_ours(str(error)) from error
         except OSError as error:
-            self.close()
+            self._give_up()
             raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
 
     def _refusal(self, response: http.client.HTTPResponse, data: bytes) -> ClientError:

@@ -211,6 +211,44 @@ def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_nex
             assert http.get("/", Said).said == "third"
 
 
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_one_of_several_nodes_does_not_answer_the_next_is_asked_and_stays_the_one_that_is(hangs):
+    silent = () if hangs else (b"",)
+    with (
+        server(*silent, close_after=True) as (first, _),
+        server(answer('{"said":"b"}'), answer('{"said":"c"}')) as (second, requests),
+        closing(HttpConnection(f"{first},{second}", timeout_ms=1000)) as connection,
+    ):
+        assert connection.get("/", Said).said == "b"
+        assert str(connection.address) == second
+        connection.close()
+        assert connection.get("/", Said).said == "c"
+        assert len(requests) == 2
+
+
+def test_what_changes_something_is_asked_of_one_node_and_the_next_request_goes_to_another():
+    with (
+        server(b"", close_after=True) as (first, asked),
+        server(answer("{}")) as (second, requests),
+        closing(HttpConnection(f"{first},{second}")) as connection,
+    ):
+        with pytest.raises(ConnectionLost, match=first):
+            connection.tell("/", {})
+        assert (len(asked), len(requests)) == (1, 0)
+        connection.tell("/", {})
+        assert (len(asked), len(requests)) == (1, 1)
+
+
+def test_when_no_node_answers_the_last_one_is_told_of():
+    with (
+        server() as (first, _),
+        server() as (second, _),
+        closing(HttpConnection(f"{first},{second}", timeout_ms=50)) as connection,
+        pytest.raises(RequestTimeout, match=f"{second} did not answer within 50 ms"),
+    ):
+        connection.get("/", Said)
+
+
 def test_when_none_of_several_nodes_is_there_all_are_named():
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
