@@ -150,7 +150,7 @@ class Topics(TopicImage):
             if entry is None or record is None or record.id != topic.topic_id:
                 if not is_sure:
                     # It was done, and the answer was lost.
-                    await self._write([Delete(partition_key(topic.topic_id, i)) for i in range(topic.partition_count)])
+                    await self._remove([Delete(partition_key(topic.topic_id, i)) for i in range(topic.partition_count)])
                     return topic
                 break
             gone: list[Operation] = [Delete(entry.key)]
@@ -169,11 +169,19 @@ class Topics(TopicImage):
                 is_sure = False
                 continue
             if is_done:
-                await self._write(rest)
+                await self._remove(rest)
                 return topic
         else:
             raise _changed_meanwhile(name)
         raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} was deleted by somebody else meanwhile.")
+
+    async def _remove(self, rest: list[Operation]) -> None:
+        """Of a topic that is gone. What cannot be removed now, whoever looks after the metadata removes later."""
+        try:
+            await self._write(rest)
+        except PenstockError as error:
+            if error.reason is not Reason.METADATA_UNAVAILABLE:
+                raise
 
     async def add_partitions(
         self,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from penstock.core.broker import Broker
 from penstock.core.cluster_status import cluster_status
+from penstock.core.replication.replicas import Replicas
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
@@ -41,10 +42,23 @@ async def test_another_in_sync_replica_is_elected(tmp_path: Path):
         assert any("t/0 cannot be opened" in report for report in cluster.reports)
         [trouble] = [each for each in cluster_status(cluster.nodes[1].broker).under_replicated if each.topic == "t"]
         assert "node 1 is not caught up. The log of t/0 cannot be opened" in trouble.why
-        # It is as any replica that is behind, once it can be read.
+        # It is as any replica that is behind, once it can be read, which is tried now and then.
+        replicas = cluster.nodes[1].cluster.replicas
+        reports = list(cluster.reports)
+        later = tried_again(replicas)
+        assert cluster.reports == reports, "it was said before"
         del cluster.nodes[1].broker.logs.log  # type: ignore[misc]
-        cluster.nodes[1].cluster.replicas.apply_all()
+        assert tried_again(replicas) > later
         await until(lambda: cluster.record("t").in_sync == (1, 2, 3), "it has caught up")
+        assert replicas.next_deadline_ms() is None
+
+
+def tried_again(replicas: Replicas) -> int:
+    """It is looked again at what could not be opened; when."""
+    due_ms = replicas.next_deadline_ms()
+    assert due_ms is not None
+    replicas.tick(due_ms)
+    return due_ms
 
 
 async def test_the_only_one_that_is_in_sync_stays_and_says_so(tmp_path: Path):

@@ -1,6 +1,7 @@
 """What two nodes do at once to the same topic, or to the producer ids: each change goes by a revision, so one wins and the other sees it."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,7 @@ from penstock.core.topic_records import DELETED_PREFIX, PARTITIONS_PREFIX, TOPIC
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_ID_BLOCK
-from penstock.metadata.port import Put
+from penstock.metadata.port import Compare, Operation, Put, TxnResult
 from penstock.testing.faulty_store import Fault
 from tests.unit.cluster.world import CoreWorld
 
@@ -255,3 +256,24 @@ async def test_a_block_of_producer_ids_whose_answer_is_lost_is_nobodys(world: Co
     await world[1].store.release()
     ids += [await world[number].broker.producer_ids.next_id() for number in (1, 2, 3, 1)]
     assert len(ids) == len(set(ids))
+
+
+async def test_a_topic_that_is_gone_is_told_as_deleted_though_the_store_is_lost_before_all_of_it_is_removed(
+    world: CoreWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = world[1]
+    await node.broker.topics.create(NewTopic("large", 300, 1))
+    store = node.store
+    txn, asked = store.txn, 0
+
+    async def lost(compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise PenstockError(Reason.METADATA_UNAVAILABLE, "it cannot be reached")
+        return await txn(compares, operations)
+
+    monkeypatch.setattr(store, "txn", lost)
+    await node.broker.topics.delete("large")
+    assert asked == 2
+    assert node.broker.topics.get("large") is None

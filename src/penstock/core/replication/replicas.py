@@ -31,6 +31,9 @@ from penstock.types import Flush, NodeId
 
 OBSERVED_MS: Final = 60_000
 """An observer that nobody reads is let go after so long."""
+RETRY_MS_MIN: Final = 5_000
+RETRY_MS_MAX: Final = 300_000
+"""After so long it is tried again to open a log that could not be; sooner at first."""
 UNREGISTERED: Final = -1
 """The node epoch of a node that has no place in the cluster at this moment."""
 
@@ -75,6 +78,8 @@ class Replicas:
         self._following: dict[Place, Follower] = {}
         self._observed: dict[Place, Observed] = {}
         """What this node copies without being a replica."""
+        self._retry_ms = RETRY_MS_MIN
+        self._retry_at_ms: int | None = None
         self.failed: Final[dict[Place, str]] = {}
         """Partitions whose log cannot be opened here, and why."""
         self.unable: Final[dict[Place, None]] = {}
@@ -170,8 +175,12 @@ class Replicas:
             self.failed.pop(place, None)
         except (OSError, PenstockError) as error:
             self._rest(place)
-            self.failed[place] = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
-            self._world.report(self.failed[place])
+            problem = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
+            if self.failed.get(place) != problem:
+                self._world.report(problem)
+            self.failed[place] = problem
+            if self._retry_at_ms is None:
+                self._retry_at_ms = self._world.clock.monotonic_ms() + self._retry_ms
             if self._leads(record) and not isinstance(error, SetBackError):
                 self.unable[place] = None
 
@@ -370,15 +379,35 @@ class Replicas:
         return self._world.node_id in self._world.topics.partition(topic, index).replicas
 
     def next_deadline_ms(self) -> int | None:
-        """When observers are looked through for those that nobody reads."""
-        asked_ms = min((observed.asked_ms for observed in self._observed.values()), default=None)
-        return None if asked_ms is None else asked_ms + OBSERVED_MS
+        """When observers are looked through for those that nobody reads, or a log is to be opened that could not be."""
+        due = [observed.asked_ms + OBSERVED_MS for observed in self._observed.values()]
+        if self._retry_at_ms is not None:
+            due.append(self._retry_at_ms)
+        return min(due, default=None)
 
     def tick(self, now_ms: int) -> None:
         """Let those go that nobody reads or asked for."""
+        if self._retry_at_ms is not None and now_ms >= self._retry_at_ms:
+            self._try_again(now_ms)
         for place, observed in list(self._observed.items()):
             follower = self._following.get(place)
             if follower is not None and follower.is_watched:
                 observed.asked_ms = now_ms
             elif now_ms - observed.asked_ms >= OBSERVED_MS:
                 self._end_observing(place)
+
+    def _try_again(self, now_ms: int) -> None:
+        """Open one of the logs that could not be: the disk may be well again. One at a time, and ever more seldom: it may take long, and be in vain."""
+        place = next(iter(self.failed), None)
+        topic = None if place is None else self._world.topics.get_by_id(place.topic_id)
+        if place is not None and topic is not None:
+            self.apply(topic, place.partition)
+            if place in self.failed:
+                self.failed[place] = self.failed.pop(place)
+                self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
+            else:
+                self._retry_ms = RETRY_MS_MIN
+                self._world.report(f"The log of {topic.name}/{place.partition} can be opened again.")
+        elif place is not None:
+            del self.failed[place]
+        self._retry_at_ms = now_ms + self._retry_ms if self.failed else None

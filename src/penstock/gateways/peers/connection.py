@@ -230,7 +230,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise ProtocolViolation("nodes have too many connections to this one")
         self._node = hello.node
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
-        self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run)
+        self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run, self.abort)
         self._answer(header, SaslAuthenticateResponse())
 
     def _refuse(self, header: RequestHeader, why: str) -> None:

@@ -9,6 +9,7 @@ News goes out at the end of the turn in which it came about, right behind the wr
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,6 +33,8 @@ from penstock.wire.peers import decode_known_epoch
 
 if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
+
+logger = logging.getLogger("penstock.peers")
 
 FETCH_VERSION: Final = 18
 LATE_SECONDS: Final = 0.002
@@ -63,13 +66,15 @@ class ReplicaFetches:
         node_epoch: int,
         write: Callable[[list[Buffer]], None],
         on_read: Callable[[], None],
+        on_failed: Callable[[], None],
     ) -> None:
-        """``on_read`` is told when a large question was read to its end."""
+        """``on_read`` is told when a large question was read to its end, ``on_failed`` when an answer cannot be made: what was gathered for it is taken for told."""
         self._gateway = gateway
         self._node_id = node_id
         self._node_epoch = node_epoch
         self._write = write
         self._on_read = on_read
+        self._on_failed = on_failed
         self.is_busy = False
         """A question is being read, and the next must wait."""
         self._closed = False
@@ -118,7 +123,7 @@ class ReplicaFetches:
             return
         for _ in asking:
             self.is_busy = True
-            self._loop.call_soon(self._read, asking, correlation_id, request)
+            self._loop.call_soon(self._safely, self._read, asking, correlation_id, request)
             return
         self._wait(correlation_id, request)
         if self.is_busy:
@@ -161,7 +166,7 @@ class ReplicaFetches:
         if len(self._questions) > WAITING_MAX:
             self._answer(session.collect(request.max_bytes))
         if self._timer is None:
-            self._timer = self._loop.call_later(wait_ms / 1000, self._time_over)
+            self._timer = self._loop.call_later(wait_ms / 1000, self._safely, self._time_over)
 
     def _time_over(self) -> None:
         """Answer whoever waited long enough, with whatever there is."""
@@ -170,7 +175,7 @@ class ReplicaFetches:
         while self._questions and self._questions[0].until <= now:
             self._answer(self._session.collect(self._questions[0].bytes_max))
         if self._questions:
-            self._timer = self._loop.call_later(self._questions[0].until - now, self._time_over)
+            self._timer = self._loop.call_later(self._questions[0].until - now, self._safely, self._time_over)
 
     def _woken(self) -> None:
         if self._questions:
@@ -180,7 +185,18 @@ class ReplicaFetches:
         # At the end of the turn: what else comes in it goes with the same answer.
         if not self._looking:
             self._looking = True
-            self._gateway.turn.look(self._look)
+            self._gateway.turn.look(self._look_now)
+
+    def _look_now(self) -> None:
+        self._safely(self._look)
+
+    def _safely(self, work: Callable[..., None], *what: object) -> None:
+        """Nobody waits for this who could be told: the follower begins anew, and gets everything."""
+        try:
+            work(*what)
+        except Exception:
+            logger.exception("node %d cannot be answered", self._node_id)
+            self._on_failed()
 
     def _look(self) -> None:
         self._looking = False
@@ -195,7 +211,7 @@ class ReplicaFetches:
     def _woken_late(self) -> None:
         self._late_since = self._loop.time()
         if self._late_timer is None:
-            self._late_timer = self._loop.call_later(LATE_SECONDS, self._late)
+            self._late_timer = self._loop.call_later(LATE_SECONDS, self._safely, self._late)
 
     def _late(self) -> None:
         self._late_timer = None
@@ -203,7 +219,7 @@ class ReplicaFetches:
             return
         left = self._late_since + LATE_SECONDS - self._loop.time()
         if left > 0.0005:
-            self._late_timer = self._loop.call_later(left, self._late)
+            self._late_timer = self._loop.call_later(left, self._safely, self._late)
         else:
             self._look()
 

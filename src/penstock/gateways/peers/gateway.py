@@ -46,6 +46,7 @@ class PeerGateway:
         self._strangers: dict[PeerConnection, None] = {}
         """Who has not proved itself, in the order in which they came."""
         self._gone = asyncio.Event()
+        self._is_stopping = False
         broker.meters.connections[PEERS] = lambda: len(self._connections)
 
     async def start(self, listener: socket.socket) -> None:
@@ -55,6 +56,7 @@ class PeerGateway:
 
     async def stop(self) -> None:
         """Hang up. Other nodes find out who leads by the records."""
+        self._is_stopping = True
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
@@ -70,6 +72,10 @@ class PeerGateway:
 
     def admit(self, connection: PeerConnection) -> None:
         """Somebody connected."""
+        if self._is_stopping:
+            # It was taken before the listener was closed, and is told of only now.
+            connection.abort()
+            return
         if len(self._strangers) >= STRANGERS_MAX:
             slowest = next(iter(self._strangers))
             del self._strangers[slowest]

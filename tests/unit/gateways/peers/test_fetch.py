@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.cluster.links import Identity, Link
 from penstock.core.replication.follower import Follower
 from penstock.gateways.peers.fetch import FETCH_VERSION
 from penstock.limits import FETCH_WAIT_MS_MAX
+from penstock.log.log import Log
 from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -96,3 +99,31 @@ async def test_a_follower_learns_what_is_committed_though_nothing_more_is_writte
         follower = cluster.replica(2, "t")
         assert isinstance(follower, Follower)
         await until(lambda: follower.high_watermark == 1, "the follower knows that it is committed")
+
+
+async def test_an_answer_that_cannot_be_made_keeps_no_partition_from_being_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with two(tmp_path) as cluster:
+        await cluster.create("t", (1, 2), (1, 2))
+        for index in (0, 1):
+            await cluster.produce("t", b"first", index)
+        followers = [cluster.nodes[2].broker.replica("t", index) for index in (0, 1)]
+        await until(lambda: all(each.log.next_offset == 1 for each in followers), "both are copied")
+        link = cluster.nodes[2].node.fetching._fetchers[NodeId(1)]._link
+        connections = link.connections
+        failing, read = cluster.nodes[1].broker.partition("t", 1).log, Log.read
+        left = 1
+
+        def fails_once(log: Log, *asked: Any, **options: Any) -> Any:
+            nonlocal left
+            if log is failing and left:
+                left = 0
+                raise MemoryError("no room for the answer")
+            return read(log, *asked, **options)
+
+        monkeypatch.setattr(Log, "read", fails_once)
+        await asyncio.gather(cluster.produce("t", b"second", 0), cluster.produce("t", b"second", 1))
+        await until(lambda: all(each.log.next_offset == 2 for each in followers), "both are copied again")
+        assert not left
+        assert link.connections == connections + 1, "it began anew, and nothing was taken for told"

@@ -1,6 +1,7 @@
 """The peer listener among strangers: they have little room and little time, and no node is kept out by them."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -97,4 +98,19 @@ async def test_what_a_stranger_asks_is_not_even_read(
         assert await is_cut(reader)
         assert ApiKey.METADATA not in read
         assert "clients connect to the kafka listener" in caplog.text
+        writer.close()
+
+
+async def test_who_is_taken_while_the_listener_closes_is_not_waited_for(tmp_path: Path):
+    async with two(tmp_path) as cluster:
+        peers = cluster.nodes[1].node.peers
+        await peers.stop()
+        ours, theirs = socket.socketpair()
+        loop = asyncio.get_running_loop()
+        # As when it was accepted before the stop, and is told of only behind it.
+        await loop.create_connection(lambda: connection_module.PeerConnection(peers), sock=ours)
+        reader, writer = await asyncio.open_connection(sock=theirs)
+        assert await is_cut(reader)
+        async with asyncio.timeout(SECONDS_MAX):
+            await peers.stop()
         writer.close()
