@@ -83,21 +83,24 @@ def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int |
     info = cluster.describe(None)
     places, why = together(info, places)
     partitions = chosen(info, places)
-    draining = _draining(cluster, timeout, UNDONE)
+    status = _status(cluster, timeout, UNDONE)
+    if status is not None and status.is_alone and (count or len(nodes or ())) > 1:
+        raise Failure(f"this broker is alone: no other node could have a replica; {UNDONE}")
+    draining = _draining(status)
     if why is not None:
         note(why)
     if nodes is not None:
         planned = plan_to(partitions, nodes, places)
-        check_plan(info, planned, draining or ())
+        check_plan(info, planned, draining)
         return planned
     assert count is not None
-    if draining is None:
+    if status is None:
         note("no node answers over HTTP: which of them are being emptied is not known, and not looked at")
-    return plan_count(info, partitions, count, draining or ())
+    return plan_count(info, partitions, count, draining)
 
 
-def _draining(cluster: "Cluster", timeout: float, undone: str) -> frozenset[int] | None:
-    """The nodes that are being emptied; None when no node says. A failure when nothing can be agreed on."""
+def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterStatus | None":
+    """How the cluster stands; None when no node says. A failure when nothing can be agreed on."""
     from penstock.client.errors import ClientError
 
     try:
@@ -108,16 +111,26 @@ def _draining(cluster: "Cluster", timeout: float, undone: str) -> frozenset[int]
     except ClientError:
         return None
     require_etcd(status, undone)
-    return frozenset(node.node for node in status.nodes if node.is_draining)
+    return status
+
+
+def _draining(status: "ClusterStatus | None") -> frozenset[int]:
+    return frozenset() if status is None else frozenset(node.node for node in status.nodes if node.is_draining)
 
 
 def require_etcd(status: "ClusterStatus", undone: str) -> None:
     """A failure when etcd is away: what is known is old then, and nothing can be agreed on."""
     if status.metadata.is_reachable:
         return
-    # Some sentences begin with its name already.
     why = status.metadata.error or "it does not answer"
-    said = why if why.startswith("etcd") else f"etcd: {why}"
+    # Some sentences begin with its name already.
+    said = (
+        why
+        if why.startswith("etcd")
+        else f"etcd {why.removeprefix('it ')}"
+        if why.startswith("it ")
+        else f"etcd: {why}"
+    )
     raise Failure(
         f"{said.rstrip('.')}. Without it nothing can be agreed on, and what node {status.node} knows may be old. Bring etcd back, and try again; {undone}"
     )
@@ -281,7 +294,7 @@ def elect(
     from penstock.client.moves import Moves
 
     partitions = list(chosen(cluster.describe(None), places)) if places else None
-    _draining(cluster, timeout, UNELECTED)
+    _status(cluster, timeout, UNELECTED)
     if unclean:
         what = "these partitions" if places else "every partition that is offline"
         ask_about_plan(
@@ -310,7 +323,7 @@ def show_elections(
     """What :func:`elect` would be about: partitions that the preferred replica does not lead though it could, or that nobody leads."""
     info = cluster.describe(None)
     found = chosen(info, places or info.topics)
-    draining = _draining(cluster, timeout, UNELECTED) or ()
+    draining = _draining(_status(cluster, timeout, UNELECTED))
     rows: list[Row] = []
     refused = []
     for (topic, index), now in found.items():

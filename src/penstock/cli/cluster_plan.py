@@ -95,7 +95,7 @@ def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str 
     added = [place for place in dict.fromkeys(places) if place not in texts]
     if not added:
         return list(texts), None
-    why = f"{bundle[0]} and {bundle[1]} go together: one node leads a group's offsets and its queues. So {', '.join(added)} move{'s' if len(added) == 1 else ''} too"
+    why = f"{bundle[0]} and {bundle[1]} go together: one node leads a group's offsets and its queues. So {', '.join(added)} {'is' if len(added) == 1 else 'are'} taken along"
     return [*texts, *added], why
 
 

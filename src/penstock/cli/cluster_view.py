@@ -192,7 +192,9 @@ def stuck_advice(node: int) -> str:
 
 def only_there_reason(count: int) -> str:
     """Why some partitions cannot leave a node that is down."""
-    return f"{count:,} of them wait{'s' if count == 1 else ''} for it, since nobody else has all their records"
+    if count == 1:
+        return "1 of its partitions waits for it, since nobody else has all its records"
+    return f"{count:,} of its partitions wait for it, since nobody else has all their records"
 
 
 def only_there_advice(node: int) -> str:

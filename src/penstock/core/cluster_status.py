@@ -209,7 +209,8 @@ def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage |
         return "its next leader is being elected"
     keepers = sorted({*record.in_sync, *record.elr})
     up = [node for node in record.replicas if node in live]
-    text = f"{_nodes(keepers)} not up, and only there is everything that was acknowledged: start one of them"
+    which = "it" if len(keepers) == 1 else "one of them"
+    text = f"{_nodes(keepers)} not up, and only there is everything that was acknowledged: start {which}"
     if up:
         text += f" (node {up[0]} is up and lacks some of it; an unclean election would lose that)"
     return text

@@ -153,7 +153,7 @@ def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penst
     # Who is being emptied goes first, with what is led together.
     words = ("cluster", "reassign", "__queue_state/0", "--replication-factor", "2", "--dry-run")
     planned = penstock(*words, "--json")
-    assert "So __consumer_offsets/0 moves too" in planned.err
+    assert "So __consumer_offsets/0 is taken along" in planned.err
     assert [(row["topic"], sorted(row["then"])) for row in json.loads(planned.out)] == [
         ("__queue_state", [1, 2]),
         ("__consumer_offsets", [1, 2]),

@@ -53,7 +53,7 @@ def failure(told: Told, **how: bool) -> str:
     [
         (nodes(stuck=1), "1 of its 3 partitions has a replica on every other node"),
         (nodes(numbers=(2,)), "there is no other node"),
-        (nodes(is_up=False, only_there=1), "1 of them waits for it, since nobody else has all their records"),
+        (nodes(is_up=False, only_there=1), "1 of its partitions waits for it, since nobody else has all its records"),
     ],
 )
 def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why):
@@ -87,16 +87,16 @@ def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys):
     ways = [{**DRAIN, "replicas": left, "only_there": 1} for left in (2, 1)]
     told = Told(gone, *({**gone, "drains": [way]} for way in ways))
     said = failure(told, watch=True)
-    assert "cannot be emptied further: 1 of them waits for it" in said
+    assert "cannot be emptied further: 1 of its partitions waits for it" in said
     assert "--unclean" in said
     assert "every other node" not in said
-    assert "node 2 is down and being emptied: 1 partition left; 1 of them waits" in capsys.readouterr().err
+    assert "node 2 is down and being emptied: 1 partition left; 1 of its partitions waits" in capsys.readouterr().err
 
 
 def test_without_etcd_nothing_is_told_of_what_may_be_old():
     away = {**nodes(stuck=3), "metadata": {"is_reachable": False, "error": "it did not answer within 2 s"}}
     said = failure(Told(away))
-    assert said.startswith("etcd: it did not answer within 2 s. Without it nothing can be agreed on")
+    assert said.startswith("etcd did not answer within 2 s. Without it nothing can be agreed on")
     assert "replica" not in said
     with pytest.raises(Failure, match="nothing was changed"):
         undo(Told(away), 2, Format.TABLE)  # type: ignore[arg-type]

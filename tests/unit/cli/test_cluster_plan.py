@@ -144,7 +144,7 @@ def test_what_is_led_together_is_planned_together_and_says_why(named, places):
     there = topics(__consumer_offsets=[(1,), (1,)], __queue_state=[(1,), (1,)], t=[(1,)])
     found, why = together(there, named)
     assert found == places
-    assert f"So {places[1]} moves too" in why
+    assert f"So {places[1]} is taken along" in why
     assert together(there, [*places, "t"]) == ([*places, "t"], None)
 
 

@@ -169,7 +169,8 @@ def test_of_several_nodes_that_are_down_those_are_to_be_started_that_are_not_bei
 def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out():
     text = drain_line(NodeDrain(3, 0, 2, 0, False, 1), is_up=False)
     assert (
-        "2 partitions left; 1 of them waits for it, since nobody else has all their records. Start node 3 again" in text
+        "2 partitions left; 1 of its partitions waits for it, since nobody else has all its records. Start node 3 again"
+        in text
     )
     assert "penstock cluster elect TOPIC/PARTITION --unclean" in text
     assert "penstock topic rm TOPIC" in text

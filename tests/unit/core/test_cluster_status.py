@@ -102,7 +102,9 @@ async def test_an_offline_partition_says_which_nodes_would_bring_it_back(node: C
     assert status.offline_count == 1
     [trouble] = status.offline
     assert (trouble.in_sync, trouble.eligible) == ((OTHER,), (THIRD,))
-    assert trouble.why.startswith("nodes 8, 9 are not up, and only there")
+    assert trouble.why.startswith(
+        "nodes 8, 9 are not up, and only there is everything that was acknowledged: start one"
+    )
     assert "node 7 is up and lacks some of it" in trouble.why
 
 
