@@ -31,7 +31,10 @@ Cluster = Annotated[
     str | None, typer.Option("--cluster", metavar="NAME", help="The cluster this node belongs to; without: alone.")
 ]
 NodeIdOption = Annotated[
-    str | None, typer.Option("--node-id", metavar="N", help="This node's number, its own in the cluster.  [default: 1]")
+    str | None,
+    typer.Option(
+        "--node-id", metavar="N", help="This node's number, its own in the cluster.  [default: 1; cluster only]"
+    ),
 ]
 Etcd = Annotated[
     str | None, typer.Option("--etcd", metavar="URL,URL", help="Where etcd is; https://... for TLS.  [cluster only]")

@@ -161,7 +161,7 @@ KINDS: Final[dict[int, ErrorKind]] = {
     12: ErrorKind("OFFSET_METADATA_TOO_LARGE", False, "the metadata of the offset is too large"),
     13: ErrorKind("NETWORK_EXCEPTION", True, "the broker lost a connection of its own"),
     14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", True, "the group coordinator is still loading"),
-    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", True, "no node coordinates the group at the moment"),
+    15: ErrorKind("COORDINATOR_NOT_AVAILABLE", True, "the group coordinator is not available"),
     16: ErrorKind("NOT_COORDINATOR", True, "the group is coordinated by another broker now"),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", False, "the topic name is invalid; use up to 249 of a-z A-Z 0-9 . _ -"),
     18: ErrorKind("RECORD_LIST_TOO_LARGE", False, "the batch is larger than a segment; send smaller batches"),
