@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -29,33 +29,44 @@ _FILE: Final = "cluster.json"
 _PORT_MAX: Final = 65535
 
 
+_Port = Annotated[int, msgspec.Meta(ge=1, le=_PORT_MAX)]
+_FirstPort = Annotated[int, msgspec.Meta(ge=ANY_PORT, le=_PORT_MAX)]
+_Node = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    """What every release can read of the file."""
+
+    version: int = VERSION
+
+
 class EtcdPorts(msgspec.Struct, frozen=True):
     """Where etcd listens."""
 
-    client: int
-    peer: int
+    client: _Port
+    peer: _Port
 
 
 class NodePorts(msgspec.Struct, frozen=True):
     """Where one node listens."""
 
-    kafka: int
-    http: int
-    tcp: int
-    grpc: int
-    peer: int
+    kafka: _Port
+    http: _Port
+    tcp: _Port
+    grpc: _Port
+    peer: _Port
 
 
 class Layout(msgspec.Struct, frozen=True):
     """The contents of ``cluster.json``."""
 
     etcd: EtcdPorts
-    nodes: dict[int, NodePorts]
+    nodes: Annotated[dict[_Node, NodePorts], msgspec.Meta(min_length=1)]
     name: str = NAME
     version: int = VERSION
-    kafka_port: int | None = None
+    kafka_port: _FirstPort | None = None
     """Where the nodes' ports begin; 0: any. None in a file of a release that did not keep it."""
-    http_port: int | None = None
+    http_port: _FirstPort | None = None
     racks: tuple[str, ...] = ()
 
     def first_port(self, listener: str) -> int:
@@ -128,16 +139,13 @@ class ClusterFolder:
                     )
         before = () if known is None else known.racks
         named = before if racks is None else tuple(racks)
-        made = Layout(etcd, found, kafka_port=kafka, http_port=http, racks=named)
+        name = NAME if known is None else known.name
+        made = Layout(etcd, found, name=name, kafka_port=kafka, http_port=http, racks=named)
         if made != known:
             self._write(made)
         return made
 
     def _check(self, known: Layout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
-        if known.version != VERSION:
-            raise Failure(
-                f"{self.path / _FILE} is of version {known.version}: use the release that made it, or another folder"
-            )
         if nodes is not None and nodes < len(known.nodes):
             raise Failure(
                 f"{self.path} holds a cluster of {len(known.nodes)} nodes, and {nodes} of them would be too few for what it has; "
@@ -157,13 +165,24 @@ class ClusterFolder:
                 Exit.USAGE,
             )
 
+    def _check_version(self, version: int) -> None:
+        if version != VERSION:
+            raise Failure(
+                f"{self.path / _FILE} is of version {version}: use the release that made it, or another folder"
+            )
+
     def _read(self) -> Layout | None:
         file = self.path / _FILE
         try:
-            return msgspec.json.decode(file.read_bytes(), type=Layout)
+            data = file.read_bytes()
         except FileNotFoundError:
             return None
-        except msgspec.MsgspecError as error:
+        except OSError as error:
+            raise Failure(f"{file} cannot be read: {error.strerror}; use another folder") from None
+        try:
+            self._check_version(msgspec.json.decode(data, type=_Versioned).version)
+            return msgspec.json.decode(data, type=Layout)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Failure(
                 f"{file} cannot be read ({error}): remove it to have new ports, or use another folder"
             ) from None

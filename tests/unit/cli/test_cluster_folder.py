@@ -110,11 +110,54 @@ def test_a_folder_is_one_cluster_s_at_a_time(folder, tmp_path):
         pass
 
 
-def test_a_file_that_cannot_be_read_says_what_to_do(folder):
+PORTS = {"kafka": 1, "http": 2, "tcp": 3, "grpc": 4, "peer": 5}
+
+
+def file(**changes):
+    return json.dumps({"etcd": {"client": 10, "peer": 11}, "nodes": {"1": PORTS}, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"name":"\xff"}',
+        file(nodes={}),
+        file(nodes={"0": PORTS}),
+        file(nodes={"1": {**PORTS, "kafka": 70000}}),
+        file(nodes={"1": {**PORTS, "peer": 0}}),
+        file(kafka_port=-1),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_what_to_do(folder, data):
     with folder.held():
-        (folder.path / "cluster.json").write_text("{")
-        with pytest.raises(Failure, match="remove it"):
+        (folder.path / "cluster.json").write_bytes(data)
+        with pytest.raises(Failure, match=r"cluster\.json cannot be read .*remove it"):
             folder.layout(None, None, None)
+        assert (folder.path / "cluster.json").read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [file(version=2), b'{"version": 2}'])
+def test_a_file_of_a_later_release_says_so_whatever_is_in_it(folder, data):
+    with folder.held():
+        (folder.path / "cluster.json").write_bytes(data)
+        with pytest.raises(Failure, match="of version 2: use the release that made it"):
+            folder.layout(None, None, None)
+
+
+def test_a_folder_in_the_place_of_the_file_is_told_as_such(folder):
+    with folder.held():
+        (folder.path / "cluster.json").mkdir()
+        with pytest.raises(Failure, match=r"cluster\.json cannot be read: Is a directory"):
+            folder.layout(None, None, None)
+
+
+def test_the_name_of_a_cluster_stays_when_nodes_are_added(folder):
+    with folder.held():
+        (folder.path / "cluster.json").write_bytes(file(name="mine"))
+        assert folder.layout(2).name == "mine"
+        assert folder.layout(None).name == "mine"
 
 
 def test_the_folder_of_a_broker_is_not_taken_for_a_cluster_s(tmp_path):
