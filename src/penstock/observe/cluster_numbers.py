@@ -30,10 +30,10 @@ class _Led:
         wanted = [node for node in in_sync.replicas if node not in in_sync.adding]
         self.under_replicated += any(node not in in_sync.agreed for node in wanted)
         self.under_min_in_sync += in_sync.count < in_sync.min_in_sync
-        end = partition.log.next_offset
+        log = partition.log
         for node in wanted:
             if node != node_id:
-                self.lag_max = max(self.lag_max, end - (in_sync.end_of(node) or 0))
+                self.lag_max = max(self.lag_max, in_sync.lag_of(node, log.start_offset, log.next_offset))
 
 
 def numbers_of(broker: Broker, step: int, *, is_reachable: bool) -> Iterator[Number | None]:
@@ -53,10 +53,12 @@ def numbers_of(broker: Broker, step: int, *, is_reachable: bool) -> Iterator[Num
                 copies += 1
                 # Its leader is dead, and nobody was elected yet.
                 headless += follower.leader not in image.nodes
-        controller = image.controller
+        controller, registered = image.controller, image.nodes.get(broker.node_id)
         found = {
             "penstock_cluster_nodes": len(image.nodes),
-            "penstock_cluster_is_registered": broker.node_id in image.nodes,
+            # In this very life, as its readiness has it.
+            "penstock_cluster_is_registered": registered is not None
+            and registered.epoch == cluster.replicas.node_epoch,
             "penstock_cluster_is_controller": controller is not None and controller.node_id == broker.node_id,
             "penstock_cluster_node_epoch": cluster.replicas.node_epoch,
             "penstock_metadata_reachable": is_reachable,

@@ -180,6 +180,13 @@ class InSync:
         progress = self._progress.get(node)
         return None if progress is None else progress.end
 
+    def lag_of(self, node: int, log_start: int, log_end: int) -> int:
+        """How many of the records that there are a follower does not have. Who has not spoken has all if it is in sync, else none."""
+        progress = self._progress[node]
+        if progress.epoch < 0 and node in self.agreed:
+            return 0
+        return max(log_end - max(progress.end, log_start), 0)
+
     # What follows from it.
 
     def committed(self) -> int:

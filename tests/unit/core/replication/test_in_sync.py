@@ -245,3 +245,13 @@ def test_an_observer_counts_for_nothing():
     members = in_sync({1: 10})
     members.fetched(2, 20, 100, 100, 1, known_epoch=OBSERVES)
     assert members.end_of(2) == 0
+
+
+def test_what_a_follower_lacks_is_of_the_records_that_there_are_whether_it_has_spoken_or_not():
+    members = in_sync({1: 10, 2: 20}, end=5000, start=4990)
+    assert members.lag_of(2, 4990, 5000) == 0, "it is in sync, and nothing else is known of it"
+    assert members.lag_of(3, 4990, 5000) == 10, "it is not, and may have nothing"
+    members.fetched(2, 20, 4998, 5000, 1)
+    members.fetched(3, 30, 17, 5000, 1)
+    assert members.lag_of(2, 4990, 5000) == 2
+    assert members.lag_of(3, 4990, 5000) == 10, "what was deleted it need not have"
