@@ -41,10 +41,24 @@ def handle(
     """Each group by itself, and once, however often it is named: all its offsets may be a large answer."""
     if context.version < 8:
         return _one_group(request, context)
-    groups = list({group.group_id: group for group in request.groups}.values())
+    groups = _merged(request.groups)
     if len(groups) > AT_ONCE_MAX or any(_is_large(group) for group in groups):
         return _much(groups, context)
     return OffsetFetchResponse(groups=[_group(group, context) for group in groups])
+
+
+def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group once, with everything that is asked of it."""
+    merged: dict[str, OffsetFetchRequestGroup] = {}
+    for group in groups:
+        known = merged.get(group.group_id)
+        if known is None:
+            merged[group.group_id] = group
+        elif known.topics is None or group.topics is None:
+            known.topics = None
+        else:
+            known.topics += group.topics
+    return list(merged.values())
 
 
 def _is_large(group: OffsetFetchRequestGroup) -> bool:

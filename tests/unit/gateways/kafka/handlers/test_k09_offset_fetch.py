@@ -92,6 +92,29 @@ async def test_several_groups_are_told_in_one_answer(node: KafkaNode) -> None:
     assert found == {"a": [5], "b": [6], "c": []}
 
 
+async def test_a_group_that_is_named_more_than_once_is_told_once_with_all_that_is_asked_of_it(node: KafkaNode) -> None:
+    for name in ("t", "u"):
+        await node.create(name)
+    await commit(node, 5)
+
+    async def told(*asked: list[str] | None) -> list[list[str]]:
+        groups = [
+            OffsetFetchRequestGroup(
+                group_id="g",
+                topics=None
+                if names is None
+                else [OffsetFetchRequestGroupTopic(name=n, partition_indexes=[0]) for n in names],
+            )
+            for names in asked
+        ]
+        answer = await node.ask(KEY, OffsetFetchRequest(groups=groups), 8)
+        return [[topic.name for topic in group.topics] for group in answer.groups]
+
+    assert await told(["t"], ["u"]) == [["t", "u"]]
+    assert await told(["u"], None) == [["t"]]
+    assert await told(None, ["u"]) == [["t"]]
+
+
 async def test_the_leader_epoch_comes_back_as_it_was_sent(node: KafkaNode) -> None:
     await node.create("t")
     await commit(node, 5)
