@@ -112,7 +112,11 @@ def test_a_node_without_a_certificate_ends_with_one_line_and_2(
 
 
 async def test_http_to_an_etcd_with_tls_is_told(guarded: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "https://" in await refusal(guarded, None, monkeypatch)
+    text = await refusal(guarded, None, monkeypatch)
+    assert "https://" in text
+    # From here it looks like any other port that is not etcd's.
+    assert "or it is no etcd" in text
+    assert " cannot be reached for " in text
 
 
 async def test_https_to_an_etcd_without_tls_is_told(
