@@ -112,6 +112,12 @@ def test_fewer_replicas_are_taken_from_nodes_that_are_down_before_those_that_are
     assert then(plan_count(both, chosen(both, ["t"]), 3, draining={1})) == [(4, 2, 3)]
 
 
+def test_where_too_few_are_up_one_that_is_takes_the_place_of_one_that_is_down():
+    # A move ends when all that are to have the partition are in sync: one to a node that is down would not.
+    there = info((4, 5, 1), in_sync=(1,))
+    assert then(plan_count(there, chosen(there, ["t"]), 2)) == [(1, 2)]
+
+
 def test_a_node_that_is_down_and_alone_has_all_records_is_kept():
     there = info((4, 1, 2), in_sync=(4,))
     assert then(plan_count(there, chosen(there, ["t"]), 2)) == [(4, 1)]
