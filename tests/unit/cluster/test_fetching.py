@@ -180,3 +180,18 @@ def _offsets(cluster: Cluster, node: int) -> list[int]:
         found += range(header.base_offset, header.next_offset)
         position += header.size_bytes
     return found
+
+
+async def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied_to_a_new_replica(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3) as cluster:
+        await cluster.create("t", (1, 2))
+        partition = cluster.nodes[1].broker.partition("t", 0)
+        for _ in range(2):
+            partition.append(build_batch([Record(n, 1, None, b"%d" % n) for n in range(10)]), 1)
+        await until(lambda: partition.high_watermark == 20, "they are committed")
+        delete_records(partition, 5)
+        await cluster.nodes[1].cluster.reassignments.alter("t", 0, (1, 2, 3))
+        await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
+        log = cluster.nodes[3].broker.replica("t", 0).log
+        await until(lambda: log.start_offset == 5, "it begins where its leader's log does")
+        assert log.next_offset == 20

@@ -71,9 +71,7 @@ class _Wanted:
 
 
 class CopySession:
-    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often. ``on_late`` is, for the first thing that can wait a
-    moment; without it nothing waits.
-    """
+    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often."""
 
     def __init__(
         self,
@@ -84,7 +82,6 @@ class CopySession:
         clock: Clock,
         on_fetched: OnFetched,
         on_news: Callable[[], None],
-        on_late: Callable[[], None] | None = None,
     ) -> None:
         self.node_id: Final = node_id
         self.node_epoch: Final = node_epoch
@@ -93,11 +90,8 @@ class CopySession:
         self._clock = clock
         self._on_fetched = on_fetched
         self._on_news = on_news
-        self._on_late = on_late
         self._wanted: dict[Place, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
-        self._late: dict[_Wanted, None] = {}
-        """More is committed, and nothing else is new: told with the next news, or a moment later."""
         self._held: dict[_Wanted, None] = {}
         """News of partitions that move: they wait for their share."""
 
@@ -133,7 +127,6 @@ class CopySession:
         wanted = self._wanted.pop(Place(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
-            self._late.pop(wanted, None)
             self._held.pop(wanted, None)
             if wanted.partition is not None:
                 wanted.partition.unwatch_writes(wanted.wake)
@@ -182,25 +175,17 @@ class CopySession:
             self._on_news()
 
     def _note(self, wanted: _Wanted) -> bool:
-        """Whether there is something to tell at once; what can wait a moment is noted too."""
-        if self._has_news(wanted):
-            self._news[wanted] = None
-            return True
-        partition = wanted.partition
-        if partition is not None and partition.high_watermark > wanted.told_high_watermark:
-            if self._on_late is None or wanted.told_high_watermark == NO_OFFSET:
-                self._news[wanted] = None
-                return True
-            if not self._late:
-                self._on_late()
-            self._late[wanted] = None
-        return False
+        """Whether there is something to tell."""
+        if not self._has_news(wanted):
+            return False
+        self._news[wanted] = None
+        return True
 
     def _has_news(self, wanted: _Wanted) -> bool:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
-        if partition.log.start_offset > wanted.told_start:
+        if partition.log.start_offset > wanted.told_start or partition.high_watermark > wanted.told_high_watermark:
             return True
         return not wanted.is_told and asked.offset < self._end(partition)
 
@@ -215,9 +200,6 @@ class CopySession:
         """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first."""
         found: list[Copied] = []
         left = bytes_max
-        if self._late:
-            self._news.update(self._late)
-            self._late.clear()
         for wanted in list(self._news):
             if left <= 0:
                 break
@@ -255,13 +237,8 @@ class CopySession:
 
     @property
     def has_news(self) -> bool:
-        """Whether :meth:`collect` may find something that is to be told at once."""
+        """Whether :meth:`collect` may find something."""
         return bool(self._news)
-
-    @property
-    def has_late(self) -> bool:
-        """Whether it may find something else."""
-        return bool(self._late)
 
     @property
     def holds_back(self) -> bool:

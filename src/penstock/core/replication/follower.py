@@ -151,8 +151,8 @@ class Follower(Replica):
                 f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
             )
         if header.next_offset > self.log.next_offset:
-            if self.is_observer and header.base_offset < self.log.next_offset == self.log.start_offset:
-                # It was to begin in the middle of a batch.
+            if header.base_offset < self.log.next_offset == self.log.start_offset:
+                # It was to begin in the middle of a batch, as its leader's log may.
                 self.log.start_at(header.base_offset)
             self.log.append_copied(batch, header)
 

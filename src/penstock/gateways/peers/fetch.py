@@ -4,8 +4,8 @@ The first request of a connection names all partitions, later ones only what cha
 waits for the first of them at most as long as the follower said. Two questions may wait at a time; a third ends the first one's wait. They are answered in
 the order in which they came.
 
-News goes out at the end of the turn in which it came about, right behind the write. That more is committed, and nothing else, waits
-:data:`LATE_SECONDS` for something to go with: where records come one after the other, the next one takes it along.
+News goes out at the end of the turn in which it came about, right behind the write. That more is committed, and nothing else, is news too: whoever works a queue
+on that node, or reads there, looks for what was acknowledged a moment ago.
 """
 
 import asyncio
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.peers")
 
 FETCH_VERSION: Final = 18
-LATE_SECONDS: Final = 0.002
 WAITING_MAX: Final = 2
 _SESSION: Final = 1
 """A connection has one."""
@@ -83,8 +82,6 @@ class ReplicaFetches:
         self._questions: deque[_Question] = deque()
         self._looking = False
         self._timer: asyncio.TimerHandle | None = None
-        self._late_timer: asyncio.TimerHandle | None = None
-        self._late_since = 0.0
 
     def _new_session(self) -> CopySession:
         gateway = self._gateway
@@ -96,7 +93,6 @@ class ReplicaFetches:
             gateway.broker.clock,
             gateway.on_fetched,
             self._woken,
-            self._woken_late,
         )
 
     def close(self) -> None:
@@ -104,9 +100,8 @@ class ReplicaFetches:
         self._closed = True
         self._session.close()
         self._questions.clear()
-        for timer in (self._timer, self._late_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def fetch(self, correlation_id: int, body: memoryview, position: int) -> None:
         """Note what the follower has, and answer with what is new, or with nothing when its time is over."""
@@ -160,9 +155,6 @@ class ReplicaFetches:
         self._questions.append(_Question(correlation_id, request.max_bytes, self._loop.time() + wait_ms / 1000))
         if session.has_news or session.holds_back:
             self._look_soon()
-        elif session.has_late and self._late_timer is None:
-            # It became due while nobody asked.
-            self._woken_late()
         if len(self._questions) > WAITING_MAX:
             self._answer(session.collect(request.max_bytes))
         if self._timer is None:
@@ -207,21 +199,6 @@ class ReplicaFetches:
             self._answer(found)
             if not self._session.has_news:
                 return
-
-    def _woken_late(self) -> None:
-        self._late_since = self._loop.time()
-        if self._late_timer is None:
-            self._late_timer = self._loop.call_later(LATE_SECONDS, self._safely, self._late)
-
-    def _late(self) -> None:
-        self._late_timer = None
-        if not self._session.has_late:
-            return
-        left = self._late_since + LATE_SECONDS - self._loop.time()
-        if left > 0.0005:
-            self._late_timer = self._loop.call_later(left, self._safely, self._late)
-        else:
-            self._look()
 
     def _answer(self, found: list[Copied]) -> None:
         question = self._questions.popleft()

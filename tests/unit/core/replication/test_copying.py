@@ -1,6 +1,5 @@
 """What a follower is sent: what is in sync first, what moves behind it and within its budget, and where the log begins."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ BYTES_MAX = 1_000_000
 class Session:
     """What one other node copies from this one."""
 
-    def __init__(self, node: ClusterNode, follower: int, on_late: Callable[[], None] | None = None) -> None:
+    def __init__(self, node: ClusterNode, follower: int) -> None:
         self.news = 0
         cluster = node.cluster
         self.copies = CopySession(
@@ -32,7 +31,6 @@ class Session:
             node.clock,
             lambda _partition: None,
             self._told,
-            on_late,
         )
 
     def _told(self) -> None:
@@ -157,37 +155,16 @@ async def test_whoever_had_records_deleted_waits_for_what_followers_say_of_their
         assert never == []
 
 
-async def test_that_more_is_committed_waits_for_records_to_go_with(tmp_path: Path):
-    async with ClusterNode(tmp_path) as node:
-        await node.place("t", (NODE, OTHER))
-        partition = await node.append_written("t", 0, 3)
-        late: list[None] = []
-        session = Session(node, OTHER, on_late=lambda: late.append(None))
-        session.ask(partition, 0)
-        assert session.collect()
-        session.ask(partition, 3)
-        assert partition.high_watermark == 3
-        assert not session.copies.has_news, "the follower may wait"
-        assert late == [None]
-        assert session.news == 0
-        await node.append_written("t", 0, 1)
-        assert session.news == 1
-        (copied,) = session.copies.collect(BYTES_MAX)
-        assert copied.high_watermark == 3
-        assert copied.records
-        assert not session.copies.has_late
-
-
 async def test_that_more_is_committed_is_told_without_records_too(tmp_path: Path):
     async with ClusterNode(tmp_path) as node:
         await node.place("t", (NODE, OTHER))
         partition = await node.append_written("t", 0, 3)
-        session = Session(node, OTHER, on_late=lambda: None)
+        session = Session(node, OTHER)
         session.ask(partition, 0)
         session.collect()
         session.ask(partition, 3)
-        assert session.copies.has_late
+        assert session.copies.has_news
         (copied,) = session.copies.collect(BYTES_MAX)
         assert (copied.high_watermark, len(copied.records)) == (3, 0)
-        assert not session.copies.has_late
+        assert not session.copies.has_news
         assert session.copies.collect(BYTES_MAX) == []
