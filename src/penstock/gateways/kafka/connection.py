@@ -42,6 +42,8 @@ _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
 LARGE_REQUEST_BYTES: Final = 128 * 1024
 """Such a request of names and numbers is read, and its answer written, beside the event loop. Records are not read at all."""
+_WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
+"""Answered when other members have sent theirs: these must not wait for each other. What is large of them is bytes to us."""
 PROTOCOL_VIOLATION: Final = "protocol_violation"
 INTERNAL_ERROR: Final = "internal_error"
 """How these two are counted beside the reasons for refusals."""
@@ -183,7 +185,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             return
         if end - start > LARGE_REQUEST_BYTES and api_key != _FETCH:
             # The buffer is the next frame's as soon as this turn is over.
-            answer = self._serve_large(served, version, context, bytes(view), position)
+            answer = self._serve_in_turn(api_key, served, version, context, bytes(view), position)
             self._wait(answer, served, version, correlation_id, is_encoded=True)
             return
         request = served.decode[version](view, position)
@@ -195,6 +197,15 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self.answer(frame(correlation_id, served.header_version(version), parts), served.latency)
         else:
             self._wait(result, served, version, correlation_id)
+
+    async def _serve_in_turn(
+        self, api_key: int, served: "Served", version: int, context: RequestContext, body: bytes, position: int
+    ) -> list[Buffer]:
+        """The answer to a large request, when few enough of all connections are under way."""
+        if api_key in _WAIT_FOR_OTHERS:
+            return await self._serve_large(served, version, context, body, position)
+        async with self.gateway.large_requests:
+            return await self._serve_large(served, version, context, body, position)
 
     async def _serve_large(
         self, served: "Served", version: int, context: RequestContext, body: bytes, position: int

@@ -1,5 +1,6 @@
 """The Kafka listener: its bounds, which APIs are served, and a stop that lets nobody wait for what will not come."""
 
+import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from penstock.types import Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
 from penstock.wire.kafka.apis import API, Api, ApiKey, DecodeTable, EncodeTable
 
+LARGE_REQUESTS_MAX: Final = 4
+"""So many large requests are under way: the others stay bytes, of which each element would take some hundred more."""
 _QUICK_SHARE: Final = 0.1
 """Of the grace of a stop: so long requests have that wait for the disk alone."""
 
@@ -85,6 +88,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         ]
         self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")
         """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
+        self.large_requests: Final = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.unhurried: Final[dict[Callable[[], None], None]] = {}
         """What makes each request answer now that waits for something to happen: called when the gateway stops."""
 

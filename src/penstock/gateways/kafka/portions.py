@@ -1,18 +1,20 @@
 """Requests that ask for many things: a portion at a time, so that other clients are served in between.
 
-What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most; the connection
-waits for its answer, as it does for every other.
+What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most, however many
+such requests there are: one of them goes on in each round of the loop, the others wait in a line. The connection waits for its answer, as it does for every other.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 AT_ONCE_MAX: Final = 64
 """So few are done without a look at the time."""
 TURN_SECONDS: Final = 0.005
-"""So long a request may hold the event loop at a time."""
+"""So long the requests that ask for much may hold the event loop at a time, all of them together."""
 AT_A_TIME_MAX: Final = 128
 """Of those that wait for something, so many of one request wait together: one commit of the metadata store takes as many."""
 
@@ -20,19 +22,69 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 
+class _Line:
+    """The requests of one event loop that wait for their next turn."""
+
+    __slots__ = ("_is_moving", "_until", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_moving = False
+        self._until = 0.0
+
+    def begin(self) -> float:
+        """Until when a request goes on that begins now: those that came together share one turn, and nobody is overtaken."""
+        if self._waiting:
+            return 0.0
+        now = perf_counter()
+        if now > self._until:
+            self._until = now + TURN_SECONDS
+        return self._until
+
+    async def next_turn(self) -> float:
+        """Wait for it; until when it lasts."""
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(place)
+        if not self._is_moving:
+            self._is_moving = True
+            loop.call_soon(self._move)
+        await place
+        self._until = perf_counter() + TURN_SECONDS
+        return self._until
+
+    def _move(self) -> None:
+        """Once in a round of the loop: the first goes on, unless its connection is gone."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                break
+        self._is_moving = bool(self._waiting)
+        if self._is_moving:
+            asyncio.get_running_loop().call_soon(self._move)
+
+
+_lines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = WeakKeyDictionary()
+
+
 class Turns:
     """The turns of one request."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_line", "_until")
 
     def __init__(self) -> None:
-        self._until = perf_counter() + TURN_SECONDS
+        loop = asyncio.get_running_loop()
+        line = _lines.get(loop)
+        if line is None:
+            line = _lines[loop] = _Line()
+        self._line = line
+        self._until = line.begin()
 
     async def pause_if_long(self) -> None:
         """Let others have their turn, if this one was long."""
         if perf_counter() > self._until:
-            await asyncio.sleep(0)
-            self._until = perf_counter() + TURN_SECONDS
+            self._until = await self._line.next_turn()
 
 
 async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turns: Turns | None = None) -> list[Found]:

@@ -11,6 +11,8 @@ import pytest_asyncio
 
 from penstock.errors import Reason
 from penstock.gateways.kafka.connection import LARGE_REQUEST_BYTES
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.gateway import LARGE_REQUESTS_MAX
 from penstock.gateways.kafka.handlers import k08_offset_commit, k10_find_coordinator, k32_describe_configs
 from penstock.limits import DESCRIBED_RESOURCES_MAX, FIND_COORDINATOR_KEYS_MAX
 from penstock.types import GroupId
@@ -24,6 +26,7 @@ from penstock.wire.kafka.describe_configs_generated import DescribeConfigsReques
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
 from penstock.wire.kafka.elect_leaders_generated import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
+from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequestTopic,
@@ -184,6 +187,57 @@ async def test_a_large_request_that_cannot_be_read_ends_the_connection_and_nothi
     assert "Traceback" not in caplog.text
     other = await node.connect()
     assert len((await other.ask(ApiKey.DESCRIBE_GROUPS, request, version)).groups) == len(request.groups)
+
+
+async def test_only_so_many_large_requests_are_under_way_whatever_connections_they_come_by(
+    node: WireClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"g{number}" + "g" * (LARGE_REQUEST_BYTES // 8) for number in range(9)]
+    request, version = DescribeGroupsRequest(groups=names), 6
+    served = node.gateway.served[ApiKey.DESCRIBE_GROUPS]
+    under_way = most = 0
+
+    def noted(work: Any, change: int) -> Any:
+        # All of it in the one thread.
+        def run(*given: Any) -> Any:
+            nonlocal under_way, most
+            under_way += change
+            most = max(most, under_way)
+            return work(*given)
+
+        return run
+
+    monkeypatch.setitem(served.decode, version, noted(served.decode[version], 1))
+    monkeypatch.setitem(served.encode, version, noted(served.encode[version], -1))
+    clients = [await node.connect() for _ in range(2 * LARGE_REQUESTS_MAX)]
+    for client in clients:
+        client.send(ApiKey.DESCRIBE_GROUPS, request, version)
+    for client in clients:
+        _, answer = await client.answer(ApiKey.DESCRIBE_GROUPS, version)
+        assert len(answer.groups) == len(names)
+    assert 1 <= most <= LARGE_REQUESTS_MAX
+
+
+async def test_large_requests_that_wait_for_each_other_are_all_under_way(
+    node: WireClusterNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[asyncio.Future[JoinGroupResponse]] = []
+
+    def join(_request: JoinGroupRequest, _context: RequestContext) -> asyncio.Future[JoinGroupResponse]:
+        waiting.append(asyncio.get_running_loop().create_future())
+        if len(waiting) == LARGE_REQUESTS_MAX + 1:
+            for each in waiting:
+                each.set_result(JoinGroupResponse())
+        return waiting[-1]
+
+    monkeypatch.setattr(node.gateway.served[ApiKey.JOIN_GROUP], "handle", join)
+    protocol = JoinGroupRequestProtocol("range", bytes(2 * LARGE_REQUEST_BYTES))
+    request = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [protocol])
+    clients = [await node.connect() for _ in range(LARGE_REQUESTS_MAX + 1)]
+    for client in clients:
+        client.send(ApiKey.JOIN_GROUP, request, 5)
+    for client in clients:
+        await asyncio.wait_for(client.answer(ApiKey.JOIN_GROUP, 5), 10)
 
 
 async def test_very_many_partitions_of_one_group_are_looked_at_in_pieces(node: WireClusterNode) -> None:
