@@ -2,7 +2,7 @@
 
 Invariant: whatever was started is stopped when this ends, and nothing else is: nodes first and together, etcd after them. A node that dies
 by itself is told with the end of its log, and the others go on: whoever tries out what a cluster does without one should see just that. SIGUSR1
-starts it again. Without etcd there is no cluster: when that dies, all of it is stopped.
+starts it again, though it comes a moment before the node is gone. Without etcd there is no cluster: when that dies, all of it is stopped.
 """
 
 import contextlib
@@ -33,6 +33,8 @@ _NODE_STOP_SECONDS_MAX: Final = 40.0
 _ETCD_STOP_SECONDS_MAX: Final = 15.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
 _REPLICAS_MAX: Final = 3
+_WISH_SECONDS: Final = 2.0
+"""So long a wish to start nodes again holds for one that is still dying: a script kills it and wishes at once."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -143,6 +145,9 @@ class LocalCluster:
         self._ready: dict[int, str] = {}
         self._asked_to_stop = 0
         self._asked_to_start = False
+        self._wished: set[int] = set()
+        """Nodes that are started again if they die before the wish is over: each once."""
+        self._wished_until = 0.0
         self._greeted = False
         self._failed = False
         self._selector = selectors.DefaultSelector()
@@ -157,8 +162,7 @@ class LocalCluster:
                 # Etcd alone serves nobody, and nodes agree on nothing without it.
                 while not self._asked_to_stop and _ETCD in self._children and len(self._children) > 1:
                     self._look(None)
-                    if self._asked_to_start:
-                        self._start_again()
+                    self._start_again()
             finally:
                 self._stop()
         return Exit.FAILED if self._failed else Exit.OK
@@ -215,12 +219,18 @@ class LocalCluster:
         )
 
     def _start_again(self) -> None:
-        """The nodes that have died."""
-        self._asked_to_start = False
+        """The nodes that have died, if that is wished for."""
+        if self._asked_to_start:
+            self._asked_to_start = False
+            self._wished, self._wished_until = set(self._layout.nodes), monotonic() + _WISH_SECONDS
         for node in sorted(self._layout.nodes):
-            if f"node-{node}" not in self._children:
+            if f"node-{node}" not in self._children and self._is_wished(node):
+                self._wished.discard(node)
                 note(f"starting node-{node} again")
                 self._start_node(node)
+
+    def _is_wished(self, node: int) -> bool:
+        return self._asked_to_start or (node in self._wished and monotonic() < self._wished_until)
 
     def _settings(self) -> dict[str, str]:
         """The environment, with defaults for a cluster of so few nodes that it could not have its usual replicas."""
@@ -299,7 +309,10 @@ class LocalCluster:
         complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:\n{tail}".rstrip())
         if child.name == _ETCD:
             return
-        self._ready.pop(int(child.name.removeprefix("node-")), None)
+        node = int(child.name.removeprefix("node-"))
+        self._ready.pop(node, None)
+        if self._is_wished(node):
+            return
         if any(name != _ETCD for name in self._children):
             note(f"to start {child.name} again: kill -USR1 {os.getpid()}")
             self._greet_once()

@@ -1,0 +1,75 @@
+"""A local cluster's processes: what is wished for while one of them is dying."""
+
+import os
+import signal
+import sys
+from time import monotonic
+
+import pytest
+
+from penstock.cli.cluster_folder import ClusterFolder, EtcdPorts, Layout, NodePorts
+from penstock.cli.cluster_up import LocalCluster
+
+SILENT_SECONDS_MAX = 10
+PORTS = NodePorts(1, 2, 3, 4, 5)
+CHILD = "import signal; print('penstock ready x', flush=True); signal.pause()"
+
+
+class Cluster(LocalCluster):
+    """Its nodes say that they are ready, and do nothing. As soon as all are, the wish comes, and after it one of them dies."""
+
+    def __init__(self, path, nodes, deaths):
+        layout = Layout(EtcdPorts(1, 2), dict.fromkeys(range(1, nodes + 1), PORTS))
+        super().__init__(ClusterFolder(path), layout, "etcd", is_kept=True)
+        self.begun = []
+        self._deaths_left = deaths
+        self._is_dying = False
+
+    def _start_etcd(self):
+        self._start("etcd", [sys.executable, "-c", "import signal; signal.pause()"], dict(os.environ))
+
+    def _start_node(self, node):
+        self.begun.append(node)
+        self._start(f"node-{node}", [sys.executable, "-c", CHILD], dict(os.environ))
+
+    def _greet(self):
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    def _is_ready(self, child, line):
+        self._is_dying = False
+        super()._is_ready(child, line)
+
+    def _look(self, seconds):
+        began = monotonic()
+        super()._look(SILENT_SECONDS_MAX)
+        if monotonic() - began >= SILENT_SECONDS_MAX:
+            self._asked_to_stop = 1
+
+    def _start_again(self):
+        super()._start_again()
+        if self._is_dying or self._asked_to_start or len(self._ready) < len(self._layout.nodes):
+            return
+        if self._deaths_left:
+            self._deaths_left -= 1
+            self._is_dying = True
+            os.kill(self._children["node-1"].process.pid, signal.SIGKILL)
+        else:
+            self._asked_to_stop = 1
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_node_that_dies_just_after_the_wish_to_start_it_again_is_started(tmp_path, capfd, nodes):
+    cluster = Cluster(tmp_path, nodes, deaths=1)
+    cluster.run()
+    assert cluster.begun == [*range(1, nodes + 1), 1]
+    told = capfd.readouterr().err
+    assert "starting node-1 again" in told
+    assert "kill -USR1" not in told
+    assert "no node is left" not in told
+
+
+def test_a_wish_starts_a_node_once(tmp_path, capfd):
+    cluster = Cluster(tmp_path, 1, deaths=2)
+    cluster.run()
+    assert cluster.begun == [1, 1]
+    assert "no node is left" in capfd.readouterr().err
