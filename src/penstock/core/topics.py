@@ -388,7 +388,9 @@ class Topics(TopicImage):
             raise unknown from None
 
     async def _try_to_put(self, key: str, topic: Topic, made: Sequence[Operation]) -> bool:
-        if (await self._store.txn([Compare(key, create_revision=0)], made)).succeeded:
+        # If the answer is lost, this may happen at any later time: it must not bring the topic back once it was deleted.
+        alive = [Compare(key, create_revision=0), Compare(deleted_key(topic.topic_id), create_revision=0)]
+        if (await self._store.txn(alive, made)).succeeded:
             return True
         return await self._is_own(key, topic)
 

@@ -11,7 +11,7 @@ from penstock.core.topic_records import DELETED_PREFIX, PARTITIONS_PREFIX, TOPIC
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_ID_BLOCK
-from penstock.metadata.port import Compare, Operation, Put, TxnResult
+from penstock.metadata.port import Compare, Operation, Put, TxnResult, UnknownOutcomeError
 from penstock.testing.faulty_store import Fault
 from tests.unit.cluster.world import CoreWorld
 
@@ -277,3 +277,23 @@ async def test_a_topic_that_is_gone_is_told_as_deleted_though_the_store_is_lost_
     await node.broker.topics.delete("large")
     assert asked == 2
     assert node.broker.topics.get("large") is None
+
+
+async def test_a_creation_that_happens_late_does_not_bring_a_deleted_topic_back(
+    world: CoreWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = world[1]
+    txn, late = node.store.txn, []
+
+    async def unanswered(compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        if not late:
+            late.append((compares, operations))
+            raise UnknownOutcomeError(Reason.METADATA_UNAVAILABLE, "no answer came")
+        return await txn(compares, operations)
+
+    monkeypatch.setattr(node.store, "txn", unanswered)
+    await node.broker.topics.create(NewTopic("t", 1, 1))
+    await node.broker.topics.delete("t")
+    [(compares, operations)] = late
+    assert not (await txn(compares, operations)).succeeded
+    assert await keys(world, TOPICS_PREFIX) == []

@@ -32,7 +32,7 @@ class Progress:
         self.epoch = -1
         """Its node epoch; -1 before its first fetch."""
         self.since = since
-        """The partition's epoch by which it became a replica; 0 when it was one as this leader began."""
+        """The partition's epoch by which it became a replica, as far as this leader knows; 0 when it was in sync as this leader began."""
         self.end = 0
         self.start = 0
         """Where its log begins."""
@@ -80,6 +80,7 @@ class InSync:
         min_in_sync: int,
         now_ms: int,
         log_start: int = 0,
+        partition_epoch: int = 0,
         rules: Rules = ALL,
     ) -> None:
         self._node_id = node_id
@@ -97,7 +98,11 @@ class InSync:
         self.eligible: tuple[int, ...] = ()
         self._pending: Change | None = None
         self._progress: dict[int, Progress] = {}
-        self.agree(record, now_ms, 0)
+        self.agree(record, now_ms, partition_epoch)
+        for node in self.agreed:
+            # They count already. Of any other this leader may have missed that it was no replica for a while.
+            if node in self._progress:
+                self._progress[node].since = 0
 
     # The agreed set.
 

@@ -215,6 +215,7 @@ class Replicas:
             min_in_sync=topic.min_in_sync_of(len(record.replicas)),
             now_ms=now_ms,
             log_start=log.start_offset,
+            partition_epoch=world.topics.partition_epoch(topic, index),
             rules=world.rules,
         )
         partition = Partition(
@@ -410,4 +411,6 @@ class Replicas:
                 self._world.report(f"The log of {topic.name}/{place.partition} can be opened again.")
         elif place is not None:
             del self.failed[place]
-        self._retry_at_ms = now_ms + self._retry_ms if self.failed else None
+        # What failed together heals together.
+        wait_ms = 0 if self._retry_ms == RETRY_MS_MIN else self._retry_ms
+        self._retry_at_ms = now_ms + wait_ms if self.failed else None

@@ -18,7 +18,13 @@ def record(isr: Mapping[int, int]) -> PartitionRecord:
 
 
 def in_sync(
-    isr: Mapping[int, int], *, end: int = 100, minimum: int = 1, start: int = 0, rules: Rules | None = None
+    isr: Mapping[int, int],
+    *,
+    end: int = 100,
+    minimum: int = 1,
+    start: int = 0,
+    partition_epoch: int = 0,
+    rules: Rules | None = None,
 ) -> InSync:
     return InSync(
         NodeId(1),
@@ -28,6 +34,7 @@ def in_sync(
         min_in_sync=minimum,
         now_ms=0,
         log_start=start,
+        partition_epoch=partition_epoch,
         rules=rules or Rules(),
     )
 
@@ -235,10 +242,14 @@ def test_what_a_node_had_before_it_became_a_replica_does_not_count():
     assert change.joining == {3: 30}
 
 
-def test_a_replica_from_the_beginning_counts_by_whichever_record_it_knows_of_it():
-    members = in_sync({1: 10})
+def test_who_was_in_sync_as_the_leader_began_counts_by_whichever_record_it_knows_of_it_and_others_by_that_one():
+    members = in_sync({1: 10, 2: 20}, partition_epoch=9)
     members.fetched(2, 20, 100, 100, 1, known_epoch=1)
     assert members.end_of(2) == 100
+    members.fetched(3, 30, 100, 100, 1, known_epoch=8)
+    assert members.end_of(3) == 0, "it may speak of a copy that it had before"
+    members.fetched(3, 30, 100, 100, 1, known_epoch=9)
+    assert members.end_of(3) == 100
 
 
 def test_an_observer_counts_for_nothing():
