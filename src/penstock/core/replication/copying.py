@@ -56,13 +56,15 @@ class Copied(NamedTuple):
 class _Wanted:
     """One partition of a session."""
 
-    __slots__ = ("asked", "is_told", "partition", "place", "told_high_watermark", "told_start", "wake")
+    __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
 
     def __init__(self, place: Place, woken: Callable[["_Wanted"], None]) -> None:
         self.place: Final = place
         self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
         self.asked: Asked | None = None
+        self.since = 0
+        """The number of the question by which the follower named the copy that it has now: only that one and later ones are answered with it."""
         self.is_told = False
         """Something was sent, and the follower has not asked behind it."""
         self.told_high_watermark = NO_OFFSET
@@ -90,6 +92,10 @@ class CopySession:
         self._clock = clock
         self._on_fetched = on_fetched
         self._on_news = on_news
+        self.question = 0
+        """The number of the follower's last question, which is noted by :meth:`ask`."""
+        self.has_passed_over = False
+        """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
         self._wanted: dict[Place, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
         self._held: dict[_Wanted, None] = {}
@@ -106,6 +112,8 @@ class CopySession:
         wanted = self._wanted.get(place)
         if wanted is None:
             wanted = self._wanted[place] = _Wanted(place, self._woken)
+        if _is_another_copy(wanted.asked, asked):
+            wanted.since = self.question
         wanted.asked = asked
         wanted.is_told = False
         wanted.told_high_watermark = asked.high_watermark
@@ -196,13 +204,21 @@ class CopySession:
             return partition.log.written_offset
         return partition.high_watermark
 
-    def collect(self, bytes_max: int) -> list[Copied]:
-        """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first."""
+    def collect(self, bytes_max: int, question: int | None = None) -> list[Copied]:
+        """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first.
+
+        It answers a question, by its number, or the last one.
+        """
+        number = self.question if question is None else question
         found: list[Copied] = []
         left = bytes_max
+        self.has_passed_over = False
         for wanted in list(self._news):
             if left <= 0:
                 break
+            if wanted.since > number:
+                self.has_passed_over = True
+                continue
             del self._news[wanted]
             if self._is_newcomer(wanted):
                 self._held[wanted] = None
@@ -212,14 +228,14 @@ class CopySession:
                 found.append(copied)
                 left -= len(copied.records)
         if self._held and left > 0:
-            found += self._collect_held(left)
+            found += self._collect_held(left, number)
         return found
 
     def _is_newcomer(self, wanted: _Wanted) -> bool:
         in_sync = None if wanted.partition is None else wanted.partition.in_sync
         return in_sync is not None and in_sync.is_newcomer(self.node_id)
 
-    def _collect_held(self, bytes_max: int) -> list[Copied]:
+    def _collect_held(self, bytes_max: int, number: int) -> list[Copied]:
         """Of partitions that move, what the budget has; the rest waits until the follower asks again, which it does all the time."""
         found: list[Copied] = []
         budget = self._replicas.moving_budget
@@ -227,6 +243,9 @@ class CopySession:
         for wanted in list(self._held):
             if left <= 0:
                 break
+            if wanted.since > number:
+                self.has_passed_over = True
+                continue
             del self._held[wanted]
             copied = self._copied(wanted, left, first=left == allowed)
             if copied is not None:
@@ -286,3 +305,13 @@ class CopySession:
         if epoch < asked.last_epoch or end_offset < asked.offset:
             return epoch, end_offset
         return None
+
+
+def _is_another_copy(before: Asked | None, asked: Asked) -> bool:
+    """Whether the follower has another copy than before, or cut it: what answers its earlier questions it cannot use."""
+    return (
+        before is None
+        or asked.offset < before.offset
+        or asked.leader_epoch != before.leader_epoch
+        or (asked.known_epoch < 0) != (before.known_epoch < 0)
+    )

@@ -50,6 +50,7 @@ _encode = ENCODE_RESPONSE[FETCH_VERSION]
 
 
 class _Question(NamedTuple):
+    number: int
     correlation_id: int
     bytes_max: int
     until: float
@@ -111,6 +112,7 @@ class ReplicaFetches:
         if not request.session_id:
             self._session.close()
             self._session = self._new_session()
+        self._session.question += 1
         self._read(self._ask(request), correlation_id, request)
 
     def _read(self, asking: Iterator[None], correlation_id: int, request: FetchRequest) -> None:
@@ -152,11 +154,12 @@ class ReplicaFetches:
     def _wait(self, correlation_id: int, request: FetchRequest) -> None:
         session = self._session
         wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
-        self._questions.append(_Question(correlation_id, request.max_bytes, self._loop.time() + wait_ms / 1000))
+        until = self._loop.time() + wait_ms / 1000
+        self._questions.append(_Question(session.question, correlation_id, request.max_bytes, until))
         if session.has_news or session.holds_back:
             self._look_soon()
         if len(self._questions) > WAITING_MAX:
-            self._answer(session.collect(request.max_bytes))
+            self._answer(self._collected())
         if self._timer is None:
             self._timer = self._loop.call_later(wait_ms / 1000, self._safely, self._time_over)
 
@@ -165,7 +168,7 @@ class ReplicaFetches:
         self._timer = None
         now = self._loop.time()
         while self._questions and self._questions[0].until <= now:
-            self._answer(self._session.collect(self._questions[0].bytes_max))
+            self._answer(self._collected())
         if self._questions:
             self._timer = self._loop.call_later(self._questions[0].until - now, self._safely, self._time_over)
 
@@ -193,12 +196,17 @@ class ReplicaFetches:
     def _look(self) -> None:
         self._looking = False
         while self._questions:
-            found = self._session.collect(self._questions[0].bytes_max)
-            if not found:
+            found = self._collected()
+            if not found and not self._session.has_passed_over:
                 return
             self._answer(found)
             if not self._session.has_news:
                 return
+
+    def _collected(self) -> list[Copied]:
+        """What answers the question that waits longest."""
+        question = self._questions[0]
+        return self._session.collect(question.bytes_max, question.number)
 
     def _answer(self, found: list[Copied]) -> None:
         question = self._questions.popleft()

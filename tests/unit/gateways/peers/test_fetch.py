@@ -66,12 +66,21 @@ async def test_two_questions_wait_and_a_third_ends_the_first_ones_wait(tmp_path:
 
 async def test_news_answers_the_question_that_waited_longest_and_only_that_one(tmp_path: Path):
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
-        first = asking.ask(question(0))
-        second = asking.ask(question(1, 7))
+        assert (await asking.ask(question(0, 7))).responses
+        first = asking.ask(question(1))
+        second = asking.ask(question(2, 7))
         (topic,) = (await first).responses
         assert [each.partition_index for each in topic.partitions] == [7]
         assert topic.partitions[0].error_code
         assert not second.done()
+
+
+async def test_what_a_question_is_the_first_to_name_answers_no_earlier_one(tmp_path: Path):
+    async with two(tmp_path) as cluster, Asking(cluster) as asking:
+        first, second = asking.ask(question(0)), asking.ask(question(1, 7))
+        assert (await first).responses == [], "the follower could not tell whether it is of the copy that it has by now"
+        (topic,) = (await second).responses
+        assert [each.partition_index for each in topic.partitions] == [7]
 
 
 async def test_a_question_without_news_is_answered_when_its_time_is_over(tmp_path: Path):
