@@ -19,7 +19,7 @@ from penstock.client import (
     Consumer,
     SinkClient,
     StagedPart,
-    http_address,
+    http_addresses,
     list_offsets,
 )
 from penstock.records.builder import build_batch
@@ -53,7 +53,7 @@ class Driver(threading.Thread):
             try:
                 with (
                     Cluster(self._servers, timeout_ms=5_000) as cluster,
-                    SinkClient(http_address(cluster), timeout_ms=5_000) as sinks,
+                    SinkClient(http_addresses(cluster), timeout_ms=5_000) as sinks,
                 ):
                     self._work(cluster, sinks)
             except ClientError:
@@ -124,7 +124,7 @@ def test_kills_lose_and_double_nothing_that_a_sink_commits(tmp_path: Path, flush
         driver.join(60)
         assert not driver.is_alive()
         assert driver.wrong == []
-        with Cluster(broker.bootstrap) as cluster, SinkClient(http_address(cluster)) as sinks:
+        with Cluster(broker.bootstrap) as cluster, SinkClient(http_addresses(cluster)) as sinks:
             last = sinks.open(SINK).last_batch_id
         assert last is not None
         assert last >= driver.answered >= rounds

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructType
 
 from penstock.client import Admin, RequestRefused
-from penstock.client.discovery import http_address
+from penstock.client.discovery import http_addresses
 from penstock.client.sinks import SinkClient
 from penstock.records.partitioner import partition_for_key
 from penstock.spark.sink.writers import ONE_OFF_REMEMBER_MS, batch_writer
@@ -34,7 +34,7 @@ def write(bootstrap):
 
 @pytest.fixture
 def sinks(cluster):
-    with SinkClient(http_address(cluster)) as client:
+    with SinkClient(http_addresses(cluster)) as client:
         yield client
 
 

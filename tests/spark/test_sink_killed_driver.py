@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.discovery import http_address
+from penstock.client.discovery import http_addresses
 from penstock.client.sinks import SinkClient
 from tests.spark.sinking import values_in
 from tests.support.waiting import eventually
@@ -77,7 +77,7 @@ def test_a_driver_killed_anywhere_loses_nothing_and_repeats_nothing(bootstrap, c
 
     def status():
         query = json.loads((places["checkpoint"] / "metadata").read_text())["id"]
-        with SinkClient(http_address(cluster)) as client:
+        with SinkClient(http_addresses(cluster)) as client:
             return client.status(query)
 
     batch = len(rows) // (FILES // 2)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from penstock.client import Admin
-from penstock.client.discovery import http_address
+from penstock.client.discovery import http_addresses
 from penstock.client.sinks import SinkClient
 from tests.spark.sinking import seen_in, values_in
 
@@ -63,7 +63,7 @@ def run(start):
 
 @pytest.fixture
 def sinks(cluster):
-    with SinkClient(http_address(cluster)) as client:
+    with SinkClient(http_addresses(cluster)) as client:
         yield client
 
 

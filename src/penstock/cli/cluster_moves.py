@@ -104,9 +104,9 @@ def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterStatus |
     from penstock.client.errors import ClientError
 
     try:
-        from penstock.client.discovery import http_address
+        from penstock.client.discovery import http_addresses
 
-        with cluster_state(str(http_address(cluster)), timeout) as state:
+        with cluster_state(http_addresses(cluster), timeout) as state:
             status = state.status()
     except ClientError:
         return None
@@ -216,9 +216,9 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
         return []
     known: dict[tuple[str, int], PartitionMove] = {}
     try:
-        from penstock.client.discovery import http_address
+        from penstock.client.discovery import http_addresses
 
-        with cluster_state(str(http_address(cluster)), timeout) as state:
+        with cluster_state(http_addresses(cluster), timeout) as state:
             known = {(each.topic, each.partition): each for each in with_progress(state.status(), timeout).moves}
     except ClientError:
         # Without HTTP it is not known how far they are.

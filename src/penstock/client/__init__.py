@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.client.batches import BatchSender
     from penstock.client.cluster import Cluster, ClusterInfo, Node, PartitionInfo, TopicInfo, TopicPartition
     from penstock.client.consumer import Consumer, ConsumerRecord, Fetched, OutOfRange, open_records
-    from penstock.client.discovery import NoHttpListener, http_address
+    from penstock.client.discovery import NoHttpListener, http_addresses
     from penstock.client.errors import (
         BatchTooLarge,
         BrokerRefused,
@@ -70,7 +70,7 @@ _MODULES = {
     "batches": ("BatchSender",),
     "cluster": ("Cluster", "ClusterInfo", "Node", "PartitionInfo", "TopicInfo", "TopicPartition"),
     "consumer": ("Consumer", "ConsumerRecord", "Fetched", "OutOfRange", "open_records"),
-    "discovery": ("NoHttpListener", "http_address"),
+    "discovery": ("NoHttpListener", "http_addresses"),
     "errors": (
         "BatchTooLarge",
         "BrokerRefused",
@@ -138,7 +138,7 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     "UnsupportedByBroker",
-    "http_address",
+    "http_addresses",
     "list_offsets",
     "open_records",
     "watermarks",

@@ -1,4 +1,4 @@
-"""Where a broker's HTTP listener is, for one who knows its Kafka address: the broker says so in a config of its own."""
+"""Where the HTTP API is, for one who knows a Kafka address: a broker says so in a config of its own."""
 
 from typing import Final
 
@@ -7,21 +7,23 @@ from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 
-HTTP_LISTENER: Final = "penstock.http.listener"
-"""``HOST:PORT`` as it is advertised; empty when the listener is off."""
+HTTP_LISTENERS: Final = "penstock.http.listeners"
+"""``HOST:PORT`` of the broker that is asked, as it is advertised, and behind it those of the other nodes that are up; empty when all are off."""
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is recognised here, and not listened on
 
 
 class NoHttpListener(ClientError):
-    """The broker has no HTTP API that could be asked: it is not Penstock, or its listener is off."""
+    """No broker has an HTTP API that could be asked: they are not Penstock, or the listeners are off."""
 
 
-def http_address(cluster: Cluster) -> Address:
-    """The HTTP listener of the broker; :class:`NoHttpListener` when there is none."""
-    info = cluster.describe()
-    node = info.nodes.get(info.controller) or min(info.nodes.values(), key=lambda each: each.node_id)
-    configs = {entry.name: entry.value for entry in Admin(cluster).broker_configs(node.node_id)}
-    told = configs.get(HTTP_LISTENER)
+def http_addresses(cluster: Cluster) -> str:
+    """The HTTP listeners of all nodes that are up ("HOST:PORT,HOST:PORT"), for an HTTP client that goes on to the next when one dies.
+
+    :class:`NoHttpListener` when there is none.
+    """
+    node = cluster.describe().any_node
+    configs = {entry.name: entry.value for entry in Admin(cluster).broker_configs()}
+    told = configs.get(HTTP_LISTENERS)
     if told is None:
         raise NoHttpListener(
             f"{node.address} is not Penstock, or an older version of it: exactly-once sinks need its HTTP API. Write "
@@ -32,6 +34,9 @@ def http_address(cluster: Cluster) -> Address:
             f"the HTTP listener of {node.address} is off, and exactly-once sinks need it: start the broker with "
             "--http HOST:PORT"
         )
-    address = parse_address(told)
-    # It listens everywhere: then it can be reached where Kafka's clients reach it.
-    return Address(node.address.host, address.port) if address.host in _ANY_HOST else address
+    return ",".join(str(_reachable(parse_address(each), node.address.host)) for each in told.split(","))
+
+
+def _reachable(address: Address, kafka_host: str) -> Address:
+    # A broker that is alone may listen everywhere: then it can be reached where Kafka's clients reach it.
+    return Address(kafka_host, address.port) if address.host in _ANY_HOST else address

@@ -99,7 +99,7 @@ class _Sinks(msgspec.Struct):
 
 
 class SinkClient(HttpClient):
-    """Sinks of one broker. ``address`` is its HTTP listener, as ``discovery.http_address`` finds it."""
+    """Sinks of one broker or cluster. ``address`` is its HTTP listeners, as ``discovery.http_addresses`` finds them."""
 
     def __init__(
         self, address: Address | str, *, timeout_ms: int = COMMIT_TIMEOUT_MS, away_ms: int = COMMIT_TIMEOUT_MS

@@ -9,7 +9,6 @@ from confluent_kafka import Producer as ConfluentProducer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.address import parse_address
 from penstock.client import (
     Admin,
     BatchSender,
@@ -20,7 +19,7 @@ from penstock.client import (
     RequestRefused,
     SinkClient,
     StagedPart,
-    http_address,
+    http_addresses,
 )
 from penstock.records.batch import Compression
 from penstock.records.builder import build_batch
@@ -51,7 +50,7 @@ def topic(cluster):
 
 @pytest.fixture
 def sinks(cluster):
-    with SinkClient(http_address(cluster)) as sinks:
+    with SinkClient(http_addresses(cluster)) as sinks:
         yield sinks
 
 
@@ -78,12 +77,12 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
 
 
 def test_the_broker_says_where_its_http_listener_is(broker_process, cluster):
-    assert http_address(cluster) == parse_address(broker_process.addresses["http"])
+    assert http_addresses(cluster) == broker_process.addresses["http"]
 
 
 def test_a_broker_without_http_says_so(penstock_broker):
     with Cluster(penstock_broker.bootstrap) as cluster, pytest.raises(NoHttpListener, match="--http"):
-        http_address(cluster)
+        http_addresses(cluster)
 
 
 def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, cluster, topic, sinks, opened):

@@ -1,19 +1,22 @@
 """Where the HTTP listener is, as the broker's config says it."""
 
+import threading
+
 import pytest
 
-from penstock.address import Address
-from penstock.client import Cluster, NoHttpListener, http_address
-from penstock.client.discovery import HTTP_LISTENER
+from penstock.client import Cluster, NoHttpListener, http_addresses
+from penstock.client.discovery import HTTP_LISTENERS
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
 )
+from penstock.wire.kafka.metadata_generated import MetadataResponse, MetadataResponseBroker
+from tests.support.scripted_broker import CLOSE
 
 
-def found(scripted, **configs: str) -> Address:
+def found(scripted, **configs: str) -> str:
     told = [DescribeConfigsResponseConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()]
 
     def describe(request):
@@ -22,27 +25,59 @@ def found(scripted, **configs: str) -> Address:
         return DescribeConfigsResponse(results=[result])
 
     with Cluster(scripted({ApiKey.DESCRIBE_CONFIGS: describe}).bootstrap) as cluster:
-        return http_address(cluster)
+        return http_addresses(cluster)
 
 
 @pytest.mark.parametrize(
     ("told", "address"),
     [
-        ("10.1.2.3:8080", Address("10.1.2.3", 8080)),
-        ("[fd00::1]:81", Address("fd00::1", 81)),
-        ("0.0.0.0:8080", Address("127.0.0.1", 8080)),
-        ("[::]:8080", Address("127.0.0.1", 8080)),
+        ("10.1.2.3:8080", "10.1.2.3:8080"),
+        ("[fd00::1]:81", "[fd00::1]:81"),
+        ("0.0.0.0:8080", "127.0.0.1:8080"),
+        ("[::]:8080", "127.0.0.1:8080"),
+        ("10.1.2.3:8080,10.1.2.4:8081", "10.1.2.3:8080,10.1.2.4:8081"),
     ],
 )
 def test_the_broker_says_where_it_is(scripted, told, address):
-    assert found(scripted, **{HTTP_LISTENER.replace(".", "_"): told}) == address
+    assert found(scripted, **{HTTP_LISTENERS.replace(".", "_"): told}) == address
 
 
 def test_a_listener_that_is_off_is_told(scripted):
     with pytest.raises(NoHttpListener, match="--http"):
-        found(scripted, **{HTTP_LISTENER.replace(".", "_"): ""})
+        found(scripted, **{HTTP_LISTENERS.replace(".", "_"): ""})
 
 
 def test_another_broker_has_none(scripted):
     with pytest.raises(NoHttpListener, match="not Penstock"):
         found(scripted, node_id="1")
+
+
+def test_a_node_that_dies_when_it_is_asked_is_passed_over(scripted):
+    """Its neighbours name it as up for a while: it was whom the metadata named, and nobody connects to it any more."""
+    listening = DescribeConfigsResponseConfig(name=HTTP_LISTENERS, value="127.0.0.1:8002,127.0.0.1:8001")
+
+    def metadata(controller):
+        nodes = [MetadataResponseBroker(number, "127.0.0.1", node.port) for number, node in ((1, dying), (2, staying))]
+        return MetadataResponse(brokers=nodes, controller_id=controller, topics=[])
+
+    def describe_of_2(request):
+        assert request.resources[0].resource_name == "2"
+        return DescribeConfigsResponse(results=[DescribeConfigsResponseResult(resource_type=4, configs=[listening])])
+
+    def die(_):
+        # Not before this is answered: the thread that answers cannot await itself.
+        dying_soon.set()
+        return CLOSE
+
+    def end():
+        dying_soon.wait(30)
+        dying.close()
+
+    dying_soon = threading.Event()
+    dying = scripted({ApiKey.METADATA: lambda _: metadata(1), ApiKey.DESCRIBE_CONFIGS: die})
+    staying = scripted({ApiKey.METADATA: lambda _: metadata(2), ApiKey.DESCRIBE_CONFIGS: describe_of_2})
+    ending = threading.Thread(target=end)
+    ending.start()
+    with Cluster(f"{dying.bootstrap},{staying.bootstrap}") as cluster:
+        assert http_addresses(cluster) == "127.0.0.1:8002,127.0.0.1:8001"
+    ending.join()

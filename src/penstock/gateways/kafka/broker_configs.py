@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from penstock import limits
-from penstock.address import Address
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.groups.settings import GroupSettings
@@ -27,7 +26,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     here = None if broker.cluster is None else broker.cluster.nodes.nodes.get(broker.node_id)
     values = [
         *_node_configs(settings, f"PLAINTEXT://{context.advertised}"),
-        _http_listener(broker.http if here is None else here.listeners.get("http")),
+        _http_listeners(broker),
         *_new_topic_configs(settings),
         *_group_configs(settings.groups, _replicas_of(broker, OFFSETS_TOPIC)),
         *_connection_configs(context),
@@ -55,10 +54,18 @@ def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigVal
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
 
 
-def _http_listener(address: Address | None) -> ConfigValue:
-    shown = "" if address is None else str(address)
-    documentation = "Where the HTTP API listens; empty when it does not. Exactly-once sinks are committed there."
-    return _value("penstock.http.listener", ConfigKind.STRING, shown, shown, documentation)
+def _http_listeners(broker: Broker) -> ConfigValue:
+    if broker.cluster is None:
+        found = [broker.http]
+    else:
+        # This node comes first: it is up, since it was just asked.
+        nodes = sorted(
+            broker.cluster.nodes.nodes.values(), key=lambda node: (node.node_id != broker.node_id, node.node_id)
+        )
+        found = [node.listeners.get("http") for node in nodes]
+    shown = ",".join(str(address) for address in found if address is not None)
+    documentation = "Where the HTTP API listens, here and on the other nodes that are up; empty when it does not. Exactly-once sinks are committed there."
+    return _value("penstock.http.listeners", ConfigKind.LIST, shown, shown, documentation)
 
 
 def _new_topic_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:

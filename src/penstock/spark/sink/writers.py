@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from penstock.client.batches import BatchSender
-from penstock.client.discovery import NoHttpListener, http_address
+from penstock.client.discovery import NoHttpListener, http_addresses
 from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
 from penstock.spark.sink.commit import abort, commit, forget, open_sink, staged_by
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from penstock.address import Address
     from penstock.client.cluster import Cluster
     from penstock.client.sinks import Opened
 
@@ -82,7 +81,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(self, settings: Settings, layout: Layout, address: Address | None, opened: Opened | None) -> None:
+    def __init__(self, settings: Settings, layout: Layout, address: str | None, opened: Opened | None) -> None:
         self._settings = settings
         self._layout = layout
         self._address = address
@@ -146,7 +145,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         for message in staged_by(messages)[:1]:
             abort(self._address(), message.sink, batchId)
 
-    def _address(self) -> Address:
+    def _address(self) -> str:
         with connected(self._settings.options) as cluster:
             return sink_address(cluster)
 
@@ -217,10 +216,10 @@ def _share_bytes(settings: Settings, layout: Layout, targets: Targets) -> int:
     return min(count * SHARE_BYTES, GATHERED_BYTES_MAX) if count > 1 else 0
 
 
-def sink_address(cluster: Cluster) -> Address:
-    """Where the broker takes commits; OptionError when it cannot, with the way out."""
+def sink_address(cluster: Cluster) -> str:
+    """Where the brokers take commits; OptionError when it cannot, with the way out."""
     try:
-        return http_address(cluster)
+        return http_addresses(cluster)
     except NoHttpListener as error:
         raise OptionError(
             f"{error}. With the option exactlyOnce=false rows are produced directly, at least once, which every Kafka broker can"

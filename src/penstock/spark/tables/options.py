@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.discovery import NoHttpListener, http_address
+from penstock.client.discovery import NoHttpListener, http_addresses
 from penstock.spark.connections import cluster_for
 from penstock.spark.errors import OptionError
 from penstock.spark.options import Options
@@ -108,4 +108,4 @@ class TableOptions:
 
     def _http(self) -> str:
         """Where the query says, else where the broker says."""
-        return self.get("http") or str(http_address(self.cluster()))
+        return self.get("http") or http_addresses(self.cluster())

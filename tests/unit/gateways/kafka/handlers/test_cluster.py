@@ -245,7 +245,8 @@ async def test_a_brokers_configs_are_known_to_itself_alone_and_tell_where_others
 
     [mine] = (await node.ask(ApiKey.DESCRIBE_CONFIGS, asked(NODE), 4)).results
     values = {config.name: config.value for config in mine.configs}
-    assert (values["broker.rack"], values["penstock.http.listener"]) == ("a", "127.0.0.1:8007")
+    listeners = "127.0.0.1:8007,127.0.0.1:8008,127.0.0.1:8009"
+    assert (values["broker.rack"], values["penstock.http.listeners"]) == ("a", listeners)
     assert (values["default.replication.factor"], values["min.insync.replicas"]) == ("3", "2")
     [other] = (await node.ask(ApiKey.DESCRIBE_CONFIGS, asked(OTHER), 4)).results
     assert reason_of(other.error_code) is Reason.INVALID_REQUEST

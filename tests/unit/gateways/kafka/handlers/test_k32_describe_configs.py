@@ -108,9 +108,9 @@ async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("listens", "told"), [(None, ""), (Address("0.0.0.0", 8080), "0.0.0.0:8080")])
 async def test_the_broker_tells_where_its_http_api_listens(node: KafkaNode, listens, told) -> None:
     node.broker.http = listens
-    configs = by_name(await ask(node, BROKER, str(NODE), ["penstock.http.listener"], documentation=True))
-    assert configs["penstock.http.listener"].value == told
-    assert configs["penstock.http.listener"].read_only
+    configs = by_name(await ask(node, BROKER, str(NODE), ["penstock.http.listeners"], documentation=True))
+    assert configs["penstock.http.listeners"].value == told
+    assert configs["penstock.http.listeners"].read_only
 
 
 async def test_nothing_was_set_for_all_brokers_while_they_ran(node: KafkaNode) -> None:
