@@ -13,6 +13,9 @@ import pytest
 from penstock.testing.process import BrokerProcess
 from tests.support.clients import CONSUMERS, PRODUCERS, Record
 
+OTHERS_OFF = ("--http", "off", "--tcp", "off", "--grpc", "off")
+"""Their own ports may be taken by a broker that runs on this machine."""
+
 
 def serve(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run ``penstock serve`` where it is expected to end by itself."""
@@ -58,7 +61,7 @@ def test_listeners_can_be_off(tmp_path):
 
 
 def test_a_taken_port_is_a_sentence_and_no_traceback(tmp_path, broker_process):
-    done = serve("--data-dir", str(tmp_path / "data"), "--kafka", broker_process.bootstrap, "--http", "off")
+    done = serve("--data-dir", str(tmp_path / "data"), "--kafka", broker_process.bootstrap, *OTHERS_OFF)
     assert done.returncode != 0
     assert broker_process.bootstrap in done.stderr
     assert "Traceback" not in done.stderr
@@ -80,7 +83,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    done = serve("--data-dir", str(tmp_path / "file" / "data"), "--kafka", "127.0.0.1:0", "--http", "off")
+    done = serve("--data-dir", str(tmp_path / "file" / "data"), "--kafka", "127.0.0.1:0", *OTHERS_OFF)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert str(tmp_path / "file") in done.stderr

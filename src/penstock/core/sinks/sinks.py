@@ -182,8 +182,14 @@ class Sinks:
         sink = self._require(caller, Action.DELETE, name)
         if sink.busy and sink.problem is None:
             raise busy(sink)
+        # From now on: the next sink of the name has another staging topic, so that nothing staged for this one is taken for its own.
+        self._dropping.add(sink.staging)
+        try:
+            self._commits.write(name, None, partial(self._deleted, sink, done))
+        except PenstockError:
+            self._dropping.discard(sink.staging)
+            raise
         self._forget(sink)
-        self._commits.write(name, None, partial(self._deleted, sink, done))
 
     def _forget(self, sink: Sink) -> None:
         del self._sinks[sink.name]
@@ -192,7 +198,8 @@ class Sinks:
             sink.queue.popleft().tell(unknown(sink.name))
 
     def _deleted(self, sink: Sink, done: DeleteDone, reason: Reason | None) -> None:
-        if reason is None and sink.name not in self._sinks:
+        self._dropping.discard(sink.staging)
+        if reason is None:
             self._drop_staging(sink.staging)
         done(Deleted(sink.name) if reason is None else PenstockError(reason))
 

@@ -459,13 +459,18 @@ def test_a_sink_that_never_committed_is_forgotten_when_it_idles(world):
     assert not [topic for topic in world.broker.topics if topic.name.startswith("__staging")]
 
 
-def test_a_sink_that_is_opened_while_it_is_deleted_keeps_its_staging_topic(world):
+def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with_a_staging_topic_of_its_own(world):
+    """With the old one, a driver of the deleted sink could commit what it staged as a batch of the new one."""
+    old = world.open().staging_id
     deleted, opened = Told(), Told()
     world.sinks.delete(CALLER, SINK, deleted)
     world.sinks.open(CALLER, SINK, opened)
+    assert opened.error.reason is Reason.REQUEST_TIMED_OUT
     world.settle()
     assert deleted.result.sink == SINK
-    assert opened.result.last_batch_id is None
+    new = world.open()
+    assert new.last_batch_id is None
+    assert new.staging_id != old
     world.restart()
     assert world.committed(0, (TOPIC, 0, [world.stage(b"1")])).committed.records == 1
 
