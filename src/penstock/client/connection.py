@@ -15,6 +15,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.address import Address
+from penstock.client.buffers import KeptBuffers, space_for
 from penstock.client.errors import (
     UNSUPPORTED_VERSION,
     CannotConnect,
@@ -78,6 +79,7 @@ class Connection:
         self._early: dict[int, memoryview] = {}
         """Answers that came before one that was waited for: metadata is asked for while batches are on their way."""
         self._versions: dict[int, tuple[int, int]] = {}
+        self._buffers: Final = KeptBuffers()
         try:
             self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
         except OSError as error:
@@ -188,7 +190,7 @@ class Connection:
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= size_max:
                 raise ProtocolViolation(f"an answer of {size} bytes")
-            return memoryview(self._receive_exactly(size, deadline))
+            return self._receive_exactly(size, deadline)
         except TimeoutError as error:
             self.close()
             raise RequestTimeout(
@@ -211,23 +213,28 @@ class Connection:
             f"{self.address} does not speak the Kafka protocol{seen}; use the kafka= address of the broker's ready line"
         )
 
-    def _receive_exactly(self, size: int, deadline: float) -> bytearray:
-        # The announced size is only trusted as far as bytes really come: a stray server must not make us take gigabytes.
-        received = bytearray(min(size, RECEIVE_BYTES))
+    def _receive_exactly(self, size: int, deadline: float) -> memoryview:
+        received = self._buffers.take(size)
+        is_new, space = received is None, space_for(size)
+        if received is None:
+            # The announced size is only trusted as far as bytes really come: a stray server must not make us take gigabytes.
+            received = bytearray(min(space, RECEIVE_BYTES))
         filled = 0
         while filled < size:
             if filled == len(received):
-                received.extend(bytes(min(size - filled, len(received))))
+                received.extend(bytes(min(space - filled, len(received))))
             left = deadline - monotonic()
             if left <= 0:
                 raise TimeoutError
             self._socket.settimeout(left)
             with memoryview(received) as view:
-                count = self._socket.recv_into(view[filled:])
+                count = self._socket.recv_into(view[filled:size])
             if not count:
                 raise ConnectionResetError("the broker closed it")
             filled += count
-        return received
+        if is_new:
+            self._buffers.keep(received)
+        return memoryview(received)[:size]
 
     def _negotiate(self) -> None:
         """Newest first; a broker that does not know that version answers with version 0 and error 35."""

@@ -3,8 +3,9 @@
 :meth:`Consumer.fetch` gives whole batches as the broker sent them, for a caller that opens them its own way (Spark, by
 columns); :meth:`Consumer.poll` opens them into records.
 
-Invariant: the position of a partition is the offset behind the last record given out, and only ever moves forward, unless
-:meth:`Consumer.assign` or :meth:`Consumer.seek` say otherwise. Every batch's checksum is checked before it is given out.
+Invariant: the position of a partition is the offset behind the last record given out, or behind what compaction left nothing of, and
+only ever moves forward, unless :meth:`Consumer.assign` or :meth:`Consumer.seek` say otherwise. Every batch's checksum is checked before it
+is given out.
 """
 
 from collections import deque
@@ -14,6 +15,7 @@ from functools import partial
 from time import monotonic
 from typing import Final, NamedTuple
 
+from penstock.address import Address
 from penstock.client.cluster import BACKOFF_MS_MIN, Cluster, TopicPartition
 from penstock.client.connection import Connection, Ticket
 from penstock.client.errors import OFFSET_OUT_OF_RANGE, ClientError, check
@@ -77,6 +79,14 @@ class Fetched(NamedTuple):
     aborted: Sequence[tuple[int, int]] = ()
 
 
+class _Nothing(NamedTuple):
+    """A leader's word that there is nothing at a position, although the partition goes on to ``end``."""
+
+    leader: Address
+    position: int
+    end: int
+
+
 class Consumer:
     """A reader of partitions. Not safe to share between threads."""
 
@@ -98,6 +108,8 @@ class Consumer:
         self._read_committed = read_committed
         self._positions: dict[TopicPartition, int] = {}
         self._to_reset: dict[TopicPartition, int] = {}
+        self._nothing: dict[TopicPartition, _Nothing] = {}
+        """Partitions whose last answer was empty before their end: the next answer settles whether anything is left there."""
         self.high_watermarks: dict[TopicPartition, int] = {}
         """The end of each partition, as the broker last said."""
 
@@ -148,6 +160,7 @@ class Consumer:
         wait_ms = wait_ms if len(grouped) == 1 else min(wait_ms, BACKOFF_MS_MIN)
         flights: deque[tuple[Connection, Ticket]] = deque()
         fetched: list[Fetched] = []
+        passed: dict[TopicPartition, int] = {}
         try:
             for address, partitions in grouped.items():
                 connection = self._cluster.connection_to(address)
@@ -162,6 +175,7 @@ class Consumer:
                 for topic in answer.responses:
                     for part in topic.partitions:
                         fetched += self._take(topic.topic, part)
+                passed.update(self._pass_over(connection.address, answer))
         finally:
             # Whatever is still under way would be taken for the answer to the next request.
             for connection, _ in flights:
@@ -170,11 +184,38 @@ class Consumer:
             self.high_watermarks[each.topic, each.partition] = each.high_watermark
             if each.batches:
                 self._positions[each.topic, each.partition] = each.batches[-1][0].next_offset
+        self._positions.update(passed)
         return fetched
+
+    def _pass_over(self, leader: Address, answer: FetchResponse) -> Iterator[tuple[TopicPartition, int]]:
+        """Where to go on in partitions that have nothing left between the position and an end that was told before.
+
+        Compaction can take away all there was up to the end, and a reader that waits for it would wait for ever. One empty answer
+        is no proof: the end may have moved between the broker's look at the records and its look at the end. The second is one,
+        up to the end that the first one told: whatever lies before it was there when the broker looked again, and the first batch
+        of an answer is always sent, however large. So only a partition that nothing stands before in the answer is settled (the
+        rest of the answer's size may have been too small for its next batch), by the same leader (another may be behind), and
+        not by a broker that holds the client back, which answers with nothing, too. What comes meanwhile lies behind that end.
+        """
+        is_first = not answer.throttle_time_ms
+        for topic in answer.responses:
+            for part in topic.partitions:
+                place = (topic.topic, part.partition_index)
+                position = self._positions[place]
+                end = part.last_stable_offset if self._read_committed else part.high_watermark
+                before = self._nothing.pop(place, None)
+                is_first = is_first and not part.records
+                if part.error_code or part.records or answer.throttle_time_ms or end <= position:
+                    continue
+                if is_first and before is not None and before[:2] == (leader, position):
+                    yield place, min(before.end, end)
+                else:
+                    self._nothing[place] = _Nothing(leader, position, end)
 
     def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
         topics: dict[str, list[FetchRequestPartition]] = {}
-        for place in partitions:
+        # In doubt first: brokers answer in the order of the request, and a busy partition before one would leave it in doubt.
+        for place in sorted(partitions, key=lambda place: place not in self._nothing):
             entry = FetchRequestPartition(
                 partition=place[1], fetch_offset=self._positions[place], partition_max_bytes=self._partition_bytes_max
             )

@@ -155,3 +155,97 @@ def test_whole_batches_can_be_had_unopened(consume):
     ((header, view),) = fetched.batches
     assert (bytes(view), header.record_count, fetched.from_offset) == (data, 2, 1)
     assert offsets(open_records(fetched)) == [1]
+
+
+class Cleaned:
+    """Partitions of one record each, at the given offsets, and an end: 100, or half of it for readers of committed records."""
+
+    def __init__(self, *records, throttled=(), ends=()):
+        self._records = records
+        self._throttled = list(throttled)
+        self._ends = list(ends)
+        self.asked = []
+
+    def __call__(self, request):
+        (topic,) = request.topics
+        self.asked.append([(asked.partition, asked.fetch_offset) for asked in topic.partitions])
+        end = self._ends.pop(0) if self._ends else 100
+        answered = []
+        for asked in topic.partitions:
+            at = self._records[asked.partition]
+            data = batch(at, b"v") if asked.fetch_offset <= at else b""
+            part = FetchResponsePartition(asked.partition, 0, high_watermark=end, records=data)
+            part.last_stable_offset = end // 2
+            answered.append(part)
+        throttled = self._throttled.pop(0) if self._throttled else 0
+        return FetchResponse(throttle_time_ms=throttled, responses=[FetchResponseTopic(topic="t", partitions=answered)])
+
+
+@pytest.mark.parametrize(("read_committed", "end"), [(False, 100), (True, 50)])
+def test_a_tail_that_was_compacted_away_is_passed_over(consume, read_committed, end):
+    cleaned = Cleaned(0)
+    consumer = consume(cleaned, read_committed=read_committed)
+    assert offsets(consumer.poll()) == [0]
+    assert consumer.poll(timeout_ms=0) == []
+    assert consumer.positions == {("t", 0): 1}
+    assert consumer.poll(timeout_ms=0) == []
+    assert consumer.positions == {("t", 0): end}
+    consumer.poll(timeout_ms=0)
+    assert consumer.positions == {("t", 0): end}
+    assert cleaned.asked == [[(0, 0)], [(0, 1)], [(0, 1)], [(0, end)]]
+
+
+def test_only_what_ended_before_the_last_look_is_passed_over(consume):
+    """What came between the two answers is behind the end that the first one told."""
+    consumer = consume(Cleaned(0, ends=[3, 9]), at=1)
+    consumer.poll(timeout_ms=0)
+    consumer.poll(timeout_ms=0)
+    assert consumer.positions == {("t", 0): 3}
+
+
+def test_a_record_that_comes_between_two_empty_answers_is_read(consume):
+    consumer = consume(Fetches((0, b""), (0, batch(7, b"late"))), at=7)
+    assert consumer.poll(timeout_ms=0) == []
+    assert offsets(consumer.poll(timeout_ms=0)) == [7]
+    assert consumer.poll(timeout_ms=0) == []
+    assert consumer.positions == {("t", 0): 8}
+
+
+def test_nothing_from_a_broker_that_holds_back_passes_nothing_over(consume):
+    consumer = consume(Cleaned(0, throttled=[0, 10, 0, 10, 0]), at=1)
+    for _ in range(5):
+        consumer.poll(timeout_ms=0)
+    assert consumer.positions == {("t", 0): 1}
+
+
+def test_a_seek_between_two_empty_answers_begins_anew(consume):
+    consumer = consume(Cleaned(0), at=1)
+    consumer.poll(timeout_ms=0)
+    consumer.seek(("t", 0), 2)
+    consumer.poll(timeout_ms=0)
+    assert consumer.positions == {("t", 0): 2}
+
+
+def test_a_partition_that_another_left_no_room_for_is_not_passed_over(scripted):
+    """It stands behind records in the answer, which may have been all that could be sent; then it is asked for first."""
+    busy = batch(0, b"a"), batch(1, b"b"), batch(2, b"c")
+    asked = []
+
+    def answer(request):
+        (topic,) = request.topics
+        asked.append([(part.partition, part.fetch_offset) for part in topic.partitions])
+        parts = []
+        for part in topic.partitions:
+            has = part.partition == 0 and part.fetch_offset < len(busy)
+            data = busy[part.fetch_offset] if has else b""
+            parts.append(FetchResponsePartition(part.partition, 0, high_watermark=3, records=data))
+        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=parts)])
+
+    with Cluster(scripted({ApiKey.FETCH: answer}, partitions=2).bootstrap) as cluster:
+        consumer = Consumer(cluster)
+        consumer.assign({("t", 0): 0, ("t", 1): 0})
+        consumer.poll()
+        assert consumer.positions == {("t", 0): 1, ("t", 1): 0}
+        consumer.poll()
+        assert consumer.positions == {("t", 0): 2, ("t", 1): 3}
+        assert asked == [[(0, 0), (1, 0)], [(1, 0), (0, 1)]]

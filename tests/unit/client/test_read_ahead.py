@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client import BrokerRefused, Cluster
-from penstock.client.errors import RequestTimeout
+from penstock.client.errors import CannotConnect, ConnectionLost, RequestTimeout
 from penstock.client.read_ahead import ReadAhead
 from penstock.records.batch import set_offset
 from penstock.records.builder import BatchBuilder
@@ -153,3 +153,46 @@ def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
 def test_aborted_transactions_are_handed_on(read):
     (fetched,) = read(Log(100, aborted=[(7, 1)]), 0, 2, read_committed=True)
     assert list(fetched.aborted) == [(7, 1)]
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("it broke"), CannotConnect("nobody is there"), BrokerRefused(5)])
+def test_a_leader_that_died_behind_its_last_answer_is_waited_for(read, monkeypatch, error):
+    """The next answer is asked for ahead of time, outside of what is tried again: a failure there is none yet."""
+    send, failures = ReadAhead._send, [None, error]
+
+    def send_or_fail(self):
+        failure = failures.pop(0) if failures else None
+        if failure is not None:
+            raise failure
+        return send(self)
+
+    monkeypatch.setattr(ReadAhead, "_send", send_or_fail)
+    fetched = list(read(Log(6), 0, 6))
+    assert [each.batches[0][0].base_offset for each in fetched] == [0, 2, 4]
+    assert not failures
+
+
+def test_answers_that_are_held_keep_their_bytes_while_later_ones_come(scripted):
+    """Memory is used again for later answers, and must not be while somebody looks at an earlier one."""
+    large = 200_000
+
+    def answer(request):
+        asked = request.topics[0].partitions[0].fetch_offset
+        builder = BatchBuilder()
+        for _ in range(2):
+            builder.add(1000, None, bytes([asked]) * large)
+        built = builder.build()
+        set_offset(built, asked, 0)
+        part = FetchResponsePartition(0, 0, high_watermark=20, last_stable_offset=20, records=bytes(built))
+        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[part])])
+
+    broker = scripted({ApiKey.FETCH: answer})
+    with Cluster(broker.bootstrap) as cluster:
+        held = list(ReadAhead(cluster, "t", 0, 0, 20))
+        values = [bytes(read[1][-1 - large : -1]) for fetched in held for read in fetched.batches]
+        assert values == [bytes([offset]) * large for offset in range(0, 20, 2)]
+        memory = {id(read[1].obj) for fetched in held for read in fetched.batches}
+        assert len(memory) == len(held)
+        # Those that are let go are not: the same memory again and again.
+        owners = {id(fetched.batches[0][1].obj) for fetched in ReadAhead(cluster, "t", 0, 0, 20)}
+        assert len(owners) <= 3

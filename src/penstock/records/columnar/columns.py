@@ -1,7 +1,8 @@
 """Arrow columns over bytes that are already there.
 
 Places that rise through a buffer are the offsets of an Arrow array over it: an element, a gap, an element, a gap. ``take`` of every
-other one copies the elements together in C++, and nothing is done per record here.
+other one copies the elements together in C++, and nothing is done per record here. Elements of one size are numbers to NumPy, however wide:
+picking those takes half as long, since it is known how much room they need.
 """
 
 import numpy as np
@@ -16,13 +17,19 @@ Flags = NDArray[np.bool_]
 class Places:
     """Where a piece of each record begins and ends, in turn: the offsets of an Arrow array over the buffer. Some may be null."""
 
-    __slots__ = ("bounds", "has_null", "nulls")
+    __slots__ = ("_size_max", "_size_min", "bounds", "has_null", "nulls")
 
     def __init__(self, count: int) -> None:
         self.bounds: NDArray[np.int32] = np.empty(2 * count + 1, np.int32)
         self.bounds[-1] = 0
         self.nulls: Flags = np.zeros(count, np.bool_)
         self.has_null = False
+        self._size_min, self._size_max = 2**31, -1
+
+    @property
+    def size(self) -> int | None:
+        """The size of each, when all have the same and none is empty or null."""
+        return self._size_min if self._size_min == self._size_max > 0 else None
 
     def put(self, at: int, starts: Ints, ends: Ints, sizes: Ints) -> None:
         """Those of the records from number ``at`` on, rising; a size below zero is a null, and then its end is its start."""
@@ -30,7 +37,11 @@ class Places:
         self.bounds[2 * at : 2 * behind : 2] = starts
         self.bounds[2 * at + 1 : 2 * behind + 1 : 2] = ends
         self.bounds[-1] = self.bounds[2 * behind - 1]
-        if int(sizes.min(initial=0)) < 0:
+        if not len(sizes):
+            return
+        self._size_min = min(self._size_min, int(sizes.min()))
+        self._size_max = max(self._size_max, int(sizes.max()))
+        if self._size_min < 0:
             np.less(sizes, 0, out=self.nulls[at:behind])
             self.has_null = True
 
@@ -38,6 +49,9 @@ class Places:
 def taken(source: Bytes, places: Places, chosen: Ints | None = None) -> pa.Array:
     """The bytes at these places as binary; only those of the chosen records, if any are chosen."""
     count = len(places.nulls)
+    if places.size is not None:
+        starts = places.bounds[:-1:2]
+        return _of_one_size(source, places.size, starts if chosen is None else starts[chosen])
     pieces = pa.Array.from_buffers(
         pa.binary(), 2 * count, [None, pa.py_buffer(places.bounds), pa.py_buffer(source.data)]
     )
@@ -48,6 +62,13 @@ def taken(source: Bytes, places: Places, chosen: Ints | None = None) -> pa.Array
     nulls = places.nulls if chosen is None else places.nulls[chosen]
     _, offsets, data = column.buffers()
     return pa.Array.from_buffers(pa.binary(), len(column), [bitmap(~nulls), offsets, data])
+
+
+def _of_one_size(source: Bytes, size: int, starts: NDArray[np.int32]) -> pa.Array:
+    begin_max = source.size - size
+    elements = np.ndarray((begin_max + 1,), f"V{size}", buffer=source.data.data, strides=(1,))[starts]
+    offsets = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(elements)])
 
 
 def bitmap(flags: Flags) -> pa.Buffer:

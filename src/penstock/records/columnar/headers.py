@@ -42,7 +42,7 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
         places = _places(source, cursor.at, ends[having], some, total)
     bounds = np.zeros(count + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
-    names = _taken(source, places[_NAME_AT], places[_NAME_END], places[_NAME_END])
+    names = _taken(source, places[_NAME_AT], places[_NAME_END], places[_NAME_END] - places[_NAME_AT])
     values = _taken(source, places[_VALUE_AT], places[_VALUE_END], places[_VALUE_SIZE])
     try:
         names = names.cast(pa.string())
