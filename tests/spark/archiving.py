@@ -111,7 +111,7 @@ class PipelineProcess:
 
     def pythons(self):
         """All but the JVM, whose memory is what it was given."""
-        return [pid for pid in self.pids() if "python" in _command(pid).split(" ")[0]]
+        return [pid for pid in self.pids() if "python" in command_of(pid).split(" ")[0]]
 
     def python_workers(self):
         """Those that run tasks: forked from the daemon of tasks, which is their parent.
@@ -119,9 +119,9 @@ class PipelineProcess:
         Spark has more daemons, named by what they are for: those plan and commit for the driver, and nothing
         tries again what one of them did when it dies.
         """
-        commands = {pid: _command(pid) for pid in self.pids()}
+        commands = {pid: command_of(pid) for pid in self.pids()}
         daemons = {pid for pid, command in commands.items() if command.endswith("pyspark.daemon pyspark.worker")}
-        return [pid for pid in daemons if _parent(pid) in daemons]
+        return [pid for pid in daemons if parent_of(pid) in daemons]
 
 
 def peak_bytes(pid):
@@ -134,14 +134,16 @@ def peak_bytes(pid):
     return int(lines[0].split()[1]) * 1024 if lines else 0
 
 
-def _command(pid):
+def command_of(pid):
+    """How a process was started; empty when it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
 
-def _parent(pid):
+def parent_of(pid):
+    """Who started a process; -1 when it is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):

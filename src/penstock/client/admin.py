@@ -1,11 +1,11 @@
 """Topics, their partitions and configs, as an administrator sees them. Groups are in ``group_admin.py``."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.address import Address
 from penstock.client.cluster import Cluster, ClusterInfo, TopicInfo, TopicPartition
+from penstock.client.connection import Connection
 from penstock.client.errors import check
 
 RESOURCE_TOPIC: Final = 2
@@ -130,12 +130,19 @@ class Admin:
 
     def configs(self, topic: str) -> list[ConfigEntry]:
         """Every config of a topic, with its default where none is set."""
-        return self._describe_configs(RESOURCE_TOPIC, topic)
+        return self._described_configs(RESOURCE_TOPIC, lambda: (topic, self._cluster.any_connection()))
 
-    def broker_configs(self, node_id: int) -> list[ConfigEntry]:
-        """Every config of a broker, asked of that broker: others do not know them."""
-        node = self._cluster.describe().nodes.get(node_id)
-        return self._describe_configs(RESOURCE_BROKER, str(node_id), None if node is None else node.address)
+    def broker_configs(self, node_id: int | None = None) -> list[ConfigEntry]:
+        """Every config of a broker, asked of that broker: others do not know them. None: of one that is up."""
+
+        def chosen() -> tuple[str, Connection]:
+            info = self._cluster.describe()
+            wanted = info.any_node.node_id if node_id is None else node_id
+            node = info.nodes.get(wanted)
+            found = self._cluster.any_connection() if node is None else self._cluster.connection_to(node.address)
+            return str(wanted), found
+
+        return self._described_configs(RESOURCE_BROKER, chosen)
 
     def alter_configs(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Set configs of a topic; None takes one back to its default. The others stay as they are."""
@@ -208,32 +215,34 @@ class Admin:
                 DescribeLogDirsRequestTopic(topic=t.name, partitions=[p.index for p in t.partitions]) for t in wanted
             ]
         )
+
+        def attempt() -> list[DescribeLogDirsResponse]:
+            nodes = self._cluster.describe().nodes.values()
+            return [self._cluster.connection_to(node.address).call(request, DescribeLogDirsResponse) for node in nodes]
+
         sizes: dict[TopicPartition, int] = {}
-        for node in self._cluster.describe().nodes.values():
-            answer = self._cluster.connection_to(node.address).call(request, DescribeLogDirsResponse)
-            for result in answer.results:
-                check(result.error_code, f"log directory {result.log_dir}")
-                for topic in result.topics:
-                    for part in topic.partitions:
-                        place = (topic.name, part.partition_index)
-                        sizes[place] = max(sizes.get(place, 0), part.partition_size)
+        for result in (result for answer in self._cluster.retry(attempt) for result in answer.results):
+            check(result.error_code, f"log directory {result.log_dir}")
+            for topic in result.topics:
+                for part in topic.partitions:
+                    place = (topic.name, part.partition_index)
+                    sizes[place] = max(sizes.get(place, 0), part.partition_size)
         return sizes
 
-    def _describe_configs(self, resource_type: int, name: str, address: Address | None = None) -> list[ConfigEntry]:
+    def _described_configs(self, resource_type: int, chosen: Callable[[], tuple[str, Connection]]) -> list[ConfigEntry]:
+        """Of what ``chosen`` names, asked there; it chooses anew each time that is tried again."""
         from penstock.wire.kafka.describe_configs_generated import (
             DescribeConfigsRequest,
             DescribeConfigsRequestResource,
             DescribeConfigsResponse,
         )
 
-        resource = DescribeConfigsRequestResource(
-            resource_type=resource_type, resource_name=name, configuration_keys=None
-        )
-        request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
-
         def attempt() -> DescribeConfigsResponse:
-            cluster = self._cluster
-            connection = cluster.any_connection() if address is None else cluster.connection_to(address)
+            name, connection = chosen()
+            resource = DescribeConfigsRequestResource(
+                resource_type=resource_type, resource_name=name, configuration_keys=None
+            )
+            request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
             return connection.call(request, DescribeConfigsResponse)
 
         answer = self._cluster.retry(attempt)
@@ -241,7 +250,7 @@ class Admin:
         for result in answer.results:
             check(
                 result.error_code,
-                f"{'topic' if resource_type == RESOURCE_TOPIC else 'broker'} {name!r}",
+                f"{'topic' if resource_type == RESOURCE_TOPIC else 'broker'} {result.resource_name!r}",
                 result.error_message,
             )
             entries += [

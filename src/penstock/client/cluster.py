@@ -16,7 +16,9 @@ import msgspec
 from penstock.address import Address, parse_address
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS, Connection
 from penstock.client.errors import (
+    LEADER_NOT_AVAILABLE,
     REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerRefused,
     CannotConnect,
@@ -79,6 +81,13 @@ class ClusterInfo:
     nodes: Mapping[int, Node]
     topics: Mapping[str, TopicInfo]
     errors: Mapping[str, int]
+
+    @property
+    def any_node(self) -> Node:
+        """One that is up: whom clients are told to take for the controller, which is whoever answered, or the first."""
+        if not self.nodes:
+            raise BrokerRefused(LEADER_NOT_AVAILABLE, message="no node of the cluster is up that clients can reach")
+        return self.nodes.get(self.controller) or min(self.nodes.values(), key=lambda node: node.node_id)
 
 
 class Cluster:
@@ -216,7 +225,7 @@ class Cluster:
         node = self._nodes.get(info.partitions[partition].leader)
         if node is None:
             self.forget(topic)
-            raise BrokerRefused(5, f"{topic}/{partition}")
+            raise BrokerRefused(LEADER_NOT_AVAILABLE, f"{topic}/{partition}")
         return node.address
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
@@ -289,7 +298,7 @@ class Cluster:
         if isinstance(error, CannotConnect):
             # Never reached: most likely a wrong address, and a person is waiting. Reached before: it is restarting.
             return bool(self._nodes)
-        if isinstance(error, BrokerRefused) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
+        if isinstance(error, BrokerRefused) and error.code in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
             return unknown_topics
         if isinstance(error, BrokerRefused) and error.code == REQUEST_TIMED_OUT and not lost:
             return False

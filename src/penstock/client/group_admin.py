@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from penstock.address import Address
 from penstock.client.cluster import Cluster, TopicPartition
 from penstock.client.errors import GROUP_ID_NOT_FOUND, BrokerRefused, check
 from penstock.wire.errors import ProtocolViolation
+from penstock.wire.kafka.primitives import UUID_ZERO
 
 if TYPE_CHECKING:
     from penstock.wire.kafka.list_groups_generated import ListGroupsResponse
@@ -162,8 +164,12 @@ class GroupAdmin:
         member_id: str = "",
         instance_id: str | None = None,
         metadata: str = "",
+        topic_ids: Mapping[str, UUID] | None = None,
     ) -> None:
-        """Commit offsets: as a member, or (without a generation) from outside for a group that has no members."""
+        """Commit offsets: as a member, or (without a generation) from outside for a group that has no members.
+
+        With ``topic_ids``, of each topic, a topic that was made anew under its name in the meantime is refused by brokers that can tell (Kafka 4.1).
+        """
         from penstock.wire.kafka.offset_commit_generated import (
             OffsetCommitRequest,
             OffsetCommitRequestPartition,
@@ -174,6 +180,7 @@ class GroupAdmin:
         topics = [
             OffsetCommitRequestTopic(
                 name=topic,
+                topic_id=UUID_ZERO if topic_ids is None else topic_ids[topic].bytes,
                 partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=partition,
@@ -193,11 +200,15 @@ class GroupAdmin:
             topics=topics,
         )
 
+        version_max = NAMES_VERSION_MAX if topic_ids is None else None
+        names = {topic.topic_id: topic.name for topic in topics}
+
         def attempt() -> None:
-            answer = self._cluster.coordinator(group).call(request, OffsetCommitResponse, version_max=NAMES_VERSION_MAX)
+            answer = self._cluster.coordinator(group).call(request, OffsetCommitResponse, version_max=version_max)
             for topic in answer.topics:
+                name = topic.name or names[bytes(topic.topic_id)]
                 for part in topic.partitions:
-                    check(part.error_code, f"commit of {topic.name}/{part.partition_index} in group {group!r}")
+                    check(part.error_code, f"commit of {name}/{part.partition_index} in group {group!r}")
 
         self._cluster.retry(attempt)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from penstock.client.admin import Admin
 from penstock.client.group_admin import GroupAdmin
@@ -43,12 +44,15 @@ def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> 
     lake.recover(topics, int(datetime.now(UTC).timestamp() * 1000))
     starts: dict[str, dict[str, int]] = {}
     archived: dict[TopicPartition, int] = {}
+    ids: dict[str, UUID] = {}
     behind = 0
     for topic in topics:
+        cluster.forget(topic)
         found = cluster.topic(topic)
         if found.topic_id.int:
             # Brokers older than Kafka 2.8 have no ids.
             lake.claim(topic, str(found.topic_id))
+            ids[topic] = found.topic_id
         ends = lake.ends(topic)
         places = [(topic, part.index) for part in found.partitions]
         for place, (first, last) in watermarks(cluster, places).items():
@@ -61,7 +65,7 @@ def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> 
             archived[place] = end or 0
             starts.setdefault(topic, {})[str(place[1])] = EARLIEST if end is None else end
             behind += last - max(first, end or 0)
-    _say(cluster, group, archived)
+    _say(cluster, group, archived, ids if len(ids) == len(topics) else None)
     return Start(json.dumps(starts), behind)
 
 
@@ -111,9 +115,11 @@ def set_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, lo
         Admin(cluster).alter_configs(topic, changes)
 
 
-def _say(cluster: Cluster, group: str, archived: Mapping[TopicPartition, int]) -> None:
+def _say(
+    cluster: Cluster, group: str, archived: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None
+) -> None:
     admin = GroupAdmin(cluster)
     known = admin.offsets(group, archived)
     wrong = {place: end for place, end in archived.items() if place not in known or known[place].offset != end}
     if wrong:
-        admin.commit(group, wrong)
+        admin.commit(group, wrong, topic_ids=topic_ids)

@@ -24,10 +24,11 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.spark.errors import OptionError
-from penstock.spark.lake.formats import LakeError, format_named
-from penstock.spark.lake.lake import Lake, open_lake
+from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
+from penstock.spark.lake.lake import SINGLE_WRITE, Lake, open_lake
 from penstock.spark.lake.layout import LakeFile, Layout, layout_for
 from penstock.spark.lake.store import absolute
+from penstock.spark.lake.task_files import task_files
 from penstock.spark.options import Options, options_of
 from penstock.spark.schema import arrow_schema
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
@@ -91,16 +92,21 @@ class Target:
 
     def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
         """One task's rows."""
-        return Written(query, tuple(self.open().task_files(self.layout, query, batch).write(rows)))
+        files = task_files(_path(self.options), _format(self.options), self.layout, query, batch)
+        return Written(query, tuple(files.write(rows)))
 
     def commit(self, query: str, batch: int, files: Sequence[LakeFile]) -> None:
         """All tasks' files, on the driver; then the group's offsets."""
-        done = self.open().commit(self.layout, query, batch, files, int(datetime.now(UTC).timestamp() * 1000))
+        lake, now_ms = self.open(), int(datetime.now(UTC).timestamp() * 1000)
         group = self.options.get("archive.group")
-        if group and self.layout.is_records:
-            from penstock.spark.lake.progress import commit_archived
+        if not group or not self.layout.is_records:
+            lake.commit(self.layout, query, batch, files, now_ms)
+            return
+        from penstock.spark.lake.progress import check_same, commit_archived
 
-            commit_archived(self.options, group, done.ends)
+        check_same(self.options, lake, {file.topic for file in files if file.topic is not None})
+        done = lake.commit(self.layout, query, batch, files, now_ms)
+        commit_archived(self.options, group, done.ends, lake)
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):
@@ -137,7 +143,7 @@ class LakeBatchWriter(DataSourceArrowWriter):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._query = f"write-{uuid4().hex}"
+        self._query = f"{SINGLE_WRITE}{uuid4().hex}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task."""
@@ -155,7 +161,11 @@ class LakeBatchWriter(DataSourceArrowWriter):
 def lake_of(options: Options) -> Lake:
     """The lake that the options name."""
     catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
-    return open_lake(_path(options), format_named(options.get("lake", "parquet")), catalog)
+    return open_lake(_path(options), _format(options), catalog)
+
+
+def _format(options: Options) -> LakeFormat:
+    return format_named(options.get("lake", "parquet"))
 
 
 def _path(options: Options) -> str:

@@ -3,6 +3,7 @@
 A batch is one Delta commit that carries the query and the batch as an application transaction; the table remembers the last of each query for good.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -23,9 +24,6 @@ _RETRIES_MAX: Final = 15
 class DeltaLakeTable:
     """The lake's folder is the table."""
 
-    with_folders: Final = False
-    data_folder: Final = ""
-
     def __init__(self, store: Store) -> None:
         store.refuse("%", "Delta")
         self._store = store
@@ -35,8 +33,12 @@ class DeltaLakeTable:
         return self._table() is not None
 
     def last_batch(self, query: str) -> int | None:
+        return self.last_batches([query]).get(query)
+
+    def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
         table = self._table()
-        return None if table is None else table.transaction_version(query)
+        found = {} if table is None else {query: table.transaction_version(query) for query in queries}
+        return {query: batch for query, batch in found.items() if batch is not None}
 
     def recover(self, manifest: Manifest) -> None:
         drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))

@@ -10,6 +10,16 @@ class LakeFormat(StrEnum):
     DELTA = "delta"
     ICEBERG = "iceberg"
 
+    @property
+    def with_folders(self) -> bool:
+        """Whether files hold the columns that are folders as well: Iceberg takes partition values from the files."""
+        return self is LakeFormat.ICEBERG
+
+    @property
+    def data_folder(self) -> str:
+        """Where files lie, below the lake."""
+        return "data/" if self is LakeFormat.ICEBERG else ""
+
 
 class LakeError(Exception):
     """The lake cannot be used as asked; the text says what to do."""

@@ -5,8 +5,10 @@ the same commit: it outlives snapshots that are expired. The catalog is what the
 with under the name ``penstock``, else an SQLite file in the lake (which wants a local folder). The table is ``penstock.<the lake's last name>``.
 """
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import quote
 from weakref import finalize
@@ -22,7 +24,17 @@ from pyiceberg.utils.config import Config
 
 from penstock.spark.lake.delta import drop_uncommitted
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, Layout, StoredFile
+from penstock.spark.lake.layout import (
+    NO_DATES,
+    OFFSET,
+    PARTITION,
+    RECORDS,
+    TIMESTAMP,
+    TOPIC,
+    LakeFile,
+    Layout,
+    StoredFile,
+)
 from penstock.spark.lake.manifests import Manifest, Manifests
 from penstock.spark.lake.parquet import ranges_in
 from penstock.spark.lake.store import Store, local_path_of
@@ -33,14 +45,12 @@ SQLITE: Final = "catalog.sqlite"
 _BATCH: Final = "penstock.batch."
 _COMMITS_MAX: Final = 10
 """Tries, when others commit to the same table."""
+_LOG_OF_STATISTICS: Final = logging.getLogger("pyiceberg.io.pyarrow")
+_AT_TIMESTAMP: Final = RECORDS.get_field_index(TIMESTAMP)
 
 
 class IcebergTable:
     """The table whose data lies in the lake's folder."""
-
-    with_folders: Final = True
-    """Partition values are taken from the files."""
-    data_folder: Final = "data/"
 
     def __init__(self, store: Store, options: Mapping[str, str]) -> None:
         store.refuse("%?#", "Iceberg")
@@ -56,9 +66,12 @@ class IcebergTable:
         return self._table() is not None
 
     def last_batch(self, query: str) -> int | None:
+        return self.last_batches([query]).get(query)
+
+    def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
         table = self._table()
-        found = None if table is None else table.properties.get(_BATCH + query)
-        return None if found is None else int(found)
+        properties = {} if table is None else table.properties
+        return {query: int(properties[_BATCH + query]) for query in queries if _BATCH + query in properties}
 
     def recover(self, manifest: Manifest) -> None:
         drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
@@ -74,7 +87,7 @@ class IcebergTable:
         marks = {"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)}
         for attempt in range(_COMMITS_MAX):
             try:
-                with table.transaction() as transaction:
+                with _quiet_about_no_dates(manifest), table.transaction() as transaction:
                     transaction.add_files(uris, snapshot_properties=marks, check_duplicate_files=False)
                     transaction.set_properties({_BATCH + manifest.query: str(manifest.batch)})
                 break
@@ -178,6 +191,27 @@ class IcebergTable:
         self._store.sync(
             str(path.relative_to(root)) for path in paths if path is not None and path.is_relative_to(root)
         )
+
+
+@contextmanager
+def _quiet_about_no_dates(manifest: Manifest) -> Iterator[None]:
+    """Files of records whose timestamps are no dates say nothing of that column, on purpose: pyiceberg need not warn of each."""
+    if not any(_has_no_date(file) for file in manifest.files):
+        yield
+        return
+    _LOG_OF_STATISTICS.addFilter(_is_wanted)
+    try:
+        yield
+    finally:
+        _LOG_OF_STATISTICS.removeFilter(_is_wanted)
+
+
+def _has_no_date(file: LakeFile) -> bool:
+    return file.topic is not None and any(value in NO_DATES for value in file.values)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    return not (str(record.msg).startswith("PyArrow statistics missing") and record.args == (_AT_TIMESTAMP,))
 
 
 def _uri(location: str) -> str:

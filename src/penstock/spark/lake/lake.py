@@ -7,10 +7,11 @@ finished or cleaned up by the query's next commit, or by an archive of the same 
 One query at a time may archive a partition into a lake. A second one is refused when its offsets are there already.
 """
 
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -18,8 +19,10 @@ from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.layout import LakeFile, Layout, StoredFile, kind_of
 from penstock.spark.lake.manifests import VERSION, Ends, Manifest, Manifests, Mark, ends_of
 from penstock.spark.lake.store import HIDDEN, Store
-from penstock.spark.lake.task_files import TaskFiles, WriteBounds, staging_folder
+from penstock.spark.lake.task_files import staging_folder
 
+SINGLE_WRITE: Final = "write-"
+"""How the query of a write that is no stream begins: it has one batch, and its name never comes again."""
 ORPHAN_MS: Final = 24 * 60 * 60 * 1000
 """Staged files of other queries are given up when they are so old: no batch takes that long."""
 
@@ -27,22 +30,16 @@ ORPHAN_MS: Final = 24 * 60 * 60 * 1000
 class Table(Protocol):
     """How one format says which files belong to the lake."""
 
-    @property
-    def with_folders(self) -> bool:
-        """Whether files hold the columns that are folders as well."""
-        ...
-
-    @property
-    def data_folder(self) -> str:
-        """Where files lie, below the lake."""
-        ...
-
     def exists(self) -> bool:
         """Whether anything was ever committed."""
         ...
 
     def last_batch(self, query: str) -> int | None:
         """The last batch of this query that is in the table."""
+        ...
+
+    def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
+        """The same of several queries, with one look at the table; without those that have none."""
         ...
 
     def recover(self, manifest: Manifest) -> None:
@@ -80,7 +77,7 @@ class Committed:
 
 
 class Lake:
-    """One lake. Made by :func:`open_lake`, in the driver and in tasks."""
+    """One lake. Made by :func:`open_lake`, in the driver; tasks write files and know nothing of a table (``task_files.py``)."""
 
     def __init__(self, store: Store, table: Table, lake_format: LakeFormat) -> None:
         self.format: Final = lake_format
@@ -120,6 +117,10 @@ class Lake:
             if any(file.topic in topics for file in manifest.files):
                 self._table.recover(manifest)
 
+    def topic_id(self, topic: str) -> str | None:
+        """Which topic of that name the lake has records of; None when nobody said it."""
+        return self._manifests.topic_id(topic)
+
     def claim(self, topic: str, topic_id: str) -> None:
         """Say which topic of that name this is; refuse when the lake has records of another one, whose offsets mean others."""
         found = self._manifests.topic_id(topic)
@@ -135,18 +136,6 @@ class Lake:
     def knows(self, query: str) -> bool:
         """Whether this query has ever committed here, be it batches without rows."""
         return self._manifests.last(query) is not None or self._table.last_batch(query) is not None
-
-    def task_files(self, layout: Layout, query: str, batch: int, bounds: WriteBounds | None = None) -> TaskFiles:
-        """What one attempt of a task writes through."""
-        return TaskFiles(
-            self._store,
-            layout,
-            staging_folder(query, batch),
-            uuid4().hex,
-            with_folders=self._table.with_folders,
-            data_folder=self._table.data_folder,
-            bounds=bounds,
-        )
 
     def last_batch(self, query: str) -> int | None:
         """The last batch of this query that is in the lake."""
@@ -165,8 +154,9 @@ class Lake:
         done = self._table.last_batch(query)
         if done is not None and batch <= done:
             self._clean(query, now_ms)
-            return Committed(already=True, rows=0, ends=self._ends().get(query, {}))
-        before = self._ends()
+            self._forget(layout, query)
+            return Committed(already=True, rows=0, ends=self._ends(layout).get(query, {}))
+        before = self._ends(layout)
         own = before.get(query, {})
         ends = ends_of(files, own)
         if files:
@@ -176,6 +166,7 @@ class Lake:
             # A lake must know the queries that write to it, also while they have found nothing.
             self._manifests.write(Manifest(query, batch, [], own, own))
         self._clean(query, now_ms)
+        self._forget(layout, query)
         return Committed(already=False, rows=sum(file.rows for file in files), ends=ends)
 
     def abort(self, query: str, batch: int, files: Iterable[LakeFile]) -> None:
@@ -202,13 +193,16 @@ class Lake:
                     "there, or choose another place"
                 )
 
-    def _ends(self) -> dict[str, Ends]:
-        """Up to where each query has archived."""
-        found: dict[str, Ends] = {}
-        for each in self._manifests.all():
-            done = self._table.last_batch(each.query)
-            found[each.query] = each.ends if done is not None and done >= each.batch else each.ends_before
-        return found
+    def _ends(self, layout: Layout) -> dict[str, Ends]:
+        """Up to where each query has archived. Rows that are no records have no offsets, whoever wrote them."""
+        if not layout.is_records:
+            return {}
+        manifests = self._manifests.all()
+        # What the batch did not change need not be asked for.
+        done = self._table.last_batches(each.query for each in manifests if each.ends != each.ends_before)
+        return {
+            each.query: each.ends if done.get(each.query, -1) >= each.batch else each.ends_before for each in manifests
+        }
 
     def _check_new(self, files: Iterable[LakeFile], ends: Mapping[str, Ends], query: str) -> None:
         for file in files:
@@ -220,6 +214,17 @@ class Lake:
                         f"{self.location} has {file.topic}/{file.partition} up to offset {end} already, from {who}, and this batch begins at "
                         f"{file.first_offset}. One archive at a time may write a topic; if the topic was deleted and made anew, archive it to another place"
                     )
+
+    def _forget(self, layout: Layout, query: str) -> None:
+        """Drop the manifest of a single write that is done: nobody comes back for it, and there would be one for every write.
+
+        Not of records, whose manifests keep offsets from coming twice; nor in a plain lake, where nothing else says that the write was done.
+        In the other formats the table knows the write, and a manifest that a crash leaves here is read by nobody.
+        """
+        if query.startswith(SINGLE_WRITE) and not layout.is_records and self.format is not LakeFormat.PARQUET:
+            # The write is done, and must not be called failed for this.
+            with suppress(OSError):
+                self._manifests.remove(query)
 
     def _clean(self, query: str, now_ms: int) -> None:
         """Nothing that is staged for this query is needed any more; of others, nothing that is very old."""
@@ -277,18 +282,26 @@ class Lake:
 def open_lake(location: str, lake_format: LakeFormat, options: Mapping[str, str] | None = None) -> Lake:
     """The lake at a path or URI. ``options`` are those of the format: of Iceberg, the properties of its catalog."""
     store = Store(location)
-    table: Table
+    try:
+        return Lake(store, _table(store, lake_format, options or {}), lake_format)
+    except ModuleNotFoundError as error:
+        raise LakeError(
+            f"a lake of format {lake_format} needs the library {error.name}, which the Python that Spark runs ({sys.executable}) does not "
+            "have: pip install 'penstock[spark]' there"
+        ) from error
+
+
+def _table(store: Store, lake_format: LakeFormat, options: Mapping[str, str]) -> Table:
     match lake_format:
         case LakeFormat.PARQUET:
             from penstock.spark.lake.parquet import ParquetTable
 
-            table = ParquetTable(store)
+            return ParquetTable(store)
         case LakeFormat.DELTA:
             from penstock.spark.lake.delta import DeltaLakeTable
 
-            table = DeltaLakeTable(store)
+            return DeltaLakeTable(store)
         case LakeFormat.ICEBERG:
             from penstock.spark.lake.iceberg import IcebergTable
 
-            table = IcebergTable(store, options or {})
-    return Lake(store, table, lake_format)
+            return IcebergTable(store, options)

@@ -106,7 +106,8 @@ class Layout:
                 continue
             at = batch.schema.get_field_index(field.name)
             column = pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at)
-            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+            column = column if column.type.equals(field.type) else column.cast(field.type)
+            columns.append(_no_empty(column) if _is_text_of(field, self.folders) else column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -141,9 +142,18 @@ def layout_for(schema: pa.Schema, folders: Sequence[str]) -> Layout:
             raise LakeError(
                 f"partitionBy names {name!r}, which is no column of the query: it has {', '.join(schema.names)}"
             )
+        kind = schema.field(name).type
+        if pa.types.is_nested(kind) or kind_of(kind) == "bytes":
+            # Their text would be Python's, which no reader could turn back.
+            raise LakeError(
+                f"partitionBy names {name!r}, which is {kind_of(kind)}, and the name of a folder is a plain value: select it as text, such as "
+                f"CAST({name} AS STRING) AS {name}, or name another column"
+            )
     if folders and len(set(folders)) == len(names):
         raise LakeError("partitionBy names every column, and nothing is left for the files: leave one out")
-    return Layout(schema, tuple(folders), is_records=False)
+    # An empty text becomes null, also of a column that has none.
+    fields = [field.with_nullable(field.nullable or _is_text_of(field, folders)) for field in schema]
+    return Layout(pa.schema(fields), tuple(folders), is_records=False)
 
 
 def folder_path(folders: Sequence[str], values: Sequence[str | None]) -> str:
@@ -174,6 +184,15 @@ def _days(timestamps: pa.Array) -> pa.Array:
     days = np.floor_divide(micros.fill_null(0).to_numpy(), _DAY_US)
     # A timestamp may be any number, but no folder is of the year 31000.
     return pa.array(np.clip(days, _DAY_FIRST, _DAY_LAST).astype(np.int32)).cast(pa.date32())
+
+
+def _no_empty(column: pa.Array) -> pa.Array:
+    """As Spark and Delta have it: a folder cannot be named by an empty text, so that is null, in files that hold the column too."""
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
+
+
+def _is_text_of(field: pa.Field, folders: Sequence[str]) -> bool:
+    return field.name in folders and kind_of(field.type) == "text"
 
 
 def _text(value: object) -> str | None:

@@ -9,7 +9,8 @@ On disk, below ``_penstock/``::
     topics/<topic>              the id of the topic whose records these are: another one may have its name later
 
 A manifest is written before anything is moved. In a plain Parquet lake it *is* the commit, and a batch counts once it is there; in the other formats
-it is an intent, and the table's own commit decides. Either way it says all that is needed to finish or to clean up.
+it is an intent, and the table's own commit decides. Either way it says all that is needed to finish or to clean up. So where a table remembers it, that of
+a single write of rows goes once the write is done.
 """
 
 from collections.abc import Iterable, Mapping
@@ -77,13 +78,17 @@ class Manifests:
         return self._read(_path(query))
 
     def all(self) -> list[Manifest]:
-        """Of every query that ever wrote here."""
+        """Of every query that wrote here, but for those that are over and forgotten."""
         found = (self._read(path) for path, _, _ in self._store.files(_COMMITS) if path.endswith(".json"))
         return [each for each in found if each is not None]
 
     def write(self, manifest: Manifest) -> None:
         """Durable when this returns."""
         self._store.write_atomic(_path(manifest.query), msgspec.json.encode(manifest))
+
+    def remove(self, query: str) -> None:
+        """Of a query that is over, and that the table itself remembers."""
+        self._store.remove([_path(query)])
 
     def changed_before(self, moment_ms: int) -> list[Manifest]:
         """Of queries that have committed nothing since."""

@@ -5,7 +5,7 @@ file by file, within the time that renaming takes. On an object store a rename i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -23,9 +23,6 @@ _NAME: Final = re.compile(r"(\d+)-(\d{20})-(\d{20})-[0-9a-f]+-\d+\.parquet")
 class ParquetTable:
     """The commit is the manifest; the files follow."""
 
-    with_folders: Final = False
-    data_folder: Final = ""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._manifests = Manifests(store)
@@ -36,6 +33,10 @@ class ParquetTable:
     def last_batch(self, query: str) -> int | None:
         manifest = self._manifests.last(query)
         return None if manifest is None else manifest.batch
+
+    def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
+        found = {query: self.last_batch(query) for query in queries}
+        return {query: batch for query, batch in found.items() if batch is not None}
 
     def recover(self, manifest: Manifest) -> None:
         waiting = [file for file in manifest.files if self._store.exists(file.staged)]

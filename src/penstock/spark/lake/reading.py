@@ -21,6 +21,8 @@ from penstock.spark.lake.store import open_uri
 SPLIT_ROWS: Final = 2_000_000
 """About what one task of a plan reads."""
 BATCH_ROWS: Final = 10_000
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +79,33 @@ def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH
 
 def find_time(files: Iterable[StoredFile], timestamp_ms: int) -> int | None:
     """The first offset of a partition whose record is not before this time; None when all are."""
+    # Columns hold microseconds, and a time may be any number of milliseconds.
+    moment_us = min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
+    found: int | None = None
     for file in sorted(files, key=lambda each: each.first_offset):
-        with open_uri(file.uri) as source:
-            parquet = pq.ParquetFile(source)
-            for group in _groups_with(parquet, TIMESTAMP, timestamp_ms * 1000, None):
-                table = parquet.read_row_group(group, columns=[PARTITION, OFFSET, TIMESTAMP])
-                late = pc.and_(
-                    pc.greater_equal(table.column(TIMESTAMP).cast(pa.int64()), timestamp_ms * 1000),
-                    pc.equal(table.column(PARTITION), file.partition),
-                )
-                found = pc.min(table.column(OFFSET).filter(late)).as_py()
-                if found is not None:
-                    return int(found)
-    return None
+        if found is not None and file.first_offset >= found:
+            break
+        # Another file may begin behind this one and have an earlier match: days overlap in their offsets.
+        found = _find_time_in(file, moment_us, found)
+    return found
+
+
+def _find_time_in(file: StoredFile, moment_us: int, found: int | None) -> int | None:
+    """The least offset of the file's matches and what was ``found`` before."""
+    with open_uri(file.uri) as source:
+        parquet = pq.ParquetFile(source)
+        for group in _groups_with(parquet, TIMESTAMP, moment_us, None):
+            if found is not None and not _may_have(parquet, group, OFFSET, 0, found - 1):
+                continue
+            table = parquet.read_row_group(group, columns=[PARTITION, OFFSET, TIMESTAMP])
+            late = pc.and_(
+                pc.greater_equal(table.column(TIMESTAMP).cast(pa.int64()), moment_us),
+                pc.equal(table.column(PARTITION), file.partition),
+            )
+            first = pc.min(table.column(OFFSET).filter(late)).as_py()
+            if first is not None:
+                found = int(first) if found is None else min(found, int(first))
+    return found
 
 
 def _read_what_is_there(
@@ -118,16 +134,17 @@ def _read_file(file: StoredFile, split: LakeSplit, columns: Sequence[str], batch
 
 def _groups_with(parquet: pq.ParquetFile, column: str, low: int, high: int | None) -> Iterator[int]:
     """The row groups that may have a value from ``low`` to ``high``."""
-    at = parquet.schema_arrow.names.index(column)
+    return (group for group in range(parquet.num_row_groups) if _may_have(parquet, group, column, low, high))
+
+
+def _may_have(parquet: pq.ParquetFile, group: int, column: str, low: int, high: int | None) -> bool:
     # Columns before it may have several leaves; names of leaves are paths.
-    at = next(n for n in range(len(parquet.schema)) if parquet.schema.column(n).path == column) if at >= 0 else at
-    for group in range(parquet.num_row_groups):
-        statistics = parquet.metadata.row_group(group).column(at).statistics
-        if statistics is not None and statistics.has_min_max:
-            least, most = statistics.min_raw, statistics.max_raw
-            if most < low or (high is not None and least > high):
-                continue
-        yield group
+    at = next(n for n in range(len(parquet.schema)) if parquet.schema.column(n).path == column)
+    statistics = parquet.metadata.row_group(group).column(at).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    least, most = statistics.min_raw, statistics.max_raw
+    return bool(most >= low and (high is None or least <= high))
 
 
 def _wanted(batch: pa.RecordBatch, split: LakeSplit) -> pa.RecordBatch:

@@ -18,12 +18,13 @@ import msgspec
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused
-from penstock.client.offsets import list_offsets, watermarks
+from penstock.client.offsets import watermarks
 from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
 from penstock.spark.lake.lake import open_lake
 from penstock.spark.lake.reading import find_time
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tier import read_tier
+from penstock.spark.source.offsets import find_times
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,10 +175,11 @@ class _Planner:
         """One bound of the range, inside of what there is."""
         if time_ms is not None:
             offset = find_time((file for file in files if held is None or file.first_offset < held[0]), time_ms)
-            if offset is None and held is not None:
+            if held is not None and (offset is None or offset >= held[0]):
+                # What the broker has is its own to say: of that, not all lies in these files.
                 place = (self._wanted.topic, partition)
-                offset = list_offsets(self._cluster, {place: time_ms})[place].offset
-            offset = end if offset is None or offset < 0 else offset
+                offset = find_times(self._cluster, {place: time_ms})[place]
+            offset = end if offset is None else offset
         if offset is None:
             return otherwise
         return min(max(offset, _least(files, held)), end)
@@ -266,7 +268,11 @@ class Sending:
 
     def _done(self, query: StreamingQuery) -> int:
         progress = query.lastProgress
-        reached = _reached(progress.sources[0].endOffset if progress is not None else None, self.replay.wanted.topic)
+        reached = _reached(
+            progress.sources[0].endOffset if progress is not None else None,
+            # The broker's offsets are by topic, the lake's are not. They do not tell: a topic's name may be a number too.
+            None if self.phase.source == "lake" else self.replay.wanted.topic,
+        )
         return sum(
             min(max(reached.get(partition, 0), start), self.phase.end[partition]) - start
             for partition, start in self.phase.start.items()
@@ -300,8 +306,9 @@ def _json(offsets: Mapping[int, int]) -> str:
     return json.dumps({str(partition): offset for partition, offset in offsets.items()})
 
 
-def _reached(text: str | None, topic: str) -> dict[int, int]:
-    """How far a query is: the broker's offsets are by topic, the lake's are not."""
-    found = json.loads(text) if text else {}
-    of_topic = found.get(topic, found) if isinstance(found, dict) else {}
-    return {int(partition): int(offset) for partition, offset in of_topic.items() if isinstance(offset, int)}
+def _reached(text: str | None, topic: str | None) -> dict[int, int]:
+    """How far a query is: offsets by partition, or below their ``topic``."""
+    found = json.loads(text) if text else None
+    # Before its first batch a query's offsets are null.
+    by_partition = (found or {}) if topic is None else (found or {}).get(topic, {})
+    return {int(partition): int(offset) for partition, offset in by_partition.items()}

@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.limits import MIB
+from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.lake.layout import (
     DAY,
     NO_DATES,
@@ -205,6 +207,18 @@ class TaskFiles:
                 file.sink.close()
         self._store.remove([*(file.staged for file in self._open.values()), *(file.staged for file in self._done)])
         self._open.clear()
+
+
+def task_files(location: str, lake_format: LakeFormat, layout: Layout, query: str, batch: int) -> TaskFiles:
+    """What one attempt of a task writes through. It needs no library of the format: executors may have none."""
+    return TaskFiles(
+        Store(location),
+        layout,
+        staging_folder(query, batch),
+        uuid4().hex,
+        with_folders=lake_format.with_folders,
+        data_folder=lake_format.data_folder,
+    )
 
 
 def staging_folder(query: str, batch: int | None = None) -> str:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 LOCATION: Final = "penstock.tier.location"
 FORMAT: Final = "penstock.tier.format"
 GROUP: Final = "penstock.tier.group"
-AGE_S_MAX: Final = 30.0
-"""How long a process believes what it knows of a topic's tier, and of the lake's files."""
 
 T = TypeVar("T")
 _UNREADABLE: Final = (LakeError, OSError, pa.ArrowException)
@@ -38,37 +34,34 @@ _UNREADABLE: Final = (LakeError, OSError, pa.ArrowException)
 
 @dataclass(slots=True)
 class Tier:
-    """What a lake has of one topic. Listings are kept for a moment: a plan asks for every partition."""
+    """What a lake has of one topic, for one plan, which asks for every partition: its files are listed once.
+
+    The archive goes on meanwhile, and the broker drops what it has. So whoever asks says up to where the lake must have everything (the broker's
+    first offset), and a listing that ends before that is made again.
+    """
 
     topic: str
     location: str
     format: LakeFormat
     group: str
     _files: list[StoredFile] | None = None
-    _listed_s: float = field(default=0.0)
+    _listed_for: dict[int, int] = field(default_factory=dict)
+    """By partition, what the files were listed again for."""
 
-    def earliest(self, partition: int) -> int | None:
-        """The first offset that the lake has of a partition; None when it has none."""
-        return min((file.first_offset for file in self._of(partition)), default=None)
-
-    def end(self, partition: int) -> int | None:
-        """The offset behind the last that it has."""
-        return max((file.last_offset + 1 for file in self._of(partition)), default=None)
+    def earliest(self, partition: int, held: int) -> int | None:
+        """The first offset that the lake has of a partition, of which the broker holds from ``held`` on; None when it has none."""
+        return min((file.first_offset for file in self._of(partition, held)), default=None)
 
     def splits(self, partition: int, from_offset: int, to_offset: int, *, whole: bool = True) -> list[LakeSplit]:
         """What the lake has of a range, in order. Unless it is there ``whole``, up to both its ends, it is a loss of data."""
-        files = self._of(partition)
-        if whole and (not files or max(file.last_offset for file in files) + 1 < to_offset):
-            # It may have been archived since the files were listed.
-            self._files = None
-            files = self._of(partition)
+        files = self._of(partition, to_offset)
         if whole:
             self._check_whole(files, partition, from_offset, to_offset)
         return [replace(split, whole=whole) for split in plan_splits(files, from_offset, to_offset)]
 
-    def offset_for_time(self, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset in the lake whose record is not before this time; None when all are."""
-        return self._reading(lambda: find_time(self._of(partition), timestamp_ms))
+    def offset_for_time(self, partition: int, timestamp_ms: int, held: int) -> int | None:
+        """The first offset in the lake whose record is not before this time; None when all are. The broker holds from ``held`` on."""
+        return self._reading(lambda: find_time(self._of(partition, held), timestamp_ms))
 
     def _check_whole(self, files: Sequence[StoredFile], partition: int, from_offset: int, to_offset: int) -> None:
         first = min((file.first_offset for file in files), default=to_offset)
@@ -80,11 +73,16 @@ class Tier:
                 f"{self.location} has {has}. Restore the lake, read from another offset, or set failOnDataLoss to false."
             )
 
-    def _of(self, partition: int) -> list[StoredFile]:
-        if self._files is None or monotonic() - self._listed_s > AGE_S_MAX:
+    def _of(self, partition: int, until: int) -> list[StoredFile]:
+        if self._files is None:
             self._files = self._reading(self._list)
-            self._listed_s = monotonic()
-        return [file for file in self._files if file.partition == partition]
+        found = [file for file in self._files if file.partition == partition]
+        end = max((file.last_offset + 1 for file in found), default=0)
+        if end >= until or self._listed_for.get(partition, -1) >= until:
+            return found
+        self._files = None
+        self._listed_for[partition] = until
+        return self._of(partition, until)
 
     def _list(self) -> list[StoredFile]:
         lake: Lake = open_lake(self.location, self.format)
@@ -99,20 +97,8 @@ class Tier:
             raise _lost(self.topic, self.location, error) from error
 
 
-_KNOWN: Final[WeakKeyDictionary[Cluster, dict[str, tuple[float, Tier | None]]]] = WeakKeyDictionary()
-
-
-def tier_of(cluster: Cluster, topic: str) -> Tier | None:
-    """The topic's tier, from a recent answer if there is one; None when it has none."""
-    known = _KNOWN.setdefault(cluster, {})
-    found = known.get(topic)
-    if found is None or monotonic() - found[0] > AGE_S_MAX:
-        found = known[topic] = (monotonic(), read_tier(cluster, topic))
-    return found[1]
-
-
 def read_tier(cluster: Cluster, topic: str) -> Tier | None:
-    """The same, asked of the broker now."""
+    """The topic's tier, asked of the broker now; None when it has none."""
     configs = {entry.name: entry.value or "" for entry in Admin(cluster).configs(topic)}
     location = configs.get(LOCATION, "")
     if not location:

@@ -12,11 +12,13 @@ from time import sleep
 from typing import TYPE_CHECKING
 
 from penstock.client.cluster import TopicPartition
-from penstock.client.offsets import list_offsets
+from penstock.client.consumer import open_records
+from penstock.client.offsets import list_offsets, watermarks
+from penstock.client.read_ahead import ReadAhead
 from penstock.spark.connections import RETRIES_DEFAULT, RETRY_INTERVAL_MS_DEFAULT
 from penstock.spark.errors import LOG, OptionError
 from penstock.spark.source.bounds import EARLIEST, LATEST, Bound, Kind, Offsets, show
-from penstock.spark.source.tiers import earliest_in_lake, first_in_lake
+from penstock.spark.source.tiers import Tiers
 
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
@@ -37,6 +39,7 @@ class Edges:
 
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self.cluster = cluster
+        self.tiers = Tiers(cluster, fail=settings.fail_on_data_loss)
         self._settings = settings
 
     def held_from(self, partitions: Iterable[TopicPartition]) -> Offsets:
@@ -48,7 +51,7 @@ class Edges:
         found = self.held_from(partitions)
         for place, held in found.items():
             # A partition that the broker has whole has nothing more elsewhere.
-            archived = earliest_in_lake(self.cluster, place, fail=self._settings.fail_on_data_loss) if held else None
+            archived = self.tiers.earliest(place, held) if held else None
             if archived is not None:
                 found[place] = min(held, archived)
         return found
@@ -80,13 +83,9 @@ class Edges:
         """The first offset whose record is not older than a time, from the broker or from its lake; None where there is none."""
         if not times_ms:
             return {}
-        # A time before 1970 would read as one of the protocol's places: everything is at or after it.
-        times_ms = {place: max(0, time_ms) for place, time_ms in times_ms.items()}
-        asked = list_offsets(self.cluster, times_ms)
-        found = {place: None if each.offset < 0 else each.offset for place, each in asked.items()}
+        found = find_times(self.cluster, times_ms)
         for place, held in self.held_from(times_ms).items():
-            fail = self._settings.fail_on_data_loss
-            archived = first_in_lake(self.cluster, place, times_ms[place], fail=fail) if held else None
+            archived = self.tiers.first_at_or_after(place, times_ms[place], held) if held else None
             if archived is not None and archived < held:
                 found[place] = archived
         return found
@@ -133,3 +132,29 @@ class Edges:
             return {}
         found = list_offsets(self.cluster, at, read_committed=read_committed)
         return {place: each.offset for place, each in found.items()}
+
+
+def find_times(cluster: Cluster, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    """The broker's first offset whose record is not older than a time; None where there is none.
+
+    The protocol cannot ask for a time before 1970, for -1 and -2 are places there. So 1970 is asked for, and what lies before the answer
+    is looked through: nothing, unless the partition begins with records that are so old themselves.
+    """
+    asked = list_offsets(cluster, {place: max(0, time_ms) for place, time_ms in times_ms.items()})
+    found = {place: None if each.offset < 0 else each.offset for place, each in asked.items()}
+    early = [place for place, time_ms in times_ms.items() if time_ms < 0]
+    for place, (first, end) in (watermarks(cluster, early) if early else {}).items():
+        until = found[place]
+        before = _look_through(cluster, place, first, end if until is None else until, times_ms[place])
+        found[place] = until if before is None else before
+    return found
+
+
+def _look_through(cluster: Cluster, place: TopicPartition, first: int, until: int, time_ms: int) -> int | None:
+    """The first offset in ``[first, until)`` whose record is not older than a time."""
+    for fetched in ReadAhead(cluster, place[0], place[1], first, until):
+        late = [each for each in fetched.batches if each[0].max_timestamp >= time_ms]
+        for record in open_records(fetched._replace(batches=late)):
+            if record.timestamp_ms >= time_ms and record.offset < until:
+                return record.offset
+    return None

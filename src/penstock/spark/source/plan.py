@@ -17,7 +17,6 @@ from pyspark.sql.datasource import InputPartition
 
 from penstock.client.cluster import TopicPartition
 from penstock.spark.errors import report_data_loss
-from penstock.spark.source.tiers import lake_splits
 
 if TYPE_CHECKING:
     from penstock.spark.lake.reading import LakeSplit
@@ -103,7 +102,7 @@ def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[Inp
             from_broker.append(each)
             continue
         below = replace(each, to_offset=min(first, max(each.from_offset, each.to_offset)))
-        archived = lake_splits(edges.cluster, each.place, below.from_offset, below.to_offset, fail=fail)
+        archived = edges.tiers.splits(each.place, below.from_offset, below.to_offset)
         if archived:
             parts += [LakePart(each.topic, each.partition, split) for split in archived]
         elif not each.from_earliest:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.limits import MIB
+from penstock.client.read_ahead import BYTES_MAX
 from penstock.spark.errors import LOG, OptionError
 from penstock.spark.options import Options
 from penstock.spark.source.bounds import Bound, Kind, check_batch, ending, starting
 from penstock.spark.source.selection import Selection, selection_of
 
-FETCH_BYTES_DEFAULT: Final = 8 * MIB
 FETCH_WAIT_MS_DEFAULT: Final = 500
 POLL_TIMEOUT_MS_DEFAULT: Final = 120_000
 TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60_000
@@ -123,9 +122,7 @@ def _settings(options: Options, default_start: Kind) -> Settings:
         trigger_offsets_max=offsets_max,
         trigger_offsets_min=offsets_min,
         trigger_delay_ms=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_DEFAULT),
-        fetch_bytes_max=min(
-            options.integer("kafka.max.partition.fetch.bytes", FETCH_BYTES_DEFAULT, at_least=1), _INT32_MAX
-        ),
+        fetch_bytes_max=min(options.integer("kafka.max.partition.fetch.bytes", BYTES_MAX, at_least=1), _INT32_MAX),
         fetch_wait_ms=min(options.integer("kafka.fetch.max.wait.ms", FETCH_WAIT_MS_DEFAULT), _INT32_MAX),
         poll_timeout_ms=options.integer("kafkaConsumer.pollTimeoutMs", POLL_TIMEOUT_MS_DEFAULT, at_least=1),
     )

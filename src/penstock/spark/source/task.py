@@ -24,7 +24,7 @@ from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import LakePart, Range
-from penstock.spark.source.tiers import lake_splits
+from penstock.spark.source.tiers import Tiers
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -178,8 +178,7 @@ def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> tu
     archived: Sequence[LakeSplit] = ()
     if wanted.from_offset < first:
         with connected(settings.options) as cluster:
-            until = min(first, wanted.to_offset)
-            archived = lake_splits(cluster, wanted.place, wanted.from_offset, until, fail=fail)
+            archived = Tiers(cluster, fail=fail).splits(wanted.place, wanted.from_offset, min(first, wanted.to_offset))
         if not archived and not wanted.from_earliest:
             report_data_loss(f"{wanted} cannot be read whole: the partition begins at offset {first} now.", fail=fail)
     elif last < wanted.to_offset:

@@ -19,34 +19,43 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def earliest_in_lake(cluster: Cluster, place: TopicPartition, *, fail: bool) -> int | None:
-    """The first offset that the topic's lake has of the partition; None when there is no lake, or nothing in it."""
-    return _ask(cluster, place, lambda tier: tier.earliest(place[1]), None, fail=fail)
+class Tiers:
+    """The lakes of a query's topics. What is known of them is believed for one plan and no longer: topics get tiers, and lakes grow."""
 
+    def __init__(self, cluster: Cluster, *, fail: bool) -> None:
+        self._cluster = cluster
+        self._fail = fail
+        self._known: dict[str, Tier | None] = {}
 
-def first_in_lake(cluster: Cluster, place: TopicPartition, time_ms: int, *, fail: bool) -> int | None:
-    """The first offset in the lake whose record is not older than a time."""
-    return _ask(cluster, place, lambda tier: tier.offset_for_time(place[1], time_ms), None, fail=fail)
+    def earliest(self, place: TopicPartition, held: int) -> int | None:
+        """The first offset that the topic's lake has of the partition; None when there is no lake, or nothing in it.
 
+        ``held`` is the broker's first offset, asked for before: the lake has what was below it then.
+        """
+        return self._ask(place, lambda tier: tier.earliest(place[1], held), None)
 
-def lake_splits(
-    cluster: Cluster, place: TopicPartition, from_offset: int, to_offset: int, *, fail: bool
-) -> list[LakeSplit]:
-    """What a lake holds of these offsets, in order; empty when there is no lake. Less than all is a data loss."""
-    return _ask(cluster, place, lambda tier: tier.splits(place[1], from_offset, to_offset, whole=fail), [], fail=fail)
+    def first_at_or_after(self, place: TopicPartition, time_ms: int, held: int) -> int | None:
+        """The first offset in the lake whose record is not older than a time."""
+        return self._ask(place, lambda tier: tier.offset_for_time(place[1], time_ms, held), None)
 
+    def splits(self, place: TopicPartition, from_offset: int, to_offset: int) -> list[LakeSplit]:
+        """What a lake holds of these offsets, in order; empty when there is no lake. Less than all is a data loss."""
+        return self._ask(place, lambda tier: tier.splits(place[1], from_offset, to_offset, whole=self._fail), [])
 
-def _ask(cluster: Cluster, place: TopicPartition, ask: Callable[[Tier], T], nothing: T, *, fail: bool) -> T:
-    # Most topics have no lake, and the libraries of lakes are slow to load.
-    from penstock.spark.lake.tier import tier_of
+    def _ask(self, place: TopicPartition, ask: Callable[[Tier], T], nothing: T) -> T:
+        topic = place[0]
+        if topic not in self._known:
+            # Most topics have no lake, and the libraries of lakes are slow to load.
+            from penstock.spark.lake.tier import read_tier
 
-    tier = tier_of(cluster, place[0])
-    if tier is None:
-        return nothing
-    try:
-        return ask(tier)
-    except DataLossError as error:
-        if fail:
-            raise
-        LOG.warning("%s The query goes on, for failOnDataLoss is false.", error)
-        return nothing
+            self._known[topic] = read_tier(self._cluster, topic)
+        tier = self._known[topic]
+        if tier is None:
+            return nothing
+        try:
+            return ask(tier)
+        except DataLossError as error:
+            if self._fail:
+                raise
+            LOG.warning("%s The query goes on, for failOnDataLoss is false.", error)
+            return nothing

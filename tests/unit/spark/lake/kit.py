@@ -8,6 +8,7 @@ import pyarrow as pa
 from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.lake.lake import Committed, Lake, open_lake
 from penstock.spark.lake.layout import RECORDS, LakeFile, records_layout
+from penstock.spark.lake.task_files import task_files
 
 DAY_MS = 24 * 3600 * 1000
 NEW_YEAR_MS = 1_767_225_600_000
@@ -52,7 +53,8 @@ class Archive:
 
     def stage(self, batch: int, *written: pa.RecordBatch) -> list[LakeFile]:
         """What the tasks of a batch do."""
-        return self.open().task_files(self.layout, self.query, batch).write(written)
+        self.open()
+        return task_files(str(self.folder), self.format, self.layout, self.query, batch).write(written)
 
     def commit(self, batch: int, files: list[LakeFile], now_ms: int = NOW_MS) -> Committed:
         """What the driver does, in a process of its own."""

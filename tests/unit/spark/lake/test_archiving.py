@@ -9,10 +9,12 @@ from penstock.client import Admin, Cluster, Producer
 from penstock.client.group_admin import GroupAdmin
 from penstock.spark.errors import DataLossError
 from penstock.spark.lake import archiving
+from penstock.spark.lake.datasource import Target
 from penstock.spark.lake.formats import LakeError
 from penstock.spark.lake.progress import commit_archived
-from penstock.spark.lake.tier import read_split, read_tier, tier_of
-from tests.unit.spark.lake.kit import records
+from penstock.spark.lake.tier import read_split, read_tier
+from penstock.spark.options import Options
+from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
 
 
 @pytest.fixture
@@ -45,12 +47,48 @@ def test_a_group_that_promises_more_than_the_lake_has_is_taken_back(parquet, clu
     assert offsets(cluster) == {0: 0, 1: 0}
 
 
-def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster):
-    options = {"kafka.bootstrap.servers": bare_broker.bootstrap}
-    commit_archived(options, "g", {"orders": {0: 5, 1: 2}})
-    commit_archived(options, "g", {"orders": {0: 3, 1: 4}})
-    commit_archived(options, "g", {})
+@pytest.mark.parametrize("claims", [False, True])
+def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claims):
+    options, lake = {"kafka.bootstrap.servers": bare_broker.bootstrap}, parquet.open()
+    if claims:
+        lake.claim("orders", str(cluster.topic("orders").topic_id))
+    commit_archived(options, "g", {"orders": {0: 5, 1: 2}}, lake)
+    commit_archived(options, "g", {"orders": {0: 3, 1: 4}}, lake)
+    commit_archived(options, "g", {}, lake)
     assert offsets(cluster) == {0: 5, 1: 4}
+
+
+def make_anew(cluster):
+    Admin(cluster).delete_topic("orders")
+    Admin(cluster).create_topic("orders", partitions=2)
+    cluster.forget("orders")
+    with Producer(cluster) as producer:
+        for n in range(20):
+            producer.send("orders", b"new %d" % n, partition=n % 2)
+
+
+def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(bare_broker, cluster, parquet):
+    """The broker would drop what the group says is archived: records of the new topic that no lake has."""
+    archiving.prepare(cluster, parquet.open(), ["orders"], "g")
+    options = {"kafka.bootstrap.servers": bare_broker.bootstrap, "archive.group": "g", "path": str(parquet.folder)}
+    target = Target(Options({**options, "lake": parquet.format}), parquet.layout)
+    target.commit("q", 0, parquet.stage(0, records(offsets=range(3))))
+    assert offsets(cluster) == {0: 3, 1: 0}
+    staged = parquet.stage(1, records(offsets=range(3, 5)))
+    make_anew(cluster)
+    with pytest.raises(LakeError, match="made anew"):
+        target.commit("q", 1, staged)
+    assert parquet.open().ends("orders") == {0: 3}
+    assert offsets(cluster) == {}
+
+
+def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commit(bare_broker, cluster, parquet):
+    lake = parquet.open()
+    archiving.prepare(cluster, lake, ["orders"], "g")
+    make_anew(cluster)
+    with pytest.raises(LakeError, match="made anew"):
+        commit_archived({"kafka.bootstrap.servers": bare_broker.bootstrap}, "g", {"orders": {0: 5}}, lake)
+    assert offsets(cluster) == {}
 
 
 def test_a_lake_that_has_more_than_the_topic_is_of_another_topic(parquet, cluster):
@@ -94,9 +132,8 @@ def test_a_tier_is_set_kept_and_found(parquet, cluster):
 def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluster):
     parquet.run(0, records(offsets=range(2, 6)))
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
-    tier = tier_of(cluster, "orders")
-    assert tier_of(cluster, "orders") is tier
-    assert (tier.earliest(0), tier.end(0), tier.earliest(1)) == (2, 6, None)
+    tier = read_tier(cluster, "orders")
+    assert (tier.earliest(0, 6), tier.earliest(1, 1)) == (2, None)
     (split,) = tier.splits(0, 3, 6)
     assert [n for batch in read_split(split, ["offset"]) for n in batch["offset"].to_pylist()] == [3, 4, 5]
     # What was archived since the files were listed is found.
@@ -113,11 +150,26 @@ def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluste
     assert list(read_split(replace(split, whole=False), ["offset"])) == []
 
 
+def test_what_the_broker_dropped_since_the_files_were_listed_is_found(parquet, cluster):
+    """The archive goes on while a query is planned: the broker's first offset says what the lake has by now."""
+    parquet.run(0, records(offsets=range(4), timestamps_ms=[NEW_YEAR_MS + n for n in range(4)]))
+    archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
+    tier = read_tier(cluster, "orders")
+    assert (tier.earliest(0, 4), tier.earliest(1, 0)) == (0, None)
+    parquet.run(1, records(offsets=range(4, 8), timestamps_ms=[NEW_YEAR_MS + n for n in range(4, 8)]))
+    parquet.run(2, records(partition=1, offsets=range(3)))
+    assert tier.offset_for_time(0, NEW_YEAR_MS + 6, 4) is None, "nothing says that the listing is old"
+    assert tier.offset_for_time(0, NEW_YEAR_MS + 6, 8) == 6
+    assert tier.earliest(1, 3) == 0
+    parquet.run(3, records(offsets=range(8, 9)))
+    assert [split.to_offset for split in tier.splits(0, 0, 9, whole=False)] == [9]
+
+
 def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster):
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
     parquet.folder.rename(parquet.folder.with_name("elsewhere"))
     with pytest.raises(DataLossError, match=r"cannot be read .*no lake of records"):
-        read_tier(cluster, "orders").earliest(0)
+        read_tier(cluster, "orders").earliest(0, 1)
 
 
 def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster):

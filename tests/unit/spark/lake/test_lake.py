@@ -1,6 +1,9 @@
 """Every batch is in the lake once, whatever is interrupted and however often it is tried: the same for all formats."""
 
+import logging
 import os
+import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
@@ -9,12 +12,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from penstock.spark.lake import iceberg
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.lake import ORPHAN_MS, open_lake
 from penstock.spark.lake.layout import layout_for, records_layout
+from penstock.spark.lake.manifests import Manifest, Manifests
 from penstock.spark.lake.reading import find_time, plan_splits, read_split
 from penstock.spark.lake.source import FilePart, _read
 from penstock.spark.lake.store import Store
+from penstock.spark.lake.task_files import task_files
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
 
 
@@ -131,7 +137,7 @@ def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms
 def test_rows_with_a_time_that_is_no_date_are_refused_by_iceberg_with_what_to_do(tmp_path):
     def written(batch, moment_us):
         rows = pa.record_batch({"a": [1], "at": pa.array([moment_us], schema.field("at").type)}, schema=schema)
-        files = lake.task_files(layout, "q", batch).write([rows])
+        files = task_files(lake.location, lake.format, layout, "q", batch).write([rows])
         return lake.commit(layout, "q", batch, files, NOW_MS).rows
 
     schema = pa.schema({"a": pa.int64(), "at": pa.timestamp("us", tz="UTC")})
@@ -192,7 +198,7 @@ def test_a_lake_stays_of_one_format_and_one_layout(archive):
     another = LakeFormat.DELTA if archive.format is LakeFormat.PARQUET else LakeFormat.PARQUET
     with pytest.raises(LakeError, match=f"lake of format {archive.format}, not {another}"):
         open_lake(str(archive.folder), another).prepare(archive.layout)
-    rows = layout_for(archive.layout.schema, ["key"])
+    rows = layout_for(archive.layout.schema, ["partition"])
     with pytest.raises(LakeError, match="holds records of topics"):
         archive.open().prepare(rows)
 
@@ -291,11 +297,12 @@ def rows_of(lake, names=None):
     return [row for each in batches for batch in each for row in batch.to_pylist()]
 
 
-def write_rows(archive, table, folders=(), batch=0):
+def write_rows(archive, table, folders=(), batch=0, query="q"):
     lake = open_lake(str(archive.folder), archive.format)
     layout = layout_for(table.schema, folders)
     lake.prepare(layout)
-    lake.commit(layout, "q", batch, lake.task_files(layout, "q", batch).write(table.to_batches()), NOW_MS)
+    files = task_files(lake.location, lake.format, layout, query, batch).write(table.to_batches())
+    lake.commit(layout, query, batch, files, NOW_MS)
     return lake
 
 
@@ -304,6 +311,99 @@ def test_folders_of_any_value_and_any_name_are_read_back(archive):
     lake = write_rows(archive, pa.table({"_of": values, "n": range(len(values))}), ["_of"])
     found = {row["n"]: row["_of"] for row in rows_of(lake)}
     assert [found[n] for n in range(len(values))] == values
+
+
+def test_an_empty_text_is_a_null_in_a_folder_as_spark_has_it(archive):
+    schema = pa.schema([pa.field("of", pa.string(), nullable=False), pa.field("n", pa.int64())])
+    lake = write_rows(archive, pa.table({"of": ["a", "", "a"], "n": [0, 1, 2]}, schema=schema), ["of"])
+    assert {row["n"]: row["of"] for row in rows_of(lake)} == {0: "a", 1: None, 2: "a"}
+    assert {path.parent.name for path in archive.data_files()} == {"of=a", "of=__HIVE_DEFAULT_PARTITION__"}
+
+
+@pytest.fixture
+def asked(archive, monkeypatch):
+    """Which manifests were read, and how often the table was opened."""
+    seen = {"manifests": 0, "tables": 0}
+
+    def counting(owner, name, what):
+        call = getattr(owner, name)
+
+        def counted(*given):
+            seen[what] += 1
+            return call(*given)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    table = type(open_lake(str(archive.folder), archive.format)._table)
+    counting(Manifests, "_read", "manifests")
+    if archive.format is not LakeFormat.PARQUET:
+        counting(table, "_table", "tables")
+    return seen
+
+
+def test_a_write_of_rows_costs_the_same_however_many_were_before(archive, asked):
+    costs = []
+    for number in range(4):
+        asked |= {"manifests": 0, "tables": 0}
+        write_rows(archive, pa.table({"a": [number]}), query=f"write-{number}")
+        costs.append(dict(asked))
+    assert costs[3] == costs[1]
+
+
+def test_a_commit_of_records_opens_the_table_no_more_often_for_many_queries(archive, asked):
+    opened = []
+    for number in range(4):
+        asked["tables"] = 0
+        Archive(archive.folder, archive.format, f"q{number}").run(0, records(offsets=[number]))
+        opened.append(asked["tables"])
+    assert opened[3] == opened[1]
+
+
+def test_a_single_write_that_is_done_leaves_no_manifest_where_the_table_knows_it(archive):
+    lake = write_rows(archive, pa.table({"a": [1]}), query="write-1")
+    write_rows(archive, pa.table({"a": [2]}), query="a-stream")
+    # In a plain lake the manifest is the commit.
+    kept = {"a-stream.json"} | ({"write-1.json"} if archive.format is LakeFormat.PARQUET else set())
+    assert {path.name for path in archive.folder.glob("_penstock/commits/*")} == kept
+    # Tried again it is no second write.
+    write_rows(archive, pa.table({"a": [1]}), query="write-1")
+    assert sorted(row["a"] for row in rows_of(lake)) == [1, 2]
+    assert {path.name for path in archive.folder.glob("_penstock/commits/*")} == kept
+
+
+def test_a_crash_before_the_manifest_of_a_single_write_goes_is_no_second_write(archive, monkeypatch):
+    def crash(*_):
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.spark.lake.lake.Lake._forget", crash)
+        with pytest.raises(Crash):
+            write_rows(archive, pa.table({"a": [1]}), query="write-1")
+    write_rows(archive, pa.table({"a": [1]}), query="write-1")
+    lake = write_rows(archive, pa.table({"a": [2]}), query="write-2")
+    assert sorted(row["a"] for row in rows_of(lake)) == [1, 2]
+
+
+def test_records_of_a_single_write_are_refused_a_second_time(archive):
+    Archive(archive.folder, archive.format, "write-1").run(0, records(offsets=range(3)))
+    with pytest.raises(LakeError, match="from another query"):
+        Archive(archive.folder, archive.format, "write-2").run(0, records(offsets=range(3)))
+
+
+def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other_columns(tmp_path, caplog):
+    archive = Archive(tmp_path / "lake", LakeFormat.ICEBERG)
+    archive.run(0, records(offsets=[0, 1], timestamps_ms=[NEW_YEAR_MS, 9 * 10**15]))
+    assert "statistics missing" not in caplog.text
+    log, text = logging.getLogger("pyiceberg.io.pyarrow"), "PyArrow statistics missing for column %d when writing file"
+    odd = archive.stage(1, records(offsets=[2], timestamps_ms=[9 * 10**15]))
+    with iceberg._quiet_about_no_dates(Manifest("q", 1, odd)):
+        log.warning(text, 4)
+        log.warning(text, 3)
+    assert [record.args for record in caplog.records] == [(3,)]
+    # Behind it, and with usual records, nothing is kept quiet.
+    with iceberg._quiet_about_no_dates(Manifest("q", 1, archive.stage(1, records(offsets=[2])))):
+        log.warning(text, 4)
+    assert [record.args for record in caplog.records] == [(3,), (4,)]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +432,8 @@ def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path):
     layout = records_layout()
     first = open_lake(str(tmp_path / "a" / "lake"), LakeFormat.ICEBERG, catalog)
     first.prepare(layout)
-    first.commit(layout, "q", 0, first.task_files(layout, "q", 0).write([records(offsets=[0])]), NOW_MS)
+    files = task_files(first.location, first.format, layout, "q", 0).write([records(offsets=[0])])
+    first.commit(layout, "q", 0, files, NOW_MS)
     assert first.ends("orders") == {0: 1}
     with pytest.raises(LakeError, match="give its folder another name"):
         open_lake(str(tmp_path / "b" / "lake"), LakeFormat.ICEBERG, catalog).prepare(layout)
@@ -355,3 +456,10 @@ def test_of_two_archives_that_commit_the_same_offsets_at_once_one_is_refused(arc
         rows = [pool.submit(commit, whose, batch) for whose, batch in ((archive, 1), (other, 0))]
         assert sorted(each.result() for each in rows) == [0, 3]
     assert archive.rows() == expected("orders", 0, range(6))
+
+
+def test_a_library_that_is_not_there_is_named_with_the_python_that_lacks_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    monkeypatch.delitem(sys.modules, "penstock.spark.lake.delta", raising=False)
+    with pytest.raises(LakeError, match=rf"needs the library deltalake.*{re.escape(sys.executable)}.*pip install"):
+        open_lake(str(tmp_path), LakeFormat.DELTA)

@@ -36,6 +36,29 @@ def test_folders_that_cannot_be_are_refused():
         layout_for(schema, ["a"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (pa.binary(), "bytes"),
+        (pa.list_(pa.string()), "a list"),
+        (pa.struct({"a": pa.int64()}), "a struct"),
+        (pa.map_(pa.string(), pa.string()), "a map"),
+    ],
+)
+def test_a_column_that_is_no_plain_value_is_no_folder(kind, told):
+    schema = pa.schema({"key": kind, "n": pa.int64()})
+    with pytest.raises(LakeError, match=rf"'key', which is {told}, .*CAST\(key AS STRING\) AS key"):
+        layout_for(schema, ["key"])
+    assert layout_for(schema, []).folders == ()
+
+
+def test_an_empty_text_lies_where_nulls_do():
+    layout = layout_for(pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())]), ["a"])
+    batch = pa.record_batch({"a": ["x", "", "x", ""], "b": ["", "", None, "y"]})
+    split = {folders: part["b"].to_pylist() for folders, _, part in layout.split(batch)}
+    assert split == {("x",): ["", None], (None,): ["", "y"]}
+
+
 def test_a_folder_is_named_as_hive_names_it_and_read_back():
     path = folder_path(["a", "b", "c"], ["x/y=z", None, "plain"])
     assert path == "a=x%2Fy%3Dz/b=__HIVE_DEFAULT_PARTITION__/c=plain/"

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,3 +76,42 @@ def test_the_first_offset_at_or_after_a_time_is_found(archive):
     assert find_time(files, times[4] + 1) == 5
     assert find_time(files, 0) == 0
     assert find_time(files, times[9] + 1) is None
+
+
+def test_the_first_offset_for_a_time_may_lie_in_a_file_that_begins_later(archive):
+    # Offset 1 is of the next day, and in a file of its own with offset 4; 2 and 3 are late.
+    times = [NEW_YEAR_MS + hour * DAY_MS // 24 for hour in (10, 24, 22, 23, 25)]
+    archive.run(0, records(offsets=range(5), timestamps_ms=times))
+    files = archive.open().files("orders")
+    assert find_time(files, times[2]) == 1
+    assert find_time(files, times[4]) == 4
+    assert find_time(files, times[0]) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_time_is_found_as_by_looking_at_every_record(tmp_path_factory, data):
+    archive = Archive(tmp_path_factory.mktemp("l") / "lake", LakeFormat.PARQUET)
+    hours = st.integers(-30, 30)
+    times = data.draw(st.lists(hours.map(lambda hour: hour * DAY_MS // 12), min_size=1, max_size=20))
+    cut = data.draw(st.integers(0, len(times)))
+    for batch, offsets in enumerate((range(cut), range(cut, len(times)))):
+        archive.run(batch, records(offsets=offsets, timestamps_ms=[times[n] for n in offsets]))
+    moment_ms = data.draw(hours) * DAY_MS // 12 + data.draw(st.integers(-1, 1))
+    first = next((n for n, time_ms in enumerate(times) if time_ms >= moment_ms), None)
+    assert find_time(archive.open().files("orders"), moment_ms) == first
+
+
+def test_a_file_that_somebody_put_in_another_order_is_searched_whole(tmp_path):
+    path = tmp_path / "rewritten.parquet"
+    table = pa.Table.from_batches([records(offsets=[6, 7, 2, 3])])
+    pq.write_table(table, path, row_group_size=2)
+    assert find_time([StoredFile(path.as_uri(), "orders", 0, 2, 7, 4)], NEW_YEAR_MS) == 2
+
+
+def test_a_time_that_no_clock_shows_is_asked_for_too(archive):
+    archive.run(0, records(offsets=[0, 1], timestamps_ms=[-5000, 9 * 10**15]))
+    files = archive.open().files("orders")
+    assert find_time(files, -(2**63)) == 0
+    assert find_time(files, -4999) == 1
+    assert find_time(files, 2**63 - 1) is None

@@ -1,11 +1,14 @@
 """What a replay comes to, against a real broker and a real lake."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from penstock.client import Admin, Cluster, Producer
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.replaying import Phase, Wanted, begin, finish
-from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
+from penstock.spark.lake.replaying import Phase, Replay, Sending, Wanted, begin, finish
+from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, records
 
 HOUR_MS = 3_600_000
 
@@ -110,3 +113,59 @@ def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap):
     notes = []
     assert phases(plan(notes=notes)) == {"lake": ({0: 0}, {0: 8}), "broker": ({0: 9, 1: 0}, {0: 10, 1: 10})}
     assert "orders/0: offsets 8 to 8 are neither in the lake nor at the broker" in notes
+
+
+@pytest.fixture
+def early(bootstrap):
+    """``early("orders-1969", [-5000, ...])``: a topic with records of these times."""
+
+    def make(topic, times_ms, dropped=0):
+        with Cluster(bootstrap) as cluster:
+            Admin(cluster).create_topic(topic, partitions=1, configs={"retention.ms": "-1"})
+            with Producer(cluster) as producer:
+                for n, time_ms in enumerate(times_ms):
+                    producer.send(topic, b"%d" % n, partition=0, timestamp_ms=time_ms)
+            Admin(cluster).delete_records({(topic, 0): dropped})
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "first"), [(-10_000, 0), (-5000, 0), (-4999, 1), (-3, 1), (-2, 1), (-1, 1), (0, 3), (2000, 4)]
+)
+def test_a_time_before_1970_is_no_place_of_the_protocol(plan, early, time_ms, first):
+    early("old", [-5000, -1, -700, 1000, 2000])
+    after = plan(topic="old", lake=False, from_ms=time_ms)
+    assert phases(after) == {"broker": ({0: first}, {0: 5})}
+    finish(after)
+    before = plan(topic="old", lake=False, to_ms=time_ms)
+    assert phases(before) == ({"broker": ({0: 0}, {0: first})} if first else {})
+
+
+@pytest.mark.parametrize(("time_ms", "start"), [(-5000, 0), (-4999, 1), (-700, 1), (-600, 2)])
+def test_a_time_before_1970_is_found_in_the_lake_and_behind_it_at_the_broker(plan, early, parquet, time_ms, start):
+    early("old", [-5000, -700, -600, 1000], dropped=2)
+    parquet.run(1, records("old", offsets=range(3), timestamps_ms=[-5000, -700, -600]))
+    lake = {"lake": ({0: start}, {0: 2})} if start < 2 else {}
+    assert phases(plan(topic="old", from_ms=time_ms)) == lake | {"broker": ({0: max(start, 2)}, {0: 4})}
+
+
+def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, parquet):
+    # The file of the first day has 0, 1 and 3; that of the next has 2 alone, and the broker begins there.
+    times = [NEW_YEAR_MS, NEW_YEAR_MS + 1, NEW_YEAR_MS + DAY_MS, NEW_YEAR_MS + 2]
+    early("late", times, dropped=2)
+    parquet.run(1, records("late", offsets=range(4), timestamps_ms=times))
+    assert phases(plan(topic="late", from_ms=NEW_YEAR_MS + 2)) == {"broker": ({0: 2}, {0: 4})}
+
+
+@pytest.mark.parametrize("topic", ["orders", "0", "1"])
+@pytest.mark.parametrize("source", ["lake", "broker"])
+def test_how_far_a_phase_is_is_read_as_its_source_says_it_whatever_the_topics_name(topic, source):
+    phase = Phase(source, {0: 3, 1: 5}, {0: 10, 1: 9})
+    wanted = Wanted(topic, "again", None, None, None, None, None, True, True, True, "", "parquet")
+    sending = Sending(None, Replay(wanted, "run", "", "", "parquet", True, [phase]), phase, "", 100)
+    reached = {"0": 7, "1": 9} if source == "lake" else {topic: {"0": 7, "1": 9}}
+    for text, done in ((json.dumps(reached), 8), ("null", 0), (None, 0)):
+        progress = SimpleNamespace(sources=[SimpleNamespace(endOffset=text)])
+        assert sending._done(SimpleNamespace(lastProgress=progress)) == done
+    assert sending._done(SimpleNamespace(lastProgress=None)) == 0
