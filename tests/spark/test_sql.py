@@ -3,6 +3,9 @@
 import contextlib
 import io
 import json
+import os
+import signal
+import threading
 import time
 import uuid
 
@@ -11,6 +14,7 @@ import pytest
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import answer
 from penstock.cli.sql_rows import RowFormat
+from penstock.cli.sql_shell import shell
 from penstock.client import Admin, QueueClient
 from penstock.spark.views import Views, register_topics
 
@@ -186,6 +190,31 @@ def test_topics_that_differ_in_capitals_only_are_told_apart(ask, cluster, produc
         ask(f"SELECT * FROM {upper} JOIN {lower} ON true")
 
 
+def test_a_column_may_have_the_name_of_a_topic_that_is_no_json(spark, bootstrap, ask, cluster, produce, orders):
+    other = f"c{uuid.uuid4().hex[:8]}"
+    Admin(cluster).create_topic(other)
+    produce(other, [(None, b"plain text")])
+    produce(orders, [(None, b'{"%s": 7}' % other.encode())])
+    with Views(spark, bootstrap, json=True) as views:
+        assert ask(f"SELECT {other} FROM `{orders}` WHERE {other} > 0", views) == [{other: 7}]
+
+
+def test_a_column_may_differ_from_a_topic_in_capitals_only(ask, cluster, produce):
+    lower = f"case{uuid.uuid4().hex[:8]}"
+    upper = lower.upper()
+    for name in (lower, upper):
+        Admin(cluster).create_topic(name)
+        produce(name, [(None, name.encode())])
+    assert ask(f"SELECT value AS {upper} FROM {lower}") == [{upper: lower}]
+
+
+def test_fields_that_differ_in_capitals_only_are_columns_each(ask, topic, produce):
+    produce(topic, [(None, b'{"a": 1, "A": 2, "in": [{"b": 3, "B": 4}]}')])
+    assert ask(f"SELECT A, a_2, `in`[0].B AS B, `in`[0].b_2 AS b_2 FROM `{topic}__json`") == [
+        {"A": 2, "a_2": 1, "B": 4, "b_2": 3}
+    ]
+
+
 def test_a_topic_does_not_take_the_place_of_what_the_broker_knows(ask, cluster, orders):
     Admin(cluster).create_topic("penstock_topics")
     for _ in range(2):
@@ -210,3 +239,30 @@ def test_a_star_in_a_function_means_all_columns(ask, orders):
 def test_what_goes_wrong_with_rows_is_a_sentence_too(ask, statement, told):
     with pytest.raises(Failure, match=told):
         ask(statement)
+
+
+def test_an_interrupt_at_the_prompt_cancels_the_job_and_the_next_statement_is_answered(
+    spark, views, monkeypatch, tmp_path, capsys
+):
+    lines = iter(["SELECT max(id % 7) FROM range(1000000000000);", "SELECT 2 + 40 AS n;", "\\q"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    jobs = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def interrupt():
+        while not jobs.getActiveJobsIds() and not over.wait(0.05):
+            pass
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        shell(lambda statement: answer(spark, views, statement, RowFormat.CSV, 10), views.topics)
+    finally:
+        over.set()
+        interrupting.join()
+    shown = capsys.readouterr()
+    assert shown.out.split() == ["n", "42"]
+    assert shown.err.splitlines()[1:] == ["interrupted"]

@@ -24,22 +24,40 @@ class _Nothing:
 
 
 class _Lines:
-    """For a log file: a line every ten seconds, so that a long run is not silent and a short one is."""
+    """For a log file: a line every ten seconds, so that a long run is not silent and a short one is.
+
+    The rate is that since the first step: what came before it, as the start of Spark, is not what is counted.
+    """
 
     def __init__(self, unit: str, total: int | None) -> None:
         self._unit = unit
         self._total = total
-        self._done = 0
-        self._started = self._last = monotonic()
+        self._done = self._told = 0
+        self._last = monotonic()
+        self._first: tuple[float, int] | None = None
+        self._note = ""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         self._done += amount
+        self._note = note
         now = monotonic()
+        if self._first is None:
+            self._first = (now, self._done)
         if now - self._last >= LINE_INTERVAL_S:
-            self._last = now
-            total = f" of {self._total:,}" if self._total else ""
-            rate = self._done / (now - self._started)
-            print(f"{self._done:,}{total} {self._unit}, {rate:,.0f}/s {note}".rstrip(), file=sys.stderr)
+            self._tell(now)
+
+    def finish(self) -> None:
+        """A run that said how far it is says last how far it came."""
+        if self._told and self._told < self._done:
+            self._tell(monotonic())
+
+    def _tell(self, now: float) -> None:
+        assert self._first is not None, "there is nothing to tell before the first step"
+        self._last, self._told = now, self._done
+        total = f" of {self._total:,}" if self._total else ""
+        began, before = self._first
+        rate = f", {(self._done - before) / (now - began):,.0f}/s" if now > began else ""
+        print(f"{self._done:,}{total} {self._unit}{rate} {self._note}".rstrip(), file=sys.stderr)
 
 
 @contextmanager
@@ -51,7 +69,11 @@ def progress(what: str, unit: str, total: int | None = None, *, shown: bool | No
         with _bar(what, unit, total) as bar:
             yield bar
     else:
-        yield _Lines(unit, total)
+        lines = _Lines(unit, total)
+        try:
+            yield lines
+        finally:
+            lines.finish()
 
 
 @contextmanager

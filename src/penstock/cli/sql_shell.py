@@ -1,21 +1,29 @@
 r"""The prompt of ``penstock sql``: a statement may go over lines until its ``;``, arrows bring earlier ones back.
 
 ``\d`` lists what can be queried, ``\d NAME`` its columns, ``\q`` leaves, and so do Ctrl-D, exit and quit. A statement that fails
-is told in a sentence and the prompt is there again.
+is told in a sentence and the prompt is there again; so it is after Ctrl-C, which cancels what Spark does for the statement.
 """
 
+import logging
 import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from penstock.cli.failures import Failure, code_of, complain, hint_of, note
 from penstock.cli.sql_rows import RowFormat, write_rows
 from penstock.spark.pipelines.sqltext import tokens_of
 
+LOG: Final = logging.getLogger(__name__)
 PROMPT: Final = "sql> "
 PROMPT_MORE: Final = "  -> "
 HISTORY_LINES_MAX: Final = 1_000
+CANCEL_INTERVAL_S: Final = 0.2
+CANCEL_WAIT_S: Final = 10.0
 _LEAVE: Final = ("\\q", "exit", "quit", "exit;", "quit;")
 HELP: Final = r"""SELECT ...;   a statement, over as many lines as it takes, to its semicolon
 \d            what can be queried: topics, and what the broker knows of them
@@ -43,7 +51,7 @@ def is_complete(text: str) -> bool:
 def shell(run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
     """Read and run until the user leaves."""
     note(r"every topic is a view; end a statement with ;  (\d lists what there is, \? helps, \q leaves)")
-    with _history():
+    with _history(), _own_interrupts():
         gathered = ""
         while True:
             try:
@@ -87,16 +95,106 @@ def _command(line: str, run: Callable[[str], None], topics: Callable[[], list[st
 
 def _told(act: Callable[[], None]) -> bool:
     """Do it; what goes wrong is told, and the prompt stays."""
-    try:
-        act()
-    except KeyboardInterrupt:
+    with _interruptible() as interrupted:
+        try:
+            act()
+        except KeyboardInterrupt:
+            interrupted.set()
+        except Exception as error:
+            # A job that was cancelled fails, and nobody who cancelled it wants to read how.
+            if not interrupted.is_set():
+                if code_of(error) is None:
+                    raise
+                complain(f"{error}{hint_of(error)}")
+                return False
+    if interrupted.is_set():
         note("interrupted")
-    except Exception as error:
-        if code_of(error) is None:
-            raise
-        complain(f"{error}{hint_of(error)}")
-    else:
-        return True
+    return not interrupted.is_set()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Ctrl-C is ours. PySpark's handler speaks to Java over the connection that waits for the statement's answer, and breaks it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """While a statement runs, Ctrl-C sets the event and cancels Spark's jobs, those too that the statement has not begun yet.
+
+    A call of Java is waited for, since its connection is of no use when the answer is not read; with its job cancelled it ends soon.
+    """
+    interrupted, over = threading.Event(), threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    cancel = _canceller()
+
+    def cancel_until_over() -> None:
+        cancel()
+        while not over.wait(CANCEL_INTERVAL_S):
+            cancel()
+
+    # Another thread has a connection of its own.
+    cancelling = threading.Thread(target=cancel_until_over, name="cancel", daemon=True)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del number
+        if over.is_set():
+            return
+        if not interrupted.is_set():
+            interrupted.set()
+            cancelling.start()
+        if not _is_in_java(frame):
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield interrupted
+    finally:
+        over.set()
+        if cancelling.ident is not None:
+            # Else it might cancel the next statement.
+            cancelling.join(CANCEL_WAIT_S)
+        signal.signal(signal.SIGINT, before)
+
+
+def _canceller() -> Callable[[], None]:
+    """What cancels all that the session does; nothing where there is none."""
+    if "pyspark.sql" not in sys.modules:
+        return lambda: None
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.shipping import is_remote
+
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        return lambda: None
+    act: Callable[[], object] = spark.interruptAll if is_remote(spark) else spark.sparkContext.cancelAllJobs
+
+    def cancel() -> None:
+        try:
+            act()
+        except Exception:
+            # The statement itself says what is wrong with Spark.
+            LOG.debug("cannot cancel", exc_info=True)
+
+    return cancel
+
+
+def _is_in_java(frame: FrameType | None) -> bool:
+    """Whether the code at hand waits for Java."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == "py4j":
+            return True
+        frame = frame.f_back
     return False
 
 

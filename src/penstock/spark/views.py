@@ -2,7 +2,8 @@
 
 - ``orders``: key and value as text (bytes that are not UTF-8 as base64, as everywhere), partition, offset, timestamp, headers.
 - ``orders__json``: the fields of the values, which are JSON objects, as columns, beside ``_key``, ``_partition``, ``_offset``,
-  ``_timestamp``, ``_headers``, and ``_value`` when a query names it. Their types are inferred from the latest records.
+  ``_timestamp``, ``_headers``, and ``_value`` when a query names it. Their types are inferred from the latest records. Of fields whose names
+  differ in capitals only, the first by name (capitals come first) keeps it, and the others have a number behind theirs: ``A``, ``a_2``.
 - ``orders__raw``: the columns of ``format("penstock")`` as they are.
 - ``penstock_topics``, ``penstock_partitions``, ``penstock_groups``, ``penstock_dead_letters``, ``penstock_queue``.
 
@@ -15,18 +16,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Self
 
 from penstock.client import Cluster, Consumer, TopicPartition, watermarks
-from penstock.client.consumer import OutOfRange
+from penstock.client.consumer import PARTITION_BYTES_MAX, OutOfRange, open_records
+from penstock.limits import MIB
 from penstock.spark.pipelines.sqltext import Token, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _QUEUE: Final = "queue"
 JSON_SUFFIX: Final = "__json"
@@ -34,10 +36,27 @@ RAW_SUFFIX: Final = "__raw"
 TABLES: Final = {f"penstock_{table}": table for table in ("topics", "partitions", "groups", "dead_letters", "queue")}
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "headers")
 SAMPLE_RECORDS: Final = 1_000
+SAMPLE_BYTES: Final = 16 * MIB
+"""What Spark's driver, which may have a gigabyte, is given to infer types from."""
 _BINARY: Final = ("key", "value")
 _VALUE: Final = "_value"
 # In these a column may be meant that is not named.
 _ALL_COLUMNS: Final = frozenset({"NATURAL", "TABLE", "IDENTIFIER", "PIVOT", "UNPIVOT"})
+_QUERY_BEGINS: Final = ("SELECT", "WITH", "FROM", "(")
+_BEFORE_TABLES: Final = ("FROM", "JOIN", "TABLE", "STREAM", ",", "(")
+_AFTER_TABLES: Final = (
+    "SELECT",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "ORDER",
+    "SORT",
+    "CLUSTER",
+    "DISTRIBUTE",
+    "WINDOW",
+    "VIEW",
+    "|",
+)
 
 
 class NotJson(ValueError):
@@ -57,6 +76,16 @@ class _Wanted:
     json: bool
     raw: bool
     columns: frozenset[str] | None
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is known of the brackets that a token of a query stands in, or of the whole of it."""
+
+    in_tables: bool = False
+    is_query: bool = False
+    in_path: bool = False
+    """The token before belongs to the name of a table, which may have several parts."""
 
 
 class Views:
@@ -89,7 +118,7 @@ class Views:
     def prepare(self, sql: str, *, all_columns: bool = False) -> list[str]:
         """Register what a query names, with the columns that it names; the views' names."""
         tokens = list(tokens_of(sql))
-        named = {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
+        named = tables_named(tokens)
         columns = None if all_columns else columns_named(tokens)
         prepared = self._register_tables(named)
         found = self._wanted(named, columns)
@@ -160,10 +189,10 @@ class Views:
     def _queues(self) -> DataFrame:
         """The source reads one queue; here they are one table, of those that have something unfinished."""
         from penstock.client import QueueAdmin
-        from penstock.client.discovery import http_address
+        from penstock.client.discovery import http_addresses
         from penstock.spark.tables.queue import QueueTable
 
-        with QueueAdmin(str(http_address(self._cluster))) as admin:
+        with QueueAdmin(http_addresses(self._cluster)) as admin:
             queues = [queue for queue in admin.queues() if any(part.floor < part.end for part in queue.partitions)]
         frames = [self._table(_QUEUE, topic=queue.topic, group=queue.group) for queue in queues]
         empty = self._spark.createDataFrame([], QueueTable.columns)
@@ -191,7 +220,8 @@ class Views:
         from pyspark.sql import functions
 
         fields = self._infer(wanted.topic)
-        taken = {name.lower() for name in fields.fieldNames()}
+        shown = told_apart(fields)
+        taken = {name.lower() for name in shown.fieldNames()}
         beside = [name for name in COLUMNS if name != "value" and f"_{name}" not in taken]
         if wanted.columns is not None:
             beside = [name for name in beside if f"_{name}" in wanted.columns]
@@ -199,7 +229,8 @@ class Views:
         columns: list[Column] = [_shown(name).alias(f"_{name}") for name in beside]
         if wanted.columns is not None and _VALUE in wanted.columns and _VALUE not in taken:
             columns.append(_shown("value").alias(_VALUE))
-        columns.append(functions.from_json(text, fields).alias("fields of value"))
+        # A cast goes by the order of the fields, and can give them other names than the values have.
+        columns.append(functions.from_json(text, fields).cast(shown).alias("fields of value"))
         kept = [f"`{column}`" for column in (f"_{name}" for name in beside)]
         if len(columns) > len(beside) + 1:
             kept.append(_VALUE)
@@ -255,21 +286,104 @@ def columns_named(tokens: list[Token]) -> frozenset[str] | None:
     return frozenset(_name_of(token).lower() for token in tokens if token.kind in ("word", "quoted"))
 
 
-def latest_values(cluster: Cluster, topic: str, records_max: int) -> list[str]:
-    """The values, those that are text, of the last records of each partition; about ``records_max`` of them."""
+def tables_named(tokens: list[Token]) -> set[str]:
+    """The names that stand where a query has a table; of a statement that is no query, every name.
+
+    A column may have the name of a topic that shows no JSON, or differ from a topic in capitals only, and needs no view. For the
+    preflight of pipelines ``views_read`` may leave out what it is not sure of; here it is the other way round: a name too many
+    costs a view, and one too few the query. So lists with commas count, and so does a name that the query gives itself, for a
+    topic may be read inside: ``WITH orders AS (SELECT * FROM orders)``.
+    """
+    if tokens and (tokens[0].upper or tokens[0].text) not in _QUERY_BEGINS:
+        return {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
+    found: set[str] = set()
+    before = ""
+    groups = [_Group(is_query=True)]
+    for token in tokens:
+        said = token.upper or token.text
+        group = groups[-1]
+        is_table = before == "TABLE" or (group.in_tables and before in _BEFORE_TABLES)
+        if said == "(":
+            groups.append(_Group(in_tables=is_table))
+        elif said == ")":
+            groups = groups[:-1] or [_Group(is_query=True)]
+        elif before == ".":
+            # The last of several names is the view's: session.orders. A column's own stands nowhere near.
+            if group.in_path:
+                found.add(_name_of(token))
+        elif said == "FROM":
+            if before == "DISTINCT" or not (group.is_query or before == "("):
+                # Of a IS DISTINCT FROM b, or EXTRACT(HOUR FROM t).
+                said = "argument"
+            else:
+                group.in_tables = True
+        elif said in _AFTER_TABLES and (said == "SELECT" or not is_table):
+            # Right behind FROM it is a name: Spark lets a table be called order.
+            group.in_tables = False
+        elif said == "JOIN":
+            group.in_tables = True
+        elif is_table and token.kind in ("word", "quoted") and said != "LATERAL":
+            found.add(_name_of(token))
+        group.is_query = group.is_query or said in ("SELECT", "WITH")
+        group.in_path = is_table or (group.in_path and "." in (said, before))
+        before = said
+    return found
+
+
+def told_apart(fields: StructType) -> StructType:
+    """The same fields in the same order, under names that SQL, which has no case, can tell apart."""
+    from pyspark.sql.types import StructField, StructType
+
+    names = {name.lower() for name in fields.fieldNames()}
+    taken: set[str] = set()
+    found = []
+    for field in fields.fields:
+        name, number = field.name, 1
+        while name.lower() in taken or (number > 1 and name.lower() in names):
+            number += 1
+            name = f"{field.name}_{number}"
+        taken.add(name.lower())
+        found.append(StructField(name, _told_apart(field.dataType), field.nullable))
+    return StructType(found)
+
+
+def _told_apart(kind: DataType) -> DataType:
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, StructType):
+        return told_apart(kind)
+    return ArrayType(_told_apart(kind.elementType), kind.containsNull) if isinstance(kind, ArrayType) else kind
+
+
+def latest_values(cluster: Cluster, topic: str, records_max: int, bytes_max: int = SAMPLE_BYTES) -> list[str]:
+    """The values, those that are text, of the last records of each partition: about ``records_max`` of them, and no more when they have
+    ``bytes_max`` together.
+    """
     places: list[TopicPartition] = [(topic, partition.index) for partition in cluster.topic(topic).partitions]
     bounds = watermarks(cluster, places)
     share = max(1, records_max // len(places))
     starts = {place: max(first, end - share) for place, (first, end) in bounds.items() if first < end}
-    consumer = Consumer(cluster, out_of_range=OutOfRange.EARLIEST)
+    # So that one answer has something of every partition.
+    partition_bytes_max = max(1, bytes_max // len(places))
+    consumer = Consumer(
+        cluster,
+        out_of_range=OutOfRange.EARLIEST,
+        fetch_bytes_max=bytes_max,
+        partition_bytes_max=min(PARTITION_BYTES_MAX, partition_bytes_max),
+    )
     consumer.assign(starts)
-    values = []
+    values: list[str] = []
+    size = 0
     while any(consumer.positions[place] < bounds[place][1] for place in starts):
-        for record in consumer.poll():
+        # Opened one after the other: batches that are compressed may have a hundred times their size in them.
+        for record in chain.from_iterable(map(open_records, consumer.fetch())):
             try:
                 values.append((record.value or b"").decode())
             except UnicodeDecodeError:
                 continue
+            size += len(record.value or b"")
+            if size >= bytes_max:
+                return values
     return values
 
 

@@ -2,12 +2,15 @@ import csv
 import importlib.util
 import io
 import json
+import os
+import signal
+import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
-from penstock.cli import main, sql
+from penstock.cli import main, sql, sql_shell
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import names_there, range_options
 from penstock.cli.sql_rows import RowFormat, plain, write_rows
@@ -201,6 +204,61 @@ def test_an_interrupt_at_the_prompt_drops_the_statement(monkeypatch, tmp_path):
     ran = []
     at_prompt(monkeypatch, tmp_path, ["SELECT 1", KeyboardInterrupt, "SELECT 2;"], ran.append)
     assert ran == ["SELECT 2"]
+
+
+def in_java(act):
+    """Call it as py4j would, which is how a wait for Java is known."""
+    exec("def call(act):\n    return act()", module := {"__name__": "py4j.clientserver"})
+    return module["call"](act)
+
+
+@pytest.fixture
+def handler_of_pyspark():
+    """Put in place when a session is made; called while a statement runs, it breaks the connection to Java."""
+    called = []
+    before = signal.signal(signal.SIGINT, lambda *_: called.append("reentrant call"))
+    yield called
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_cancels_the_statement_and_leaves_the_connection_to_java_alone(
+    monkeypatch, tmp_path, capsys, handler_of_pyspark
+):
+    cancelled = threading.Event()
+    monkeypatch.setattr(sql_shell, "_canceller", lambda: cancelled.set)
+    ran = []
+
+    def wait_for_the_job():
+        os.kill(os.getpid(), signal.SIGINT)
+        assert cancelled.wait(30)
+        ran.append("the answer was read")
+        raise Failure("Job 0 cancelled as part of cancellation of all jobs")
+
+    def run(statement):
+        ran.append(statement)
+        if statement == "long":
+            in_java(wait_for_the_job)
+
+    at_prompt(monkeypatch, tmp_path, ["long; after;", "next;"], run)
+    assert ran == ["long", "the answer was read", "next"]
+    assert capsys.readouterr().err.splitlines()[1:] == ["interrupted"]
+    assert handler_of_pyspark == []
+
+
+def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(monkeypatch, tmp_path, capsys, handler_of_pyspark):
+    ran = []
+
+    def run(statement):
+        if statement == "long":
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(30)
+        ran.append(statement)
+
+    at_prompt(monkeypatch, tmp_path, ["long;", "next;"], run)
+    assert ran == ["next"]
+    assert capsys.readouterr().err.splitlines()[1:] == ["interrupted"]
+    os.kill(os.getpid(), signal.SIGINT)
+    assert handler_of_pyspark, "outside of the prompt the handler is as it was"
 
 
 def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys):

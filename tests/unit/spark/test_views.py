@@ -1,10 +1,11 @@
 import uuid
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from penstock.client import Admin, Cluster, Producer
 from penstock.spark.pipelines.sqltext import tokens_of
-from penstock.spark.views import columns_named, latest_values, topics_of
+from penstock.spark.views import columns_named, latest_values, tables_named, told_apart, topics_of
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,48 @@ def test_a_query_may_mean_every_column(sql):
     assert columns_named(list(tokens_of(sql))) is None
 
 
+@pytest.mark.parametrize(
+    ("sql", "tables"),
+    [
+        ("SELECT id FROM orders", {"orders"}),
+        ("SELECT value AS Orders FROM orders", {"orders"}),
+        (
+            "SELECT id, a.name FROM a, b x, `c.d` JOIN e ON a.id = e.id, f WHERE id IN (1, g)",
+            {"a", "b", "c.d", "e", "f"},
+        ),
+        ("SELECT 1 FROM a JOIN b ON (id = 1) AND a.x IS DISTINCT FROM id JOIN c USING (name)", {"a", "b", "c"}),
+        ("SELECT EXTRACT(HOUR FROM t), TRIM(BOTH 'x' FROM u), (SELECT max(id) FROM b) FROM a", {"a", "b"}),
+        ("SELECT id FROM ((a) JOIN (b o JOIN c)) GROUP BY id, x ORDER BY y, z", {"a", "b", "c"}),
+        ("WITH a AS (SELECT id FROM a), b AS (FROM c) SELECT id FROM a", {"a", "c"}),
+        ("SELECT id FROM a UNION ALL SELECT name FROM b UNION TABLE c", {"a", "b", "c"}),
+        ("FROM a |> WHERE id = 1 |> EXTEND id, x |> JOIN b USING (name) |> SELECT id, y", {"a", "b"}),
+        ("FROM a o LATERAL VIEW explode(items) t AS x, y SELECT x, y", {"a"}),
+        ("SELECT o.k FROM a AS o(k, v), LATERAL (SELECT value FROM b) p", {"a", "b"}),
+        ("(SELECT id FROM session.a WHERE b.c = 1) LIMIT 1", {"session", "a"}),
+        ("SELECT id FROM a JOIN b ON a.group = b.order, c", {"a", "b", "c"}),
+        ("SELECT id FROM order, group WHERE id = 1 ORDER BY id, name", {"order", "group"}),
+        ("", set()),
+    ],
+)
+def test_a_query_needs_the_tables_that_stand_where_a_table_does(sql, tables):
+    assert tables_named(list(tokens_of(sql))) == tables
+
+
+def test_a_statement_that_is_no_query_may_mean_any_name():
+    assert {"DESCRIBE", "orders"} <= tables_named(list(tokens_of("DESCRIBE orders")))
+
+
+def test_fields_that_differ_in_capitals_only_get_names_that_do_not():
+    number, text = LongType(), StringType()
+    inner = StructType().add("A", number).add("a", number)
+    fields = StructType().add("A", number).add("A_2", text).add("a", text).add("b", inner).add("c", ArrayType(inner))
+    assert told_apart(fields).simpleString() == (
+        "struct<A:bigint,A_2:string,a_3:string,b:struct<A:bigint,a_2:bigint>,c:array<struct<A:bigint,a_2:bigint>>>"
+    )
+    plain = StructType().add("a", number).add("a_2", text)
+    assert told_apart(plain) == plain
+
+
 @pytest.fixture
 def cluster(penstock_broker):
     with Cluster(str(penstock_broker.bootstrap)) as cluster:
@@ -72,6 +115,23 @@ def test_a_sample_has_no_bytes_that_are_not_text(cluster, topic):
         producer.send(topic, None, partition=0)
         producer.send(topic, b"{}", partition=0)
     assert latest_values(cluster, topic, 10) == ["", "{}"]
+
+
+def test_a_sample_of_large_values_is_small(cluster, topic):
+    with Producer(cluster) as producer:
+        for number in range(40):
+            producer.send(topic, b"%d" % (number % 2) * 10_000, partition=number % 2)
+            producer.flush()
+    values = latest_values(cluster, topic, 1_000, bytes_max=100_000)
+    assert len(values) == 10
+    # Of each partition something.
+    assert {value[0] for value in values} == {"0", "1"}
+
+
+def test_a_value_that_is_larger_than_a_sample_is_one(cluster, topic):
+    with Producer(cluster) as producer:
+        producer.send(topic, b"x" * 10_000, partition=0)
+    assert latest_values(cluster, topic, 1_000, bytes_max=1) == ["x" * 10_000]
 
 
 def test_an_empty_topic_has_an_empty_sample(cluster, topic):
