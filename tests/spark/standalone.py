@@ -10,10 +10,13 @@ import sys
 import sysconfig
 import threading
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import pyspark
 
 from penstock.spark import java
+from tests.spark.archiving import command_of, parent_of
 
 START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 30
@@ -79,9 +82,23 @@ def daemon_env(folder):
     }
 
 
+@dataclass
+class Standalone:
+    """A master and its workers."""
+
+    url: str
+    workers: list[Daemon]
+
+    def executors(self):
+        """The Java processes that run tasks at the moment, each started by one of the workers."""
+        workers = {worker.process.pid for worker in self.workers}
+        pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+        return [pid for pid in pids if parent_of(pid) in workers and "CoarseGrainedExecutorBackend" in command_of(pid)]
+
+
 @contextmanager
 def standalone_cluster(folder, workers=2):
-    """The URL of a master that has its workers."""
+    """A master that has its workers."""
     env = daemon_env(folder)
     with ExitStack() as stack:
 
@@ -104,7 +121,7 @@ def standalone_cluster(folder, workers=2):
         ]
         for worker in started:
             worker.wait()
-        yield url
+        yield Standalone(url, started)
 
 
 @contextmanager

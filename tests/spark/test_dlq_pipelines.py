@@ -37,6 +37,9 @@ class Screen:
         if self.dies_after is not None and self.done >= self.dies_after:
             raise KilledError
 
+    def need_answer(self):
+        pass
+
     def confirm(self, question):
         self.asked.append(question)
         return self.says

@@ -340,6 +340,92 @@ topic = "{topic}.strict"
     assert f"{topic}/1@1" in run.reason
 
 
+NEARLY = [
+    b'{"id": 1}\n{"id": 2}',
+    b'{"id": 3} oops',
+    b'{"id": 4}}',
+    b'{"id": 5}]',
+    b'{"id": 6}, {"id": 7}',
+    b'{"id": 8}, "name": "x"',
+    b'{"id": 9, "name": "\xff"}',
+    b"{'id': 10}",
+    b'[{"id": 11}]',
+    b"null",
+]
+"""Not JSON, or no object, although a reader that is not strict finds one in most of them."""
+FINE = [
+    b' {"id": 100, "name": "a"} \n',
+    b'{"id": 0, "id": 101}',
+    b'{"id": 102, "more": {"twice": 1, "twice": 2}, "large": %s}' % (b"9" * 60),
+    b'{"id": 103, "name": "it\'s", "real": NaN}',
+    b'{"id": 104, "deep": %s}' % (b"[" * 500 + b"]" * 500),
+    b'{"id": 105, "name": "},{]"}',
+    b"{}",
+]
+
+
+def test_a_value_is_one_object_of_json_and_nothing_else(pipelines, topic, produce):
+    produce(topic, [(None, value) for value in [*NEARLY, *FINE, None]], partition=0)
+    pipelines.run(f"""
+[source]
+topics = "{topic}"
+as = "orders"
+schema = "id INT, name STRING"
+[[steps]]
+sql = "SELECT id, _offset AS at, _corrupt AS bad FROM orders"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.out"
+""")
+    rows = sorted(pipelines.json_in(f"{topic}.out"), key=lambda row: row["at"])
+    assert rows[: len(NEARLY)] == [{"at": at, "bad": value.decode(errors="replace")} for at, value in enumerate(NEARLY)]
+    good = rows[len(NEARLY) :]
+    assert [row.get("id") for row in good] == [100, 101, 102, 103, 104, 105, None, None]
+    assert not [row for row in good if "bad" in row]
+
+
+def test_what_stands_behind_a_value_is_put_aside_with_it(pipelines, topic, produce):
+    produce(topic, [(None, NEARLY[0]), (None, b'{"id": 20}'), (None, NEARLY[6])], partition=0)
+    pipelines.run(f"""
+[source]
+topics = "{topic}"
+schema = "id INT, name STRING"
+on_bad = "dead_letter"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.good"
+""")
+    assert pipelines.json_in(f"{topic}.good") == [{"id": 20}]
+    assert {seen.value for seen in seen_in(pipelines.bootstrap, f"{topic}.bad")} == {NEARLY[0], NEARLY[6]}
+
+
+def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, produce):
+    produce(topic, [(None, b'{"id": 3} oops')], partition=0)
+    with pytest.raises(PipelineError, match=f"{topic}/0@0: the value is not JSON, or does not fit the schema: "):
+        pipelines.run(
+            f'[source]\ntopics = "{topic}"\nschema = "id INT"\non_bad = "fail"\n[[sinks]]\nkind = "topic"\ntopic = "{topic}.strict"\n'
+        )
+
+
+def test_a_static_source_may_have_brokers_of_its_own(pipelines, topic, other, produce):
+    produce(topic, [(b"a", b"order")])
+    produce(other, [(b"a", b"Ada")])
+    pipelines.run(f"""
+[sources.orders]
+topics = "{topic}"
+[sources.customers]
+topics = "{other}"
+static = true
+options = {{ "kafka.bootstrap.servers" = "{pipelines.bootstrap}" }}
+[[steps]]
+sql = "SELECT c.value FROM orders o JOIN customers c ON o.key = c.key"
+[[sinks]]
+kind = "topic"
+topic = "{topic}.named"
+""")
+    assert [seen.value for seen in seen_in(pipelines.bootstrap, f"{topic}.named")] == [b"Ada"]
+
+
 def test_a_python_step_beside_the_file_runs_in_workers_too(pipelines, topic, produce):
     (pipelines.folder / "my_steps.py").write_text(
         "from pyspark.sql.functions import udf\n"

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +13,9 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.client import Admin, Cluster, Consumer, Producer, watermarks
+from tests.spark.archiving import PipelineProcess
 from tests.spark.standalone import bare_python, standalone_cluster
+from tests.support.waiting import eventually
 
 # Six Java processes are started: on a busy machine that alone is a minute.
 pytestmark = pytest.mark.timeout(1200)
@@ -31,6 +34,8 @@ SETTINGS = {
 JOB_TIMEOUT_S = 900
 DEMO_PIPELINE = Path(__file__).resolve().parents[2] / "examples" / "demo" / "orders.toml"
 WINDOW_S = 5
+ARCHIVED = 6_000
+PER_BATCH = 500
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +44,24 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def master(folder):
-    with standalone_cluster(folder) as url:
-        yield url
+def standalone(folder):
+    with standalone_cluster(folder) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def master(standalone):
+    return standalone.url
 
 
 @pytest.fixture(scope="module")
 def clusters_python(folder):
     return bare_python(folder / "python")
+
+
+def conf_words():
+    """The settings, for a command line."""
+    return [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={str(value).lower()}")]
 
 
 def values_of(cluster, topic):
@@ -108,8 +123,7 @@ def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clus
         words = ["run", DEMO_PIPELINE, "--once", "--master", master, "--bootstrap", bootstrap]
         words += ["--state-dir", folder / "state", "--set", f"sinks.1.path={folder / 'lake'}"]
         words += ["--set", f"pipeline.checkpoint={folder / 'sales-checkpoint'}"]
-        for name, value in SETTINGS.items():
-            words += ["--conf", f"{name}={str(value).lower()}"]
+        words += conf_words()
         done = subprocess.run(
             [sys.executable, "-m", "penstock", "pipeline", *words],
             env={**os.environ, "PYSPARK_PYTHON": clusters_python},
@@ -131,3 +145,37 @@ def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clus
     assert len(in_topic) == len(in_lake) == len(expected)
     assert counted(in_topic, dt.datetime.fromisoformat) == expected
     assert counted(in_lake, lambda moment: moment.replace(tzinfo=dt.UTC)) == expected
+
+
+def test_an_archive_whose_executors_are_killed_has_every_record_once(
+    standalone, folder, clusters_python, cluster, bootstrap, topic, produce, spark
+):
+    """kill -9 of a Java process that runs tasks, while one writes: the worker starts another, and the tasks are run again."""
+    produce(topic, [(None, b"%d" % number) for number in range(ARCHIVED)])
+    lake, log = folder / "archive", folder / "archive.log"
+    words = ["archive", topic, "--to", str(lake), "--format", "delta", "--once", "--rate", str(PER_BATCH)]
+    words += ["--name", "executors-killed", "--bootstrap", bootstrap, "--master", standalone.url]
+    words += ["--state-dir", str(folder / "state"), "--checkpoint", str(folder / "archive-checkpoint"), *conf_words()]
+    staging, commits = lake / "_penstock" / "staging", folder / "archive-checkpoint" / "query" / "commits"
+
+    def until(condition, what):
+        def check():
+            assert process.running, log.read_text()[-5000:]
+            return condition()
+
+        return eventually(check, JOB_TIMEOUT_S, what)
+
+    killed = set()
+    with PipelineProcess(*words, log=log, environment={"PYSPARK_PYTHON": clusters_python}) as process:
+        for _ in range(2):
+            until(lambda: list(staging.glob("*/*/*")) and set(standalone.executors()) - killed, "a task writes")
+            for executor in set(standalone.executors()) - killed:
+                os.kill(executor, signal.SIGKILL)
+                killed.add(executor)
+            at = len(list(commits.glob("[0-9]*")))
+            until(lambda at=at: len(list(commits.glob("[0-9]*"))) > at, "the archive goes on")
+        assert process.wait(JOB_TIMEOUT_S) == 0, log.read_text()[-5000:]
+    assert len(killed) >= 2
+    frame = spark.read.format("penstock-lake").option("path", str(lake)).option("lake", "delta").load()
+    assert sorted(int(row.value) for row in frame.select("value").collect()) == list(range(ARCHIVED))
+    assert not list(lake.rglob("*.staged"))

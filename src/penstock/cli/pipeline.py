@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -162,11 +163,11 @@ def list_all(state_dir: StateDir = None, output: Output = Format.TABLE) -> None:
     """List pipelines: what runs, and how the last run of the others ended."""
     with _told():
         runs = _registry(state_dir).all()
-    columns = ["name", "kind", "state", "rows", "rows_per_second", "lag", "last_batch", "started", "pid"]
+    columns = ["name", "kind", "state", "rows_read", "rows_per_second", "lag", "last_batch", "started", "pid"]
     rows = [_row(each) for each in runs]
     if output is Format.TABLE:
         # A number that is a name: not one to group by thousands.
-        rows = [{**row, "pid": str(row["pid"])} for row in rows]
+        rows = [{**_for_people(row), "pid": str(row["pid"])} for row in rows]
     emit(rows, columns, output, nothing="no pipeline has run yet; see penstock pipeline run --help")
 
 
@@ -194,7 +195,8 @@ def status(name: NameArgument, state_dir: StateDir = None, output: Output = Form
             print(f"{label + ':':<12} {value}")
     if run.queries:
         print()
-        print_table(_query_rows(run), ["sink", "batch", "rows", "rows_per_second", "lag", "last_batch"])
+        columns = ["sink", "batch", "rows_read", "rows_per_second", "lag", "last_batch"]
+        print_table([_for_people(row) for row in _query_rows(run)], columns)
 
 
 @app.command("stop")
@@ -224,10 +226,35 @@ def stop(
 
 
 @app.command("forget")
-def forget(name: NameArgument, state_dir: StateDir = None) -> None:
-    """Forget a pipeline that does not run; its checkpoint stays."""
+def forget(
+    name: NameArgument,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Remove its checkpoint too: run again, it begins anew.")
+    ] = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Forget a pipeline that does not run; its checkpoint stays unless --checkpoint is given."""
     with _told():
-        _registry(state_dir).forget(name)
+        registry = _registry(state_dir)
+        if checkpoint:
+            _remove_checkpoint(registry, registry.load(name))
+        registry.forget(name)
+
+
+def _remove_checkpoint(registry: Registry, run: Run) -> None:
+    """Remove it where this program made it. Another folder may hold what is not a checkpoint, or be on another machine."""
+    folder = Path(run.checkpoint or registry.checkpoint(run.name))
+    ours = (registry.folder / "checkpoints").resolve()
+    if ours not in folder.resolve().parents:
+        raise PipelineUsageError(
+            f"the checkpoint of {run.name} is not in the state folder: remove {run.checkpoint} yourself, then forget {run.name} without --checkpoint"
+        )
+    if run.state in ALIVE:
+        raise PipelineError(f"pipeline {run.name} is running (pid {run.pid}); penstock pipeline stop {run.name} first")
+    # Whoever starts it at this moment waits for nothing, and must not lose its checkpoint.
+    with registry.running(run.name):
+        if folder.exists():
+            shutil.rmtree(folder)
 
 
 def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], None], *, streams: bool) -> None:
@@ -280,7 +307,7 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
         if streams:
             screen.clear()
             if given.output is Format.TABLE:
-                note(f"pipeline {name} is {run.state}: {run.rows:,} rows")
+                note(f"pipeline {name} is {run.state}: {run.rows:,} rows read")
             else:
                 emit_one(_row(run), given.output)
 
@@ -436,6 +463,11 @@ def _row(run: Run) -> Row:
         "log": run.log or None,
         "sinks": _query_rows(run),
     }
+
+
+def _for_people(row: Row) -> Row:
+    """A table says of its rows what programs find documented: they were read, and perhaps fewer or more were written."""
+    return {**row, "rows_read": row["rows"]}
 
 
 def _query_rows(run: Run) -> list[Row]:

@@ -110,6 +110,11 @@ class TerminalScreen:
         """For people."""
         note(text)
 
+    def need_answer(self) -> None:
+        """Refuse to begin what must be asked for when nobody can answer."""
+        if not self._yes and not sys.stdin.isatty():
+            raise Failure("this asks before it acts, and nobody is there to ask: add --yes", Exit.USAGE)
+
     def confirm(self, question: str) -> bool:
         """Ask, unless ``--yes`` was given."""
         if self._yes:
@@ -130,4 +135,4 @@ def line_of(run: Run) -> str:
         # One that has nothing to do, as for bad values that do not come, may never have one.
         batch = f"{waiting} of {len(run.queries)} queries without a batch yet"
     lag = "" if run.lag is None else f", lag {run.lag:,}"
-    return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {run.rows:,} rows"
+    return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {run.rows:,} rows read"

@@ -14,12 +14,13 @@ import importlib.util
 import logging
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark import java, shipping
+from penstock.spark import java, shipped, shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,16 +120,21 @@ def _found_by_the_driver(sent: bool) -> Iterator[None]:
     Spark gives what was sent to those that plan a batch, and not to those that plan a stream: these have what Java has from
     its environment.
     """
-    before = os.environ.get("PYTHONPATH")
+    told: dict[str, str] = {}
     if sent:
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [before, str(shipping.package())]))
+        told["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(shipping.package())]))
+        folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
+        told[shipped.DRIVERS_LIBRARIES] = os.pathsep.join(folders)
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
     try:
         yield
     finally:
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
-        elif sent:
-            del os.environ["PYTHONPATH"]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _choose_python(given: dict[str, object]) -> None:

@@ -23,6 +23,11 @@ from penstock.spark.cache import cache_folder
 
 PACKED: Final = "_packed/"
 PLATFORM: Final = "_platform"
+DRIVERS_LIBRARIES: Final = "PENSTOCK_DRIVERS_LIBRARIES"
+"""In the environment of Python workers on the driver's machine: the folders in which the driver's own Python has its libraries.
+
+Spark runs the cluster's Python there too. What these workers alone need, to commit to a lake, is too much to be sent to everybody.
+"""
 
 
 def platform() -> str:
@@ -35,6 +40,7 @@ def take_over(archive: str, packages: tuple[ModuleType, ...]) -> None:
     folder = unpack(Path(archive))
     # Last: what the executor has installed itself of the libraries is as good.
     sys.path.append(str(folder))
+    sys.path += filter(None, os.environ.get(DRIVERS_LIBRARIES, "").split(os.pathsep))
     for package in packages:
         path: MutableSequence[str] = package.__path__
         path[:] = [os.path.join(folder, *package.__name__.split("."))]

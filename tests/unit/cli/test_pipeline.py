@@ -109,7 +109,11 @@ def test_a_good_file_is_json_for_programs(file, capsys):
         (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must lie where driver and executors both reach it"),
         (["run", "FILE", "--name", "../../x"], '--name: got "../../x", wanted letters, digits, ., _ and -, 100 at most'),
         (["transform", "--from", "a", "--to", "b"], "Missing option '--sql'"),
-        (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "[[steps]] sql: there is no c to read; known here: a"),
+        (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "error: --sql: there is no c to read; known here: a"),
+        (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: got "5 minuts", wanted a time span as'),
+        (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: got "x", wanted "earliest", "latest", a time as'),
+        (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: got "earliest", wanted a time as "2026-03-01T12:00:00Z", or a date'),
+        (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: the range ends before it begins; --from-offset must not be after"),
         (["stats", "a"], "stats: say where the results go: --to TOPIC, --table PATH, or both"),
     ],
 )  # fmt: skip
@@ -122,7 +126,8 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state,
 def test_a_built_in_runs_from_a_file_too(file, state, capsys):
     file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\n')
     assert main.run(["pipeline", "run", str(file)]) == Exit.USAGE
-    assert capsys.readouterr().err == "error: stats: say where the results go: --to TOPIC, --table PATH, or both\n"
+    told = f"error: {file}:3: [stats]: say where the results go: --to TOPIC, --table PATH, or both\n"
+    assert capsys.readouterr().err == told
     file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\nto = "b"\n')
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
 
@@ -165,6 +170,28 @@ def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch):
     assert names == ["dlq-report", "archive-shop-lake"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "table", "told"),
+    [
+        ("stats", 'topics = ["a"]\nto = "b"\nevery = "5 minuts"', '6: [stats] every: got "5 minuts", wanted a time span as "10s"'),
+        ("stats", 'topics = ["a"]\nto = "b"\nstart = "erliest"', '6: [stats] start: got "erliest", wanted "earliest"'),
+        ("stats", 'topics = ["a"]', "3: [stats]: say where the results go"),
+        ("archive", 'topics = ["a"]\nto = "l"\ntier = true\nlocal_retention = "soon"', '7: [archive] local_retention: got "soon", wanted'),
+        ("archive", 'topics = ["a"]\nto = "l"\nlocal_retention = "1h"', "3: [archive]: --local-retention means something only with --tier"),
+        ("stats", 'topics = ["a"]\nto = "b"\nlateness = 10', '6: [stats] lateness: got 10, wanted text in quotes; write "10s"'),
+        ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: got "soon", wanted a time as'),
+        ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: the range ends before it begins"),
+        ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: got 0, wanted 1 or more"),
+        ("dlq-report", "limit = 0", "4: [dlq-report] limit: got 0, wanted a number from 1 to 10000"),
+        ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: there is no c to read; known here: a"),
+    ],
+)  # fmt: skip
+def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told, file, capsys):
+    file.write_text(f'[pipeline]\nkind = "{kind}"\n[{kind}]\n{table}\n')
+    assert main.run(["pipeline", "check", str(file)]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith(f"error: {file}:{told}")
+
+
 def test_nothing_ran_yet(state, capsys):
     assert main.run(["pipeline", "ls"]) == Exit.OK
     assert capsys.readouterr().err == "no pipeline has run yet; see penstock pipeline run --help\n"
@@ -175,7 +202,7 @@ def test_what_runs_is_listed(state, capsys):
     state.save(a_run(os.getpid()))
     assert main.run(["pipeline", "ls"]) == Exit.OK
     shown = capsys.readouterr().out
-    for word in ("big", "running", "1,200", "88.2", "7", str(os.getpid())):
+    for word in ("big", "running", "rows read", "1,200", "88.2", "7", str(os.getpid())):
         assert word in shown
     assert main.run(["pipeline", "ls", "-o", "json"]) == Exit.OK
     (row,) = json.loads(capsys.readouterr().out)
@@ -190,6 +217,7 @@ def test_the_status_of_one_that_was_killed(state, sleeper, capsys):
     shown = capsys.readouterr().out
     assert f"failed: its process (pid {sleeper.pid}) is gone without a word, killed or crashed" in shown
     assert "topic-big" in shown
+    assert "rows read" in shown
     assert main.run(["pipeline", "status", "big", "-o", "json"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["state"] == "failed"
 
@@ -221,6 +249,34 @@ def test_forget(state, sleeper, capsys):
     state.save(a_run(sleeper.pid, state=State.STOPPED))
     assert main.run(["pipeline", "forget", "big"]) == Exit.OK
     assert state.all() == []
+
+
+def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys):
+    place = state.checkpoint("big") / "topic-big"
+    place.mkdir(parents=True)
+    (place / "metadata").write_text("{}")
+    state.checkpoint("other").mkdir()
+    given = {"checkpoint": str(state.checkpoint("big"))}
+    state.save(a_run(sleeper.pid, **given))
+    assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.FAILED
+    assert place.exists()
+    state.save(a_run(sleeper.pid, state=State.FAILED, **given))
+    assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.OK
+    assert state.all() == []
+    assert [path.name for path in (state.folder / "checkpoints").iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "s3a://bucket/checkpoints/big", "state/checkpoints", "state"])
+def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_path, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    (state.folder / "checkpoints").mkdir(parents=True)
+    there = place if "://" in place else str(tmp_path / place)
+    state.save(a_run(sleeper.pid, state=State.FAILED, checkpoint=there))
+    assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.USAGE
+    assert f"is not in the state folder: remove {there} yourself" in capsys.readouterr().err
+    assert state.load("big").state is State.FAILED
+    assert (tmp_path / "elsewhere").exists()
+    assert (state.folder / "checkpoints").exists()
 
 
 def test_a_built_in_has_help_made_of_its_declaration(capsys):

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-from penstock.cli.pipeline_screen import SparkLog, line_of
+from penstock.cli.failures import Failure
+from penstock.cli.output import Format
+from penstock.cli.pipeline_screen import SparkLog, TerminalScreen, line_of
 from penstock.spark.pipelines.registry import QueryStatus, Run, State
 
 
@@ -50,4 +52,11 @@ def test_a_query_that_has_nothing_to_do_does_not_hide_the_others():
     busy = QueryStatus(name="a", query_id="1", batch_id=3, rows=10, rows_per_second=5.0, lag=0)
     idle = QueryStatus(name="b", query_id="2")
     run = Run(name="big", kind="steps", pid=1, birth="", state=State.RUNNING, queries=[busy, idle])
-    assert line_of(run) == "big: 1 of 2 queries without a batch yet, 5 rows/s, lag 0, 10 rows"
+    assert line_of(run) == "big: 1 of 2 queries without a batch yet, 5 rows/s, lag 0, 10 rows read"
+
+
+def test_nobody_to_ask_is_told_before_the_question(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(Failure, match="nobody is there to ask: add --yes"):
+        TerminalScreen(Format.TABLE, yes=False).need_answer()
+    TerminalScreen(Format.TABLE, yes=True).need_answer()

@@ -125,3 +125,15 @@ print("all")
 """
     answer = python(package(), program)
     assert answer.stdout == "all\n", answer.stderr
+
+
+def test_workers_of_the_driver_find_its_libraries_behind_all_others(monkeypatch, tmp_path):
+    """What commits to a lake is not sent: it lies where the driver's Python has it."""
+    (tmp_path / "only_the_driver.py").write_text("NAME = 'found'\n")
+    (tmp_path / "msgspec.py").write_text("raise AssertionError('the one that was sent comes first')\n")
+    program = "import penstock.client, msgspec, only_the_driver; print(only_the_driver.NAME)"
+    archive = package()
+    assert "only_the_driver" in python(archive, program).stderr
+    monkeypatch.setenv(shipped.DRIVERS_LIBRARIES, str(tmp_path))
+    answer = python(archive, program)
+    assert (answer.stdout, answer.stderr) == ("found\n", "")

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.spark.pipelines import python_steps
-from penstock.spark.pipelines.builtin import MODULES, builtin_named
+from penstock.spark.pipelines.builtin import MODULES, WrongArgument, builtin_named
 from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
 from penstock.spark.pipelines.feeding import circles
@@ -46,6 +46,7 @@ LAKES: Final = (SinkKind.PARQUET, SinkKind.DELTA, SinkKind.ICEBERG)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIEW: Final = re.compile(r"[^`\n]+")
 _TABLES: Final = ("pipeline", "source", "sources", "steps", "sinks")
+_SPANS: Final = ("trigger", "watermark", "every", "lateness", "local_retention")
 _T = TypeVar("_T", bound=msgspec.Struct)
 _AT: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -127,6 +128,12 @@ class _Reading:
         told = 0 if path in self.overridden else (line or self.lines.of(path))
         self.problems.append(Problem(str(self.file), told, text))
 
+    def report_type(self, path: Path, text: str) -> None:
+        """The same of a value of the wrong type: where time spans stand, a bare number lacks its unit and not only its quotes."""
+        if path and path[-1] in _SPANS:
+            text = re.sub(r'; write "([\d.]+)"$', r'; write "\1s"', text)
+        self.report(path, text)
+
     def override(self, document: dict[str, object], path_text: str, value: str) -> None:
         """Lay one ``--set`` over the file."""
         path: Path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
@@ -194,7 +201,7 @@ class _Reading:
 
     def _head(self, value: object) -> Head | None:
         path = ("pipeline",)
-        head = table_of(Head, value, path, self.report)
+        head = table_of(Head, value, path, self.report_type)
         if head is None:
             # The other keys are to be understood all the same.
             trigger = value.get("trigger") if isinstance(value, dict) else None
@@ -228,7 +235,15 @@ class _Reading:
         if head.kind not in document:
             self.report(("pipeline", "kind"), f"[{head.kind}] is missing; write its options there")
             return None
-        arguments = table_of(builtin_named(head.kind).arguments, document[head.kind], (head.kind,), self.report)
+        builtin = builtin_named(head.kind)
+        arguments = table_of(builtin.arguments, document[head.kind], (head.kind,), self.report_type)
+        if arguments is not None and builtin.check is not None and not self.problems:
+            try:
+                builtin.check(arguments)
+            except WrongArgument as error:
+                self.report((head.kind, error.key), f"[{head.kind}] {error.key}: {error.problem}")
+            except PipelineUsageError as error:
+                self.report((head.kind,), f"[{head.kind}]: {str(error).removeprefix(f'{head.kind}: ')}")
         if self.problems:
             return None
         return Pipeline(head=head, file=str(self.file), arguments=arguments)
@@ -261,7 +276,7 @@ class _Reading:
         return found
 
     def _source(self, value: object, path: Path) -> Source | None:
-        source = table_of(Source, value, path, self.report)
+        source = table_of(Source, value, path, self.report_type)
         if source is not None:
             self.check_source(source, path)
         return source
@@ -302,7 +317,7 @@ class _Reading:
             return []
         if len(value) > count_max:
             self.report((key,), f"[[{key}]]: there are {len(value)}, more than {count_max}")
-        found = [table_of(kind, each, (key, number), self.report) for number, each in enumerate(value)]
+        found = [table_of(kind, each, (key, number), self.report_type) for number, each in enumerate(value)]
         return [each for each in found if each is not None]
 
     def _understood(self, path: Path, read: object, value: object) -> None:

@@ -41,14 +41,23 @@ class Output:
     path: str
 
 
+def query_name(pipeline: str, output: str = "") -> str:
+    """What Spark calls the query of one output; a session has one of each name."""
+    return f"{pipeline}-{output}" if output else pipeline
+
+
 class Plan:
     """The views of one pipeline in one session."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, bootstrap: str, rate: int | None = None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession, bootstrap: str, rate: int | None = None, name: str = ""
+    ) -> None:
+        """``name`` is what this run of it is called."""
         self._pipeline = pipeline
         self._spark = spark
         self._bootstrap = bootstrap
         self._rate = rate
+        self._name = name
         self._folder = Path(pipeline.file).parent
         self._views: dict[str, DataFrame] = {}
 
@@ -69,7 +78,9 @@ class Plan:
         for number, sink in enumerate(self._pipeline.sinks):
             path = f"sinks.{number}"
             with self.blaming(path, about=f"sink {sink.name}"):
-                writer = writer_of(self._spark, self._views[sink.from_], sink, self._bootstrap)
+                writer = writer_of(
+                    self._views[sink.from_], sink, self._bootstrap, query_name=query_name(self._name, sink.name)
+                )
             yield Output(sink.name, writer, path)
         for name, source in self._pipeline.sources.items():
             if source.on_bad is OnBad.DEAD_LETTER:
@@ -141,6 +152,9 @@ def _called(text: str, folder: Path, before: DataFrame, spark: SparkSession) -> 
         raise PipelineError(f"{text} failed ({where}): {type(error).__name__}: {error}") from error
 
 
+_NOT_ON_SERVER: Final = "the Python of the Spark Connect server has no Penstock, and Spark sends it none for streams: pip install 'penstock[spark]' there"
+
+
 def spark_text(error: BaseException) -> str:
     """What Spark says, without its codes, plans and traces; with what to write, where that is known."""
     text = str(error).strip().partition("\n\nJVM stacktrace")[0].partition("=== Streaming Query ===")[0]
@@ -148,7 +162,8 @@ def spark_text(error: BaseException) -> str:
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
         # A Python worker's trace: its last line is what was meant for people.
-        return str(raised[-1]).strip()
+        said = str(raised[-1]).strip()
+        return _NOT_ON_SERVER if said == "No module named 'penstock'" else said
     said = _CODES.sub("", text).strip().partition("\n")[0].strip()
     if "STREAMING_OUTPUT_MODE" in text and "append" in text:
         return f'{said} Write mode = "update", or give the source a watermark.'

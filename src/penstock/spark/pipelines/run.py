@@ -21,8 +21,8 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
-from penstock.spark.pipelines.model import Pipeline
-from penstock.spark.pipelines.plan import Plan, spark_text
+from penstock.spark.pipelines.model import STEPS, Pipeline
+from penstock.spark.pipelines.plan import Plan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import Follower
@@ -44,6 +44,8 @@ START_TURN_S: Final = 30.0
 RESTARTS_MAX: Final = 5
 TOO_SLOW: Final = "Python worker failed to connect back"
 """Spark waits ten seconds for a Python program that it starts, and no setting changes that."""
+DATA_LOSS: Final = "failOnDataLoss"
+"""The option that every error about lost records names."""
 
 
 class Told(BaseException):
@@ -71,6 +73,10 @@ class Screen(Protocol):
 
     def note(self, text: str) -> None:
         """For people."""
+        ...
+
+    def need_answer(self) -> None:
+        """Raise when nobody is there to ask."""
         ...
 
     def confirm(self, question: str) -> bool:
@@ -207,7 +213,7 @@ class Execution:
         elif trigger.every_ms:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         place = f"{self.checkpoint.rstrip('/')}/{suffix or 'query'}"
-        writer = writer.queryName(f"{self.name}-{suffix}" if suffix else self.name).option("checkpointLocation", place)
+        writer = writer.queryName(query_name(self.name, suffix)).option("checkpointLocation", place)
         query = writer.start()
         self._started[str(query.id)] = _Started(suffix or "query", writer)
         # Each query starts Python programs for its source and its sink, and Spark gives each ten seconds: not all at once.
@@ -248,6 +254,9 @@ class Execution:
         self._screen.clear()
         self._screen.note(text)
 
+    def need_answer(self) -> None:
+        self._screen.need_answer()
+
     def confirm(self, question: str) -> bool:
         return self._screen.confirm(question)
 
@@ -281,12 +290,25 @@ class Execution:
             reason = _reason(error)
             started = self._started.get(str(follower.query.id))
             if started is None or self._stop.is_set() or started.again >= RESTARTS_MAX or TOO_SLOW not in reason:
-                raise PipelineError(f"query {follower.query.name} failed: {reason}") from None
+                raise PipelineError(f"query {follower.query.name} failed: {reason}{self._advice(reason)}") from None
             started.again += 1
             self.note(f"{started.name}: {reason} This machine is busy; it begins again.")
             follower.query = started.writer.start()
             begun = True
         return begun
+
+    def _advice(self, reason: str) -> str:
+        """What an option of Spark's source is called in a pipeline; the source itself does not know that it is in one."""
+        if DATA_LOSS not in reason:
+            return ""
+        if self._settings.kind == "archive":
+            return " In an archive that option is --skip-lost."
+        told = forget = ""
+        if self._settings.kind == STEPS:
+            told = f' In a pipeline file write options = {{ {DATA_LOSS} = "false" }} in [source].'
+        if not self._settings.checkpoint:
+            forget = f" (penstock pipeline forget {self.name} --checkpoint does)"
+        return f"{told} Or begin anew: remove its checkpoint {self.checkpoint}{forget}."
 
     def _remember(self, **changes: object) -> None:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
@@ -340,7 +362,7 @@ def run_file(pipeline: Pipeline, context: Context) -> None:
     if context.reaches_broker:
         check_topics(context.bootstrap, topics_read(pipeline), written)
     check_folders(pipeline, context.checkpoint)
-    plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate)
+    plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
     plan.build()
     outputs = list(plan.outputs())
     if context.reaches_broker:

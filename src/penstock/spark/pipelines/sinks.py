@@ -8,22 +8,22 @@ from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, Sink, SinkKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RECORD_COLUMNS: Final = frozenset({"key", "value", "headers"})
 """Rows with no other columns than these are records already."""
 
 
-def writer_of(spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str) -> DataStreamWriter:
-    """The writer of one sink."""
+def writer_of(frame: DataFrame, sink: Sink, bootstrap: str, *, query_name: str) -> DataStreamWriter:
+    """The writer of one sink; ``query_name`` is what its query will be called."""
     if not frame.isStreaming:
         raise PipelineUsageError(
             f"{sink.from_} is no stream: all that it reads is static; take static out of one source"
         )
     options = {name: str(value) for name, value in sink.options.items()}
     if sink.kind is SinkKind.TOPIC:
-        writer = _any_mode_writer(spark, as_records(frame, sink), sink, bootstrap, options)
+        writer = _any_mode_writer(as_records(frame, sink), sink, bootstrap, options, query_name)
     elif sink.kind is SinkKind.CONSOLE:
         writer = frame.writeStream.format("console").option("truncate", "false")
     elif sink.kind is SinkKind.PARQUET:
@@ -71,19 +71,15 @@ def as_records(frame: DataFrame, sink: Sink) -> DataFrame:
 
 
 def _any_mode_writer(
-    spark: SparkSession, frame: DataFrame, sink: Sink, bootstrap: str, options: dict[str, str]
+    frame: DataFrame, sink: Sink, bootstrap: str, options: dict[str, str], query_name: str
 ) -> DataStreamWriter:
     if sink.mode is Mode.APPEND:
         return topic_writer(frame, sink.topic, bootstrap)
     # Spark lets a sink written in Python have append mode only; a function of each batch may have all three.
-    from penstock.spark.shipping import is_remote
     from penstock.spark.sink.each_batch import each_batch
 
-    if is_remote(spark):
-        raise PipelineUsageError(f'mode "{sink.mode}" cannot be used through Spark Connect; write mode = "append"')
-    return frame.writeStream.foreachBatch(
-        each_batch({**options, "kafka.bootstrap.servers": bootstrap, "topic": sink.topic})
-    )
+    given = {**options, "kafka.bootstrap.servers": bootstrap, "topic": sink.topic}
+    return frame.writeStream.foreachBatch(each_batch(given, query_name=query_name))
 
 
 def _lake_writer(frame: DataFrame, sink: Sink) -> DataStreamWriter:

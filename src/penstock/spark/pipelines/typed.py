@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 CORRUPT: Final = "_corrupt"
 BAD_REASON: Final = "the value is not JSON, or does not fit the schema"
+_PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
+_END: Final = "penstock: the value has ended"
 _RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 
@@ -44,7 +46,7 @@ def read(spark: SparkSession, source: Source, bootstrap: str, rate: int | None) 
         return _read_lake(spark, source)
     options = {"kafka.bootstrap.servers": bootstrap}
     if source.static:
-        return spark.read.format("penstock").options(**options, **source_options(source)).load()
+        return spark.read.format("penstock").options(**(options | source_options(source))).load()
     if rate is not None:
         options["maxOffsetsPerTrigger"] = str(rate)
     return spark.readStream.format("penstock").options(**(options | source_options(source))).load()
@@ -96,16 +98,31 @@ def _time_column(source: Source) -> str:
 def _json(source: Source) -> Column:
     from pyspark.sql import functions as f
 
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return f.from_json(f.col("value").cast("string"), f"{source.schema}, `{CORRUPT}` STRING", options)
+    text = f.col("value").cast("string")
+    return f.from_json(f.when(_is_one_object(text), text), f"{source.schema}, `{CORRUPT}` STRING", _PARSING)
+
+
+def _is_one_object(text: Column) -> Column:
+    """Whether a text is a JSON object and nothing else.
+
+    Spark's parser stops behind the first value, whatever follows it, and puts a sign of its own for bytes that are no text; its VARIANT
+    stops there too, and refuses a key that stands twice. As the first of two in an array, a value must be followed by the comma.
+    """
+    from pyspark.sql import functions as f
+
+    both = f.concat(f.lit("["), text, f.lit(f', {{"{_END}": true}}]'))
+    ends = [f.struct(f.lit(has).cast("boolean").alias(_END)) for has in (None, True)]
+    found = f.from_json(both, f"ARRAY<STRUCT<`{_END}`: BOOLEAN>>", _PARSING)
+    # Compared whole, for each mention of the array would be one more pass over the text.
+    return f.is_valid_utf8(text) & (found == f.array(*ends))
 
 
 def _corrupt(parsed: Column) -> Column:
     from pyspark.sql import functions as f
 
-    # An empty text is no JSON either, and Spark makes nothing of it.
+    # Nothing was made of what is not one object. As text it must be text, or no reader of a lake can read it.
     nothing = f.col("value").isNotNull() & parsed.isNull()
-    return f.when(nothing, f.col("value").cast("string")).otherwise(parsed[CORRUPT])
+    return f.when(nothing, f.make_valid_utf8(f.col("value").cast("string"))).otherwise(parsed[CORRUPT])
 
 
 def _with_json_columns(frame: DataFrame, source: Source) -> DataFrame:

@@ -67,7 +67,8 @@ def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str
         return {"startingOffsets": text}
     if text.startswith("{"):
         return {"startingOffsets": json.dumps(_offsets(text))}
-    return {"startingTimestamp": str(moment_ms(text)), "startingOffsetsByTimestampStrategy": "latest"}
+    unix_ms = moment_ms(text, 'wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets')
+    return {"startingTimestamp": str(unix_ms), "startingOffsetsByTimestampStrategy": "latest"}
 
 
 def _offsets(text: str) -> dict[str, dict[str, int]]:
@@ -81,14 +82,12 @@ def _offsets(text: str) -> dict[str, dict[str, int]]:
     return {str(topic): dict(partitions) for topic, partitions in found.items()}
 
 
-def moment_ms(text: str) -> int:
-    """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone."""
+def moment_ms(text: str, wanted: str = 'wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"') -> int:
+    """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone. ``wanted``: all that may stand there."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f'got "{text}", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'
-        ) from None
+        raise ValueError(f'got "{text}", {wanted}') from None
     if moment.tzinfo is None:
         if "T" in text or ":" in text:
             raise ValueError(f'the time "{text}" says no zone; write "{text}Z" for UTC, or "{text}+02:00"')

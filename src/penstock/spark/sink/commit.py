@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql.datasource import WriterCommitMessage
 
-    from penstock.address import Address
     from penstock.client.cluster import TopicPartition
 
 CLEANING_TIMEOUT_MS: Final = 10_000
 """A job that is over is not kept waiting for long: what is staged is seen by nobody."""
 
 
-def open_sink(address: Address, name: str, *, remember_ms: int | None = None) -> Opened:
+def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> Opened:
     """The sink, ready. An address that nobody answers at is told as the one that the broker gave."""
     try:
         with SinkClient(address) as client:
@@ -51,7 +50,7 @@ def merged(staged: Iterable[Staged]) -> list[StagedPart]:
     return [StagedPart(topic, partition, found) for (topic, partition), found in ranges.items()]
 
 
-def commit(address: Address, staged: Sequence[Staged]) -> None:
+def commit(address: str, staged: Sequence[Staged]) -> None:
     """Let everything be seen at once; a batch that is committed already stays as it is."""
     parts = merged(staged)
     if not parts:
@@ -74,7 +73,7 @@ def commit(address: Address, staged: Sequence[Staged]) -> None:
         )
 
 
-def abort(address: Address, sink: str, batch_id: int) -> bool:
+def abort(address: str, sink: str, batch_id: int) -> bool:
     """Drop what is staged, unless the batch is committed. What stays because nobody answers goes by itself, later."""
     try:
         with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
@@ -84,7 +83,7 @@ def abort(address: Address, sink: str, batch_id: int) -> bool:
         return False
 
 
-def forget(address: Address, sink: str) -> None:
+def forget(address: str, sink: str) -> None:
     """Delete the sink of a write that is over; there is nothing to do for the caller if that fails."""
     try:
         with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:

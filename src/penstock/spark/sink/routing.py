@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 256 * KIB
 """Rows without a key are cut into no smaller batches than this, so that small writes stay together."""
+RECORD_BYTES: Final = 8
+"""About what a record takes besides its columns: without it a small batch would be left over of every piece."""
 NOWHERE: Final = -1
 
 
@@ -114,7 +116,7 @@ class Router:
 
     def piece_bytes(self, shard: Shard) -> int:
         """How large the batches of a shard may be, so that one without a partition reaches all of them."""
-        size_bytes: int = shard.records.nbytes
+        size_bytes: int = shard.records.nbytes + RECORD_BYTES * shard.records.num_rows
         return max(PIECE_BYTES, size_bytes // self._partition_count(shard.topic) + 1)
 
     def next_partition(self, topic: str) -> int:

@@ -139,6 +139,7 @@ topics = "payments"
         (GOOD.replace("[pipeline]", "[pipelin]"), "p.toml:1: [pipelin]: unknown; did you mean pipeline?"),
         ("pipeline = 3\n" + GOOD[GOOD.index("[source]") :], "p.toml:1: [pipeline]: got 3, wanted a table: write [pipeline] on a line of its own"),
         # What texts mean.
+        (changed('trigger = "10s"', "trigger = 10"), 'p.toml:4: [pipeline] trigger: got 10, wanted text in quotes; write "10s"'),
         (changed('trigger = "10s"', 'trigger = "often"'), 'p.toml:4: [pipeline] trigger: got "often", wanted a time span as "10s", or "once"'),
         (changed('start = "earliest"', 'start = "erliest"'), 'p.toml:9: [source] start: got "erliest", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
         (changed('watermark = "10 minutes"', 'watermark = "ten"'), 'p.toml:13: [source] watermark: got "ten", wanted a time span as "10s", "5 minutes" or "2 hours"'),

@@ -44,6 +44,10 @@ Identifier: [id = 1]
             "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. SQLSTATE: 42KDE",
             'Invalid streaming output mode: append. Write mode = "update", or give the source a watermark.',
         ),
+        (
+            "Traceback (most recent call last):\nModuleNotFoundError: No module named 'penstock'\n",
+            "the Python of the Spark Connect server has no Penstock, and Spark sends it none for streams: pip install 'penstock[spark]' there",
+        ),
         ("", "RuntimeError"),
     ],
 )

@@ -174,3 +174,22 @@ def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_c
     ):
         execution(registry, master="yarn").execute(lambda _: None)
     execution(registry, master="yarn", streams=False).execute(lambda _: None)
+
+
+LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to go on without them.'
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ({}, ' In a pipeline file write options = { failOnDataLoss = "false" } in [source]. Or begin anew: remove its checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does).'),
+        ({"checkpoint": "/c"}, ' In a pipeline file write options = { failOnDataLoss = "false" } in [source]. Or begin anew: remove its checkpoint /c.'),
+        ({"kind": "stats"}, " Or begin anew: remove its checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does)."),
+        ({"kind": "archive"}, " In an archive that option is --skip-lost."),
+    ],
+)  # fmt: skip
+def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice):
+    with pytest.raises(PipelineError) as caught:
+        execution(registry, **more).execute(lambda context: context.follow([Query(RuntimeError(LOST))]))
+    assert str(caught.value) == f"query name failed: {LOST}{advice}".replace("STATE", str(registry.folder))
+    assert registry.load("p").reason == str(caught.value)

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.records.batch import Compression
 from penstock.records.partitioner import partition_for_key
+from penstock.spark.sink.encoding import encoded
 from penstock.spark.sink.errors import RowError
 from penstock.spark.sink.routing import PIECE_BYTES, Router
 from penstock.spark.sink.rows import Rows
@@ -66,6 +68,14 @@ def test_without_keys_large_writes_are_cut_so_that_they_reach_every_partition():
     assert 10 * PIECE_BYTES < one.piece_bytes(shard) < 11 * PIECE_BYTES
     (small,) = one.route(rows([b"1", b"2"]))
     assert one.piece_bytes(small) == PIECE_BYTES
+
+
+@pytest.mark.parametrize("size", [20, 100, 1000])
+def test_no_small_batch_is_left_over_of_the_pieces(size):
+    one = router({"t": 4}, "t")
+    (shard,) = one.route(rows([bytes(size)] * (8 * PIECE_BYTES // size)))
+    batches = encoded(shard.records, now_ms=0, compression=Compression.NONE, batch_bytes_max=one.piece_bytes(shard))
+    assert len(list(batches)) == 4
 
 
 def test_pieces_without_a_key_take_turns():

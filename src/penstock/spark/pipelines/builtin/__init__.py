@@ -32,6 +32,8 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from penstock.spark.pipelines.errors import PipelineUsageError
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -69,6 +71,25 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 A = TypeVar("A", bound=Arguments)
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class WrongArgument(PipelineUsageError):
+    """A value that means nothing. It names the option that was typed; who reads a file names the key and its line instead."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"--{key.replace('_', '-')}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+def understood(key: str, read: Callable[[V], T], value: V) -> T:
+    """What the text of an option means; :class:`WrongArgument` when it means nothing."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise WrongArgument(key, str(error)) from None
 
 
 def option(description: str, *, flag: str = "", metavar: str = "", short: str = "") -> msgspec.Meta:
@@ -148,6 +169,10 @@ class Context(Protocol):
         """Something a person should know."""
         ...
 
+    def need_answer(self) -> None:
+        """Raise now what ``confirm`` would raise later, after much work: that nobody is there to ask."""
+        ...
+
     def confirm(self, question: str) -> bool:
         """Ask before what cannot be undone; true at once with ``--yes``. Nobody there to ask is an error that names ``--yes``."""
         ...
@@ -162,6 +187,8 @@ class Builtin(Generic[A]):
     run: Callable[[A, Context], None]
     streams: bool
     """Goes on until it is stopped: has a checkpoint, a trigger and a rate. False: ends by itself."""
+    check: Callable[[A], object] | None = None
+    """Raises what can be told of wrong values without Spark and without a broker; ``run`` calls it too, or does the same."""
 
     @property
     def summary(self) -> str:

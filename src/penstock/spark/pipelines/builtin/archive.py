@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.preflight import check_topics
 from penstock.spark.pipelines.values import duration_ms
@@ -112,20 +112,15 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
             "archive: who reads a tier does not know --catalog: configure it as pyiceberg's catalog penstock wherever Spark runs "
             "(PYICEBERG_CATALOG__PENSTOCK__URI), and leave --catalog out"
         )
-    try:
-        duration_ms(arguments.local_retention or "0s")
-    except ValueError as error:
-        raise PipelineUsageError(f"archive: --local-retention: {error}") from None
+    understood("local_retention", duration_ms, arguments.local_retention or "0s")
     # A relative path means one place, for Spark's workers too.
     options = {"path": absolute(arguments.to), "lake": arguments.format.value}
     for each in arguments.catalog:
         name, equals, value = each.partition("=")
         if not equals:
-            raise PipelineUsageError(
-                f"archive: --catalog {each}: write NAME=VALUE, for example uri=http://catalog:8181"
-            )
+            raise WrongArgument("catalog", f"got {each}, wanted NAME=VALUE, for example uri=http://catalog:8181")
         options[f"catalog.{name.strip()}"] = value.strip()
     return options
 
 
-BUILTIN = Builtin("archive", ArchiveArguments, run, streams=True)
+BUILTIN = Builtin("archive", ArchiveArguments, run, streams=True, check=_checked)

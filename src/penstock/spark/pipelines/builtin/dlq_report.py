@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, argument, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, argument, option
 from penstock.spark.pipelines.builtin.dead_letters import letters, moment
-from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.text import text_of
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ def run(arguments: DlqReportArguments, context: Context) -> None:
     The most frequent first, with when the first and the last of them died, and the value of the last one. Give a condition to
     look closer: --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
     """
-    if not 1 <= arguments.limit <= ROWS_MAX:
-        raise PipelineUsageError(f"--limit is from 1 to {ROWS_MAX}, not {arguments.limit}")
+    check(arguments)
     from pyspark.sql import functions as f
 
     found = letters(
@@ -96,6 +94,12 @@ def run(arguments: DlqReportArguments, context: Context) -> None:
     context.emit(rows, _TABLE, nothing=f"no {state}dead letters are like that")
 
 
+def check(arguments: DlqReportArguments) -> None:
+    """Its number of rows; of the condition only Spark can tell."""
+    if not 1 <= arguments.limit <= ROWS_MAX:
+        raise WrongArgument("limit", f"got {arguments.limit}, wanted a number from 1 to {ROWS_MAX}")
+
+
 def _row(row: Row) -> dict[str, object]:
     sample = row["sample"]
     value = None if sample["value"] is None else bytes(sample["value"])
@@ -127,4 +131,4 @@ def _whole_characters(value: bytes) -> bytes:
     return value
 
 
-BUILTIN: Final = Builtin("dlq-report", DlqReportArguments, run, streams=False)
+BUILTIN: Final = Builtin("dlq-report", DlqReportArguments, run, streams=False, check=check)

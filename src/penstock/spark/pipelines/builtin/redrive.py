@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, option
 from penstock.spark.pipelines.builtin.dead_letters import letters, moment
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 
@@ -91,12 +91,7 @@ def run(arguments: RedriveArguments, context: Context) -> None:
     Shows what it would do, by reason, and asks. Their attempts begin anew. Interrupted, it can be run again: it goes on with those that
     are left, and none is sent back twice. For example: --topic orders --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
     """
-    if not 0 <= arguments.rate < float("inf"):
-        raise PipelineUsageError(f"--rate is 0, for as fast as it goes, or so many a second, not {arguments.rate}")
-    if arguments.max is not None and arguments.max < 1:
-        raise PipelineUsageError(f"--max is at least 1, not {arguments.max}")
-    if not arguments.topic:
-        raise PipelineUsageError("say whose dead letters to send back: --topic TOPIC")
+    check(arguments)
     from penstock.client import QueueAdmin
 
     with QueueAdmin(_http(arguments, context)) as admin:
@@ -104,6 +99,9 @@ def run(arguments: RedriveArguments, context: Context) -> None:
         if not outcomes:
             context.emit([], _TABLE, nothing="nothing was redriven")
             return
+        if not arguments.dry_run:
+            # Spark takes long to choose them.
+            context.need_answer()
         chosen = _chosen(arguments, context, [outcome.topic for outcome in outcomes.values()]).persist()
         try:
             planned = _plan(chosen, outcomes, context)
@@ -118,15 +116,25 @@ def run(arguments: RedriveArguments, context: Context) -> None:
         raise PipelineError(f"{failed} could not be redriven and are still open: {last}")
 
 
+def check(arguments: RedriveArguments) -> None:
+    """Its numbers; of the condition only Spark can tell."""
+    if not 0 <= arguments.rate < float("inf"):
+        raise WrongArgument("rate", f"got {arguments.rate}, wanted so many a second, or 0 for as fast as it goes")
+    if arguments.max is not None and arguments.max < 1:
+        raise WrongArgument("max", f"got {arguments.max}, wanted 1 or more")
+    if not arguments.topic:
+        raise WrongArgument("topic", "say whose dead letters to send back")
+
+
 def _http(arguments: RedriveArguments, context: Context) -> str:
     if arguments.http:
         return arguments.http
     from penstock.client import Cluster
-    from penstock.client.discovery import NoHttpListener, http_address
+    from penstock.client.discovery import NoHttpListener, http_addresses
 
     with Cluster(context.bootstrap) as cluster:
         try:
-            return str(http_address(cluster))
+            return http_addresses(cluster)
         except NoHttpListener as error:
             raise PipelineUsageError(
                 f"{context.bootstrap} has no HTTP API, which sends dead letters back: start the broker with --http HOST:PORT"
@@ -251,4 +259,4 @@ def by_partition(chunk: Iterable[Place]) -> list[Chosen]:
     return [Chosen(partition, found) for partition, found in offsets.items()]
 
 
-BUILTIN: Final = Builtin("redrive", RedriveArguments, run, streams=False)
+BUILTIN: Final = Builtin("redrive", RedriveArguments, run, streams=False, check=check)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.values import moment_ms
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BATCH_OFFSETS: Final = 500_000
 """Of one batch, when no rate is told."""
+_TABLE: Final = ("topic", "to", "offsets")
 
 
 class ReplaySource(StrEnum):
@@ -60,19 +61,18 @@ def run(arguments: ReplayArguments, context: Context) -> None:
         replay = replaying.begin(wanted, context.bootstrap, context.checkpoint, context.note)
     except LakeError as error:
         raise PipelineError(str(error)) from error
-    if replay.total == 0:
-        context.note("there is nothing in this range")
-        replaying.finish(replay)
-        return
-    context.note(f"{replay.total} offsets of {arguments.topic} to {arguments.to}")
-    _send(arguments, context, replay)
+    if replay.total:
+        context.note(f"{replay.total} offsets of {arguments.topic} to {arguments.to}")
+        _send(arguments, context, replay)
     replaying.finish(replay)
+    # An offset may hold no record: the mark of a transaction, or one that compaction took.
+    context.emit([{"topic": arguments.topic, "to": arguments.to, "offsets": replay.total}], _TABLE)
+    done = f"replayed {replay.total:,} offsets of {arguments.topic} to {arguments.to}"
+    context.note(done if replay.total else "there is nothing in this range")
 
 
-def _wanted(arguments: ReplayArguments) -> Wanted:
-    from penstock.spark.lake.replaying import Wanted
-    from penstock.spark.lake.store import absolute
-
+def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
+    """Refuse what cannot be meant; the two times in milliseconds, where they are given."""
     if arguments.lake and arguments.source is ReplaySource.BROKER:
         raise PipelineUsageError("replay: --lake means something only with --source lake or both")
     for flag, offset, time in (
@@ -82,7 +82,13 @@ def _wanted(arguments: ReplayArguments) -> Wanted:
         if offset is not None and time:
             raise PipelineUsageError(f"replay: write --{flag}-offset or --{flag}-time, not both")
         if offset is not None and offset < 0:
-            raise PipelineUsageError(f"replay: --{flag}-offset must be 0 or more")
+            raise WrongArgument(f"{flag}_offset", f"got {offset}, wanted 0 or more")
+    from_ms = understood("from_time", moment_ms, arguments.from_time) if arguments.from_time else None
+    to_ms = understood("to_time", moment_ms, arguments.to_time) if arguments.to_time else None
+    for flag, first, end in (("offset", arguments.from_offset, arguments.to_offset), ("time", from_ms, to_ms)):
+        if first is not None and end is not None and first > end:
+            told = f"the range ends before it begins; --from-{flag} must not be after --to-{flag}"
+            raise WrongArgument(f"to_{flag}", told)
     ends = arguments.to_offset is not None or bool(arguments.to_time)
     if arguments.to == arguments.topic and not ends and arguments.source is not ReplaySource.LAKE:
         # What it sent lies behind such an end; without one, the same command would next send that as well.
@@ -91,12 +97,15 @@ def _wanted(arguments: ReplayArguments) -> Wanted:
             "another --to, or --source lake to bring back what only the lake has"
         )
     if arguments.rate is not None and arguments.rate < 1:
-        raise PipelineUsageError("replay: --rate must be 1 or more")
-    try:
-        from_ms = moment_ms(arguments.from_time) if arguments.from_time else None
-        to_ms = moment_ms(arguments.to_time) if arguments.to_time else None
-    except ValueError as error:
-        raise PipelineUsageError(f"replay: {error}") from None
+        raise WrongArgument("rate", f"got {arguments.rate}, wanted 1 or more")
+    return from_ms, to_ms
+
+
+def _wanted(arguments: ReplayArguments) -> Wanted:
+    from penstock.spark.lake.replaying import Wanted
+    from penstock.spark.lake.store import absolute
+
+    from_ms, to_ms = check(arguments)
     return Wanted(
         topic=arguments.topic,
         to=arguments.to,
@@ -123,9 +132,9 @@ def _send(arguments: ReplayArguments, context: Context, replay: Replay) -> None:
         query = sending.start(every_ms=1_000 if arguments.rate else 0)
         try:
             for sent in sending.follow(query):
-                progress.advance(sent, phase.source)
+                progress.advance(sent, f"from the {phase.source}")
         finally:
             query.stop()
 
 
-BUILTIN = Builtin("replay", ReplayArguments, run, streams=False)
+BUILTIN = Builtin("replay", ReplayArguments, run, streams=False, check=check)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Head, Mode, Pipeline, Sink, SinkKind, Source, Step
-from penstock.spark.pipelines.values import interval_of
+from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
 
 _QUERY: Final = """
     SELECT window.start AS window_start, window.end AS window_end, topic,
@@ -59,10 +59,9 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
 
     if not arguments.to and not arguments.table:
         raise PipelineUsageError("stats: say where the results go: --to TOPIC, --table PATH, or both")
-    try:
-        query = _QUERY.replace("WINDOW", interval_of(arguments.every))
-    except ValueError as error:
-        raise PipelineUsageError(f"every: {error}") from None
+    query = _QUERY.replace("WINDOW", understood("every", interval_of, arguments.every))
+    understood("lateness", duration_ms, arguments.lateness)
+    understood("start", start_options, arguments.start)
     source = Source(topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records")
     sinks = []
     if arguments.to:
@@ -73,4 +72,9 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
     return checked(Pipeline(head=Head(name=name), sources={"records": source}, steps=[Step(sql=query)], sinks=sinks))
 
 
-BUILTIN = Builtin("stats", StatsArguments, run, streams=True)
+def check(arguments: StatsArguments) -> None:
+    """What is wrong with it as a file, whatever its name."""
+    pipeline_of(arguments, "stats")
+
+
+BUILTIN = Builtin("stats", StatsArguments, run, streams=True, check=check)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, option
+from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Head, Mode, OnBad, Pipeline, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
+
+_OF_QUERY: Final = "[[steps]] sql: "
+"""What a file's problems with its query begin with; nobody wrote such a table here."""
 
 
 class TransformArguments(Arguments, frozen=True):
@@ -74,14 +78,18 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
 
     topics = dict(_split(text) for text in arguments.from_)
     if len(topics) < len(arguments.from_):
-        raise PipelineUsageError("--from: two topics have one name in the query; write --from NAME=TOPIC")
+        raise WrongArgument("from", "two topics have one name in the query; write --from NAME=TOPIC")
     if arguments.to in topics.values():
-        raise PipelineUsageError(
-            f"--to {arguments.to}: it is read as well, and would feed itself without end; write to another topic"
-        )
+        told = f"{arguments.to} is read as well, and would feed itself without end; write to another topic"
+        raise WrongArgument("to", told)
     schemas = _by_name("--schema", arguments.schema, topics)
     watermarks = _by_name("--watermark", arguments.watermark, topics)
     times = _by_name("--event-time", arguments.event_time, topics)
+    understood("start", start_options, arguments.start)
+    for schema in schemas.values():
+        understood("schema", check_schema, schema)
+    for watermark in watermarks.values():
+        understood("watermark", duration_ms, watermark)
     sources = {
         view: Source(
             topics=topic,
@@ -94,9 +102,13 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
         for view, topic in topics.items()
     }
     sink = Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode)
-    return checked(
-        Pipeline(head=Head(name=name), sources=sources, steps=[Step(sql=_query(arguments.sql))], sinks=[sink])
-    )
+    steps = [Step(sql=_query(arguments.sql))]
+    try:
+        return checked(Pipeline(head=Head(name=name), sources=sources, steps=steps, sinks=[sink]))
+    except PipelineUsageError as error:
+        if not str(error).startswith(_OF_QUERY):
+            raise
+        raise WrongArgument("sql", str(error).replace(_OF_QUERY, "")) from None
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -129,4 +141,9 @@ def _query(text: str) -> str:
         raise PipelineUsageError(f"--sql {text}: cannot be read: {error}") from error
 
 
-BUILTIN = Builtin("transform", TransformArguments, run, streams=True)
+def check(arguments: TransformArguments) -> None:
+    """What is wrong with it as a file, whatever its name."""
+    pipeline_of(arguments, "transform")
+
+
+BUILTIN = Builtin("transform", TransformArguments, run, streams=True, check=check)

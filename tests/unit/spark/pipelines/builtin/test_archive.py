@@ -16,7 +16,7 @@ def test_the_options_of_a_lake_are_those_of_its_catalog_too():
     [
         ({"local_retention": "1h"}, "only with --tier"),
         ({"tier": True, "local_retention": "soon"}, "--local-retention: got"),
-        ({"catalog": ("uri",)}, "write NAME=VALUE"),
+        ({"catalog": ("uri",)}, "--catalog: got uri, wanted NAME=VALUE"),
         ({"catalog": ("uri=x",), "tier": True}, "who reads a tier does not know --catalog"),
     ],
 )

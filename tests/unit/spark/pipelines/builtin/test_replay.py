@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.spark.lake import replaying
+from penstock.spark.pipelines.builtin import replay
 from penstock.spark.pipelines.builtin.replay import ReplayArguments, ReplaySource, _wanted
 from penstock.spark.pipelines.errors import PipelineUsageError
 
@@ -19,3 +21,53 @@ def test_a_topic_is_not_sent_to_itself_without_an_end(more):
 def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more):
     wanted = _wanted(ReplayArguments(topic="orders", to="orders", **more))
     assert (wanted.topic, wanted.to) == ("orders", "orders")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"from_time": "earliest"}, '--from-time: got "earliest", wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"'),
+        ({"to_time": "12:00"}, '--to-time: got "12:00", wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"'),
+        ({"from_offset": 15, "to_offset": 5}, "--to-offset: the range ends before it begins; --from-offset must not be after --to-offset"),
+        ({"from_time": "2026-03-02", "to_time": "2026-03-01"}, "--to-time: the range ends before it begins; --from-time must not be after --to-time"),
+        ({"from_offset": -1}, "--from-offset: got -1, wanted 0 or more"),
+        ({"rate": 0}, "--rate: got 0, wanted 1 or more"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_names_the_option(more, text):
+    with pytest.raises(PipelineUsageError) as caught:
+        _wanted(ReplayArguments(topic="orders", to="again", **more))
+    assert str(caught.value) == text
+
+
+class Context:
+    """Keeps what a replay says."""
+
+    bootstrap, checkpoint = "h:1", "there"
+
+    def __init__(self):
+        self.notes, self.rows = [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def emit(self, rows, columns, *, nothing=""):
+        assert all(set(columns) <= set(row) for row in rows)
+        self.rows += rows
+
+
+@pytest.mark.parametrize(
+    ("offsets", "last"), [(10, "replayed 10 offsets of orders to again"), (0, "there is nothing in this range")]
+)
+def test_the_end_is_told_to_people_and_to_programs(offsets, last, monkeypatch):
+    arguments, context = ReplayArguments(topic="orders", to="again"), Context()
+    phase = replaying.Phase("broker", {0: 0}, {0: offsets})
+    begun = replaying.Replay(_wanted(arguments), "run", "there", "", "parquet", True, [phase])
+    done = []
+    monkeypatch.setattr(replaying, "begin", lambda *_: begun)
+    monkeypatch.setattr(replaying, "finish", done.append)
+    monkeypatch.setattr(replay, "_send", lambda *_: None)
+    replay.run(arguments, context)
+    assert done == [begun]
+    assert context.notes[-1] == last
+    assert context.rows == [{"topic": "orders", "to": "again", "offsets": offsets}]

@@ -21,8 +21,9 @@ def test_a_topic_gets_changes_and_a_table_what_is_final():
     ("arguments", "text"),
     [
         ({}, "stats: say where the results go: --to TOPIC, --table PATH, or both"),
-        ({"to": "s", "every": "x"}, 'every: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
-        ({"to": "s", "start": "x"}, '[sources.records] start: got "x", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
+        ({"to": "s", "every": "x"}, '--every: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
+        ({"to": "s", "start": "x"}, '--start: got "x", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
+        ({"to": "s", "lateness": "x"}, '--lateness: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_spark_starts(arguments, text):
