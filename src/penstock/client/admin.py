@@ -195,7 +195,7 @@ class Admin:
                 answer = self._cluster.connection_to(address).call(request, DeleteRecordsResponse)
                 for answered in answer.topics:
                     for part in answered.partitions:
-                        check(part.error_code, f"{answered.name}/{part.partition_index}")
+                        check(part.error_code, f"{answered.name}/{part.partition_index}", in_metadata=True)
                         low[answered.name, part.partition_index] = part.low_watermark
             return low
 

@@ -274,8 +274,9 @@ class Cluster:
     ) -> T:
         """Call ``attempt`` until it works, fails for good, or the time is over.
 
-        ``unknown_topics``: an unknown topic may still appear (it is being made). ``lost=False``: a lost connection is final,
-        because the request may have been carried out and must not be sent twice; and so is a broker's word that its time was over.
+        ``unknown_topics``: a topic that metadata does not know may still appear (it is being made); one that is in metadata, and only whoever
+        was asked does not know it yet, is always waited for. ``lost=False``: a lost connection is final, because the request may have been
+        carried out and must not be sent twice; and so is a broker's word that its time was over.
         """
         deadline = monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
         pause_ms = BACKOFF_MS_MIN
@@ -299,7 +300,8 @@ class Cluster:
             # Never reached: most likely a wrong address, and a person is waiting. Reached before: it is restarting.
             return bool(self._nodes)
         if isinstance(error, BrokerRefused) and error.code in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
-            return unknown_topics
+            # Brokers learn of a new topic one after the other. Whether it is one that was deleted, metadata says at the next attempt.
+            return unknown_topics or error.in_metadata
         if isinstance(error, BrokerRefused) and error.code == REQUEST_TIMED_OUT and not lost:
             return False
         return error.retriable

@@ -236,7 +236,7 @@ class Consumer:
             at = At.EARLIEST if self._out_of_range is OutOfRange.EARLIEST else At.LATEST
             self._to_reset[place] = at
             return []
-        check(part.error_code, f"{topic}/{part.partition_index} at offset {position}")
+        check(part.error_code, f"{topic}/{part.partition_index} at offset {position}", in_metadata=True)
         return [open_answer(topic, part, position)]
 
 

@@ -66,13 +66,17 @@ class ErrorKind(NamedTuple):
 
 
 class BrokerRefused(ClientError):
-    """The broker answered with an error code."""
+    """The broker answered with an error code.
 
-    def __init__(self, code: int, what: str = "", message: str | None = None) -> None:
+    ``in_metadata``: what it is about was in the metadata that the request was made from. So there is such a thing, or was just now.
+    """
+
+    def __init__(self, code: int, what: str = "", message: str | None = None, *, in_metadata: bool = False) -> None:
         kind = KINDS.get(code, ErrorKind(f"ERROR_{code}", False, f"the broker answered with error {code}"))
         self.code = code
         self.name = kind.name
         self.retriable = kind.retriable
+        self.in_metadata = in_metadata
         self.sentence = (message or kind.sentence).rstrip(".")
         before = f"{what}: " if what and not _names(self.sentence, what) else ""
         super().__init__(f"{before}{self.sentence} ({kind.name})")
@@ -109,10 +113,10 @@ def _names(sentence: str, what: str) -> bool:
     return bool(name) and re.search(rf"\b{kind} '?{name}(?![\w.-]*\w)", sentence, re.IGNORECASE) is not None
 
 
-def check(code: int, what: str = "", message: str | None = None) -> None:
+def check(code: int, what: str = "", message: str | None = None, *, in_metadata: bool = False) -> None:
     """Raise :class:`BrokerRefused` unless the code is 0."""
     if code:
-        raise BrokerRefused(code, what, message)
+        raise BrokerRefused(code, what, message, in_metadata=in_metadata)
 
 
 UNKNOWN_SERVER_ERROR: Final = -1

@@ -66,7 +66,7 @@ def _ask(
         answer = cluster.connection_to(address).call(request, ListOffsetsResponse)
         for answered in answer.topics:
             for part in answered.partitions:
-                check(part.error_code, f"{answered.name}/{part.partition_index}")
+                check(part.error_code, f"{answered.name}/{part.partition_index}", in_metadata=True)
                 place = (answered.name, part.partition_index)
                 found[place] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)
     return found

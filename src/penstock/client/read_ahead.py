@@ -121,7 +121,7 @@ class ReadAhead:
             )
             check(answer.error_code, f"fetch from {flight.connection.address}")
             part = _only(answer)
-            check(part.error_code, f"{self._topic}/{self._partition} at offset {flight.position}")
+            check(part.error_code, f"{self._topic}/{self._partition} at offset {flight.position}", in_metadata=True)
             end = part.last_stable_offset if self._read_committed else part.high_watermark
             # A broker that holds a client back answers with nothing, too.
             is_empty = not part.records and end >= self._to_offset and not answer.throttle_time_ms

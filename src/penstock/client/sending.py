@@ -206,7 +206,9 @@ class Sender:
                 self._delivered(batch, result.base_offset)
             else:
                 topic, partition = batch.place
-                failed.append((batch, BrokerRefused(result.error_code, f"{topic}/{partition}", result.error_message)))
+                what = f"{topic}/{partition}"
+                refusal = BrokerRefused(result.error_code, what, result.error_message, in_metadata=True)
+                failed.append((batch, refusal))
         return failed
 
     def _recover(self, error: ClientError, batches: list[OutgoingBatch]) -> None:

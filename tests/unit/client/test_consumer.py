@@ -14,7 +14,7 @@ from penstock.wire.kafka.list_offsets_generated import (
     ListOffsetsResponseTopic,
 )
 
-OFFSET_OUT_OF_RANGE, NOT_LEADER = 1, 6
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
 
 
 def batch(base_offset, *values, control=False):
@@ -135,8 +135,9 @@ def test_an_offset_that_is_gone_can_mean_go_on_with_the_first(consume):
     assert fetches.offsets == [3, 40]
 
 
-def test_a_leader_that_moved_is_asked_for_again(consume):
-    consumer = consume(Fetches((NOT_LEADER, b""), (0, batch(0, b"a"))))
+@pytest.mark.parametrize("code", [NOT_LEADER, UNKNOWN_TOPIC], ids=["moved", "has not heard of it yet"])
+def test_a_leader_that_is_not_ready_is_asked_for_again(consume, code):
+    consumer = consume(Fetches((code, b""), (0, batch(0, b"a"))))
     assert offsets(consumer.poll()) == [0]
 
 

@@ -23,7 +23,7 @@ from penstock.wire.kafka.produce_generated import (
 )
 from tests.support.scripted_broker import CLOSE
 
-NOT_LEADER, TOO_LARGE, OUT_OF_ORDER, DUPLICATE = 6, 10, 45, 46
+UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER, DUPLICATE = 3, 6, 10, 45, 46
 
 
 class Log:
@@ -95,11 +95,12 @@ def test_leaving_the_block_flushes_unless_an_error_came(scripted):
     assert log.values() == [b"in"]
 
 
-def test_a_moments_refusal_is_tried_again_with_the_same_number(scripted):
-    log = Log(NOT_LEADER, NOT_LEADER)
+@pytest.mark.parametrize("code", [NOT_LEADER, UNKNOWN_TOPIC], ids=["moved", "has not heard of it yet"])
+def test_a_moments_refusal_is_tried_again_with_the_same_number(scripted, code):
+    log = Log(code, code)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
-        assert Producer(cluster).produce("t", b"x") == (0, 3)
-    assert log.sequences(NOT_LEADER, 0) == [0, 0, 0]
+        assert Producer(cluster, auto_create=False).produce("t", b"x") == (0, 3)
+    assert log.sequences(code, 0) == [0, 0, 0]
 
 
 def test_batches_behind_a_failed_one_are_sent_again_behind_it(scripted):

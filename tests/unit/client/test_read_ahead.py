@@ -17,7 +17,7 @@ from penstock.wire.kafka.fetch_generated import (
 from tests.support.scripted_broker import CLOSE
 from tests.support.waiting import eventually
 
-OFFSET_OUT_OF_RANGE, NOT_LEADER = 1, 6
+OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, NOT_LEADER = 1, 3, 6
 
 
 def batch(base_offset, count=1):
@@ -109,7 +109,7 @@ def test_a_start_inside_a_batch_is_known_to_the_caller(read):
     assert fetched.batches[0][0].base_offset == 2
 
 
-@pytest.mark.parametrize("trouble", [CLOSE, NOT_LEADER])
+@pytest.mark.parametrize("trouble", [CLOSE, NOT_LEADER, UNKNOWN_TOPIC])
 def test_a_lost_connection_or_another_leader_costs_a_second_try_and_no_batch(read, trouble):
     log = Log(100, plan=[None, trouble])
     assert spans(read(log, 0, 6)) == [(0, 2), (2, 4), (4, 6)]
