@@ -350,6 +350,8 @@ NEARLY = [
     b'{"id": 9, "name": "\xff"}',
     b"{'id': 10}",
     b'[{"id": 11}]',
+    b'{"id": 12}], "list": [{"id": 13}',
+    b'{"id": 14}, {"ended": true}]} ',
     b"null",
 ]
 """Not JSON, or no object, although a reader that is not strict finds one in most of them."""

@@ -9,18 +9,17 @@ fit. Fields that a value lacks are null; fields that the schema lacks are droppe
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
+from uuid import uuid4
 
 from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.pipelines.model import OnBad, Source, topics_of
-from penstock.spark.pipelines.values import interval_of, start_options
+from penstock.spark.pipelines.values import CORRUPT, interval_of, start_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-CORRUPT: Final = "_corrupt"
 BAD_REASON: Final = "the value is not JSON, or does not fit the schema"
 _PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
-_END: Final = "penstock: the value has ended"
 _RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 
@@ -82,7 +81,7 @@ def bad_records(frame: DataFrame, source: Source) -> DataFrame:
     names = {"original_topic": "topic", "original_partition": "partition", "original_offset": "offset"}
     headers = [_header(name, f.col(column)) for name, column in names.items()]
     headers.append(_header("last_error", f.lit(BAD_REASON)))
-    return frame.where(_corrupt(_json(source)).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
+    return frame.where(_Parser(source).is_bad()).select("key", "value", f.array(*headers).alias("headers"))
 
 
 def bad_topic(source: Source) -> str:
@@ -95,62 +94,91 @@ def _time_column(source: Source) -> str:
     return "_timestamp" if source.schema else "timestamp"
 
 
-def _json(source: Source) -> Column:
-    from pyspark.sql import functions as f
+class _Parser:
+    """Makes the fields of one source's values. They are ``_json``, and ``_bad`` is the value where it is not one object of JSON that fits.
 
-    text = f.col("value").cast("string")
-    return f.from_json(f.when(_is_one_object(text), text), f"{source.schema}, `{CORRUPT}` STRING", _PARSING)
-
-
-def _is_one_object(text: Column) -> Column:
-    """Whether a text is a JSON object and nothing else.
-
-    Spark's parser stops behind the first value, whatever follows it, and puts a sign of its own for bytes that are no text; its VARIANT
-    stops there too, and refuses a key that stands twice. As the first of two in an array, a value must be followed by the comma.
+    Spark's parser stops behind the first value, whatever follows it, puts a sign of its own for bytes that are no text, and its VARIANT refuses
+    a key that stands twice. As the first of two in a list in an object, a value must be followed by the second; and since nobody knows the ``mark``
+    that is the key of both, no value can be written that goes on after its end as we do.
     """
-    from pyspark.sql import functions as f
 
-    both = f.concat(f.lit("["), text, f.lit(f', {{"{_END}": true}}]'))
-    ends = [f.struct(f.lit(has).cast("boolean").alias(_END)) for has in (None, True)]
-    found = f.from_json(both, f"ARRAY<STRUCT<`{_END}`: BOOLEAN>>", _PARSING)
-    # Compared whole, for each mention of the array would be one more pass over the text.
-    return f.is_valid_utf8(text) & (found == f.array(*ends))
+    def __init__(self, source: Source) -> None:
+        from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
+        assert source.schema, "asked for only then"
+        self._on_bad = source.on_bad
+        self.mark: Final = f"ended {uuid4().hex}"
+        # By itself, so that what Spark finds wrong with it is said of what stands in the file.
+        fields = StructType.fromDDL(source.schema)
+        assert isinstance(fields, StructType), "that is what a list of fields is"
+        pair = ArrayType(StructType([*fields, StructField(self.mark, BooleanType())]))
+        self._schema = StructType([StructField(self.mark, pair), StructField(CORRUPT, StringType())])
 
-def _corrupt(parsed: Column) -> Column:
-    from pyspark.sql import functions as f
+    def is_bad(self) -> Column:
+        """Whether a value is there and does not fit."""
+        from pyspark.sql import functions as f
 
-    # Nothing was made of what is not one object. As text it must be text, or no reader of a lake can read it.
-    nothing = f.col("value").isNotNull() & parsed.isNull()
-    return f.when(nothing, f.make_valid_utf8(f.col("value").cast("string"))).otherwise(parsed[CORRUPT])
+        return f.exists(f.array(self._parsed()), self._does_not_fit)
+
+    def rows(self) -> Column:
+        """A list of the one row that is made of a record; of none, when it does not fit and is put aside.
+
+        What is made of a list is made once, whatever is asked of it later: of a mere column each mention, and each filter that Spark moves before
+        it, would parse the value again.
+        """
+        from pyspark.sql import functions as f
+
+        rows = f.transform(f.array(self._parsed()), self._row)
+        if self._on_bad is OnBad.DEAD_LETTER:
+            return f.filter(rows, lambda row: row["_bad"].isNull())
+        return rows
+
+    def _parsed(self) -> Column:
+        """Null when the value is, or is no text."""
+        from pyspark.sql import functions as f
+
+        text = f.col("value").cast("string")
+        begin, end = f'{{"{self.mark}": [', f', {{"{self.mark}": true}}]}}'
+        whole = f.concat(f.lit(begin), f.when(f.is_valid_utf8(text), text), f.lit(end))
+        return f.from_json(whole, self._schema, _PARSING)
+
+    def _is_one(self, parsed: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        pair = parsed[self.mark]
+        is_followed = (f.size(pair) == 2) & pair[1][self.mark]
+        return f.coalesce(is_followed & pair[0].isNotNull(), f.lit(False))
+
+    def _does_not_fit(self, parsed: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        return f.col("value").isNotNull() & ~(self._is_one(parsed) & parsed[CORRUPT].isNull())
+
+    def _row(self, parsed: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        # As text it must be text, or no reader of a lake can read it.
+        bad = f.when(self._does_not_fit(parsed), f.make_valid_utf8(f.col("value").cast("string")))
+        if self._on_bad is OnBad.FAIL:
+            place = f.concat_ws("", f.col("topic"), f.lit("/"), f.col("partition"), f.lit("@"), f.col("offset"))
+            text = f.concat(place, f.lit(f": {BAD_REASON}: "), f.substring(bad, 1, 200))
+            bad = f.when(bad.isNotNull(), f.raise_error(text).cast("string"))
+        fields = f.when(self._is_one(parsed), parsed[self.mark][0])
+        return f.struct(fields.alias("_json"), bad.alias("_bad"))
 
 
 def _with_json_columns(frame: DataFrame, source: Source) -> DataFrame:
     from pyspark.sql import functions as f
 
     own = [column for column in (*_RECORD_COLUMNS, *(["headers"] if source.headers else [])) if column in frame.columns]
-    parsed = frame.withColumn("_json", _json(source)).select(
-        "_json", _corrupt(f.col("_json")).alias("_bad"), *(f.col(name).alias(f"_{name}") for name in own)
-    )
-    names = [name for name in parsed.select("_json.*").columns if name != CORRUPT]
-    columns = [*(f.col(f"_json.{_quoted(name)}") for name in names), *(f.col(f"_{name}") for name in own)]
-    if source.on_bad is OnBad.DEAD_LETTER:
-        return parsed.where("_bad IS NULL").select(*columns)
-    if source.on_bad is OnBad.FAIL:
-        place = f.concat_ws("", f.col("_topic"), f.lit("/"), f.col("_partition"), f.lit("@"), f.col("_offset"))
-        text = f.concat(place, f.lit(f": {BAD_REASON}: "), f.substring("_bad", 1, 200))
-        # In a filter, where nothing can leave it out because nobody reads it.
-        return parsed.where(f.when(f.col("_bad").isNotNull(), f.raise_error(text)).otherwise(f.lit(True))).select(
-            *columns
-        )
-    return parsed.select(*columns, f.col("_bad").alias(CORRUPT))
+    parser = _Parser(source)
+    made = frame.select(*(f.col(name).alias(f"_{name}") for name in own), f.inline(parser.rows()))
+    columns = [f.col("_json.*"), *(f.col(f"_{name}") for name in own)]
+    columns += [f.col("_bad").alias(CORRUPT)] if source.on_bad is OnBad.NULL else []
+    return made.select(*columns).drop(parser.mark)
 
 
 def _header(name: str, value: Column) -> Column:
     from pyspark.sql import functions as f
 
     return f.struct(f.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

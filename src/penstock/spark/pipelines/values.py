@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final
 
+CORRUPT: Final = "_corrupt"
+"""The column with the whole of a value that does not fit its schema."""
 _DURATION: Final = re.compile(
     r"(\d+)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)", re.IGNORECASE
 )
@@ -96,7 +98,8 @@ def moment_ms(text: str, wanted: str = 'wanted a time as "2026-03-01T12:00:00Z",
 
 
 def check_schema(text: str) -> None:
-    """The fields of a JSON value, as far as they can be checked without Spark: each has a name and a type that exists."""
+    """The fields of a JSON value, as far as they can be checked without Spark: each has a name of its own and a type that exists."""
+    names: set[str] = set()
     for part in _fields(text):
         if not part.strip():
             raise ValueError('a comma too many; write "id INT, amount DOUBLE"')
@@ -109,6 +112,13 @@ def check_schema(text: str) -> None:
                 f"did you mean {close[0]}?" if close else "it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"
             )
             raise ValueError(f"{found[1]} has the type {found[2]}; {meant}")
+        # Spark does not tell capitals apart.
+        name = found[1].strip("`").lower()
+        if name in names:
+            raise ValueError(f"{found[1]} stands twice; name each field once, whatever its capitals")
+        names.add(name)
+    if CORRUPT in names:
+        raise ValueError(f"{CORRUPT} is there by itself, with the value when it does not fit; leave it out")
 
 
 def _fields(text: str) -> list[str]:

@@ -97,6 +97,8 @@ def test_schemas_that_spark_takes(schema):
         ("id INTT", "id has the type INTT; did you mean INT?"),
         ("id XYZZY", "id has the type XYZZY; it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"),
         ("id INT,", 'a comma too many; write "id INT, amount DOUBLE"'),
+        ("id INT, at DATE, `ID` STRING", "`ID` stands twice; name each field once, whatever its capitals"),
+        ("id INT, _corrupt STRING", "_corrupt is there by itself, with the value when it does not fit; leave it out"),
         ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
     ],
 )
