@@ -2,7 +2,7 @@
 a small task's reading.
 
 Invariant: a :class:`~penstock.client.Cluster` belongs to one thread of one process. A worker that was forked has none of its
-parent's, and one that ended in an error is closed and never given out again.
+parent's, and one that ended in an error is closed and never given out again. When a thread ends, its connections are closed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,20 @@ class _Key:
     connect_timeout_ms: int
 
 
+class _Clusters(dict[_Key, Cluster]):
+    """Those of one thread, which nobody tells when it ends: Spark's threads and processes just do."""
+
+    def close(self) -> None:
+        while self:
+            self.popitem()[1].close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class _Kept(threading.local):
     def __init__(self) -> None:
-        self.clusters: dict[_Key, Cluster] = {}
+        self.clusters = _Clusters()
 
 
 _KEPT: Final = _Kept()
@@ -74,8 +85,7 @@ def drop(options: Mapping[str, str]) -> None:
 
 def drop_all() -> None:
     """Close every connection of this thread."""
-    while _KEPT.clusters:
-        _KEPT.clusters.popitem()[1].close()
+    _KEPT.clusters.close()
 
 
 @contextmanager

@@ -37,6 +37,18 @@ def test_a_thread_has_its_own():
     assert found[0] is not cluster_for(options())
 
 
+def test_what_a_thread_kept_is_closed_when_it_ends(penstock_broker):
+    opened = []
+
+    def connect():
+        opened.append(cluster_for({"kafka.bootstrap.servers": str(penstock_broker.bootstrap)}).any_connection())
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    thread.join()
+    assert not opened[0].is_open
+
+
 def test_after_an_error_connections_are_made_anew():
     with pytest.raises(KeyError), connected(options()) as first:
         raise KeyError
