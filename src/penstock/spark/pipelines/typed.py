@@ -107,7 +107,7 @@ class _Parser:
 
         assert source.schema, "asked for only then"
         self._on_bad = source.on_bad
-        self.mark: Final = f"ended {uuid4().hex}"
+        self.mark: Final = uuid4().hex[:16]
         # By itself, so that what Spark finds wrong with it is said of what stands in the file.
         fields = StructType.fromDDL(source.schema)
         assert isinstance(fields, StructType), "that is what a list of fields is"
