@@ -259,7 +259,7 @@ def test_an_interrupt_at_the_prompt_cancels_the_job_and_the_next_statement_is_an
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
     try:
-        shell(lambda statement: answer(spark, views, statement, RowFormat.CSV, 10), views.topics)
+        shell(lambda statement: answer(spark, views, statement, RowFormat.CSV, 10))
     finally:
         over.set()
         interrupting.join()

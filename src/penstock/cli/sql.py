@@ -71,15 +71,16 @@ def sql(
 
     Every topic is a view: key, value, partition, offset, timestamp, headers. TOPIC__json has the fields of its JSON values
     as columns. penstock_topics, penstock_partitions, penstock_groups, penstock_dead_letters and penstock_queue are there too.
-    Names with dots or dashes stand in backticks. At the prompt, \d lists them all.
+    Names with dots or dashes stand in backticks. \d lists them all, \d NAME the columns of one: at the prompt, and wherever a
+    query may stand.
     """
-    from penstock.cli.sql_shell import shell, statements_of
+    from penstock.cli.sql_shell import obey, script_of, shell
 
     options = range_options(start, to, last, int(time() * 1000))
     settings = parse_pairs(conf, "--conf")
     at_prompt = query is None and sys.stdin.isatty()
-    statements = [] if at_prompt else statements_of(sys.stdin.read() if query is None else query)
-    if not at_prompt and not statements:
+    script = [] if at_prompt else script_of(sys.stdin.read() if query is None else query)
+    if not at_prompt and not script:
         raise Failure("there is no query: write penstock sql 'SELECT ...', or nothing for a prompt", Exit.USAGE)
     with connected(bootstrap, timeout) as cluster:
         cluster.describe(())
@@ -92,9 +93,9 @@ def sql(
                 answer(spark, views, statement, output, limit)
 
             if at_prompt:
-                shell(run, views.topics)
-            for statement in statements:
-                run(statement)
+                shell(run)
+            for part in script:
+                obey(part, run)
     return Exit.OK
 
 

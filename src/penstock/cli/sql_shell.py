@@ -1,7 +1,10 @@
 r"""The prompt of ``penstock sql``: a statement may go over lines until its ``;``, arrows bring earlier ones back.
 
-``\d`` lists what can be queried, ``\d NAME`` its columns, ``\q`` leaves, and so do Ctrl-D, exit and quit. A statement that fails
-is told in a sentence and the prompt is there again; so it is after Ctrl-C, which cancels what Spark does for the statement.
+``\d`` lists what can be queried, ``\d NAME`` its columns, ``\q`` leaves, and so do Ctrl-D, exit and quit. A command goes from its backslash to
+the end of the line and is obeyed at once, as psql does it: a statement that was begun before goes on behind it. A text that nobody typed at the
+prompt is read in the same way.
+
+A statement that fails is told in a sentence and the prompt is there again; so it is after Ctrl-C, which cancels what Spark does for the statement.
 """
 
 import logging
@@ -14,8 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from penstock.cli.failures import Failure, code_of, complain, hint_of, note
-from penstock.cli.sql_rows import RowFormat, write_rows
+from penstock.cli.failures import Exit, Failure, code_of, complain, hint_of, note
 from penstock.spark.pipelines.sqltext import tokens_of
 
 LOG: Final = logging.getLogger(__name__)
@@ -24,31 +26,51 @@ PROMPT_MORE: Final = "  -> "
 HISTORY_LINES_MAX: Final = 1_000
 CANCEL_INTERVAL_S: Final = 0.2
 CANCEL_WAIT_S: Final = 10.0
-_LEAVE: Final = ("\\q", "exit", "quit", "exit;", "quit;")
+LEAVE: Final = "\\q"
+_LEAVE_TOO: Final = ("exit", "quit", "exit;", "quit;")
 HELP: Final = r"""SELECT ...;   a statement, over as many lines as it takes, to its semicolon
 \d            what can be queried: topics, and what the broker knows of them
 \d NAME       its columns
-\q            leave (also Ctrl-D)"""
+\?            this help
+\q            leave (also Ctrl-D)
+A command is obeyed at once, and a statement that you have begun goes on behind it; Ctrl-C drops that one."""
 
 
-def statements_of(text: str) -> list[str]:
-    """The statements in a text, without the semicolons between them."""
-    statements, start = [], 0
-    for token in tokens_of(text):
-        if token.kind == "sign" and token.text == ";":
-            statements.append(text[start : token.start])
-            start = token.end
-    statements.append(text[start:])
-    return [statement.strip() for statement in statements if any(tokens_of(statement))]
+def parts_of(text: str) -> tuple[list[str], str]:
+    """The statements in a text, without the semicolons between them, and the commands; and what is begun at its end.
+
+    A statement's place is where it ends: a command that stands inside of one comes before it.
+    """
+    parts: list[str] = []
+    begun = ""
+    while text:
+        start, end, rest = 0, len(text), ""
+        for token in tokens_of(text):
+            if token.kind == "open":
+                # What follows is quoted, to wherever the end of that will be.
+                break
+            if token.kind == "sign" and token.text == ";":
+                parts.append(begun + text[start : token.start])
+                begun, start = "", token.end
+            elif token.kind == "sign" and token.text == "\\":
+                command, _, rest = text[token.start :].partition("\n")
+                parts.append(command)
+                end = token.start
+                break
+        begun += text[start:end]
+        text = rest
+    return [part.strip() for part in parts if any(tokens_of(part))], begun if any(tokens_of(begun)) else ""
 
 
-def is_complete(text: str) -> bool:
-    """Whether a text ends with a statement's semicolon, outside of quotes and comments."""
-    tokens = list(tokens_of(text))
-    return bool(tokens) and tokens[-1].text == ";" and all(token.kind != "open" for token in tokens)
+def script_of(text: str) -> list[str]:
+    """All that a text wants done, in order, to where it leaves; a semicolon at its end is not needed."""
+    parts, begun = parts_of(text)
+    if LEAVE in parts:
+        return parts[: parts.index(LEAVE)]
+    return [*parts, begun.strip()] if begun else parts
 
 
-def shell(run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
+def shell(run: Callable[[str], None]) -> None:
     """Read and run until the user leaves."""
     note(r"every topic is a view; end a statement with ;  (\d lists what there is, \? helps, \q leaves)")
     with _history(), _own_interrupts():
@@ -63,34 +85,35 @@ def shell(run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
                 print()
                 gathered = ""
                 continue
-            if line.strip() in _LEAVE[: 1 if gathered else None]:
+            # Also in a quote that was opened by mistake.
+            if line.strip() == LEAVE or (not gathered and line.strip() in _LEAVE_TOO):
                 return
-            if not gathered and line.strip().startswith("\\"):
-                _told(lambda line=line: _command(line.strip(), run, topics))  # type: ignore[misc]
-                continue
-            gathered = f"{gathered}\n{line}" if gathered else line
-            if not gathered.strip():
-                gathered = ""
-            if is_complete(gathered):
-                for statement in statements_of(gathered):
-                    if not _told(lambda statement=statement: run(statement)):  # type: ignore[misc]
-                        break
-                gathered = ""
+            parts, gathered = parts_of(f"{gathered}{line}\n")
+            for part in parts:
+                if part == LEAVE:
+                    return
+                if not _told(lambda part=part: obey(part, run)):  # type: ignore[misc]
+                    if not part.startswith("\\"):
+                        gathered = ""
+                    break
 
 
-def _command(line: str, run: Callable[[str], None], topics: Callable[[], list[str]]) -> None:
-    from penstock.cli.sql import names_there
-
-    name, _, argument = line.partition(" ")
-    argument = argument.strip().rstrip(";")
+def obey(part: str, run: Callable[[str], None]) -> None:
+    """Do what a statement or a command says."""
+    if not part.startswith("\\"):
+        run(part)
+        return
+    name, *rest = part.split(maxsplit=1)
+    argument = "".join(rest).rstrip("; ")
+    name = name.rstrip(";")
     if name == "\\d" and argument:
         run(f"DESCRIBE {argument if argument.startswith('`') else f'`{argument}`'}")
     elif name == "\\d":
-        write_rows(["name", "what"], names_there(topics()), RowFormat.TABLE, None)
+        run("SHOW TABLES")
     elif name == "\\?":
         print(HELP)
     else:
-        raise Failure(f"{name} is no command here: \\d, \\d NAME, \\q, \\?")
+        raise Failure(f"{name} is no command here: \\d, \\d NAME, \\q, \\?", Exit.USAGE)
 
 
 def _told(act: Callable[[], None]) -> bool:

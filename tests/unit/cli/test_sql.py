@@ -14,7 +14,7 @@ from penstock.cli import main, sql, sql_shell
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import names_there, range_options
 from penstock.cli.sql_rows import RowFormat, plain, write_rows
-from penstock.cli.sql_shell import is_complete, shell, statements_of
+from penstock.cli.sql_shell import parts_of, script_of, shell
 
 NOW_MS = 1_800_000_000_000
 
@@ -28,10 +28,16 @@ NOW_MS = 1_800_000_000_000
         (";;", []),
         ("-- nothing", []),
         ("SELECT `a;b`", ["SELECT `a;b`"]),
+        ("\\d", ["\\d"]),
+        ("\\d\nSELECT 1; \\d it's\n\\d `a;b`\nSELECT 2", ["\\d", "SELECT 1", "\\d it's", "\\d `a;b`", "SELECT 2"]),
+        ("SELECT 1\n\\d x\nFROM x;", ["\\d x", "SELECT 1\nFROM x"]),
+        ("SELECT '\n\\d\n', r'\\d+' -- \\d\n", ["SELECT '\n\\d\n', r'\\d+' -- \\d"]),
+        ("SELECT '\n\\d", ["SELECT '\n\\d"]),
+        ("SELECT 1; SELECT\n\\q\n2; SELECT 3", ["SELECT 1"]),
     ],
 )
-def test_a_text_holds_statements(text, statements):
-    assert statements_of(text) == statements
+def test_a_text_holds_statements_and_commands(text, statements):
+    assert script_of(text) == statements
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ def test_a_text_holds_statements(text, statements):
     ],
 )
 def test_a_statement_goes_to_its_semicolon(text, complete):
-    assert is_complete(text) is complete
+    assert (not parts_of(text)[1]) is complete
 
 
 def test_the_last_hour_begins_an_hour_ago_and_may_be_empty():
@@ -170,7 +176,7 @@ def at_prompt(monkeypatch, tmp_path, lines, run):
         return line
 
     monkeypatch.setattr("builtins.input", read)
-    shell(run, lambda: ["orders"])
+    shell(run)
 
 
 def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path):
@@ -264,10 +270,54 @@ def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(monkeypatch, tmp_
 def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys):
     ran = []
     at_prompt(monkeypatch, tmp_path, ["\\d", "\\d dlq.orders", "\\d `a-b`", "\\?"], ran.append)
-    assert ran == ["DESCRIBE `dlq.orders`", "DESCRIBE `a-b`"]
-    shown = capsys.readouterr().out
-    assert "orders" in shown
-    assert "its columns" in shown
+    assert ran == ["SHOW TABLES", "DESCRIBE `dlq.orders`", "DESCRIBE `a-b`"]
+    assert "its columns" in capsys.readouterr().out
+
+
+def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goes_on(monkeypatch, tmp_path, capsys):
+    ran = []
+    lines = ["SELECT", "\\d orders", "\\nonsense", "x FROM orders; \\d", "SELECT '", "\\d", "';"]
+    at_prompt(monkeypatch, tmp_path, lines, ran.append)
+    assert ran == ["DESCRIBE `orders`", "SELECT\nx FROM orders", "SHOW TABLES", "SELECT '\n\\d\n'"]
+    assert "\\nonsense is no command" in capsys.readouterr().err
+
+
+class NoSpark:
+    """Stands where a session, or its views, would."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.fixture
+def answered(monkeypatch, penstock_broker):
+    """What is asked of Spark, by a command that runs without one."""
+    asked = []
+    monkeypatch.setenv("PENSTOCK_BOOTSTRAP", str(penstock_broker.bootstrap))
+    monkeypatch.setattr(sql, "_started", NoSpark)
+    monkeypatch.setattr("penstock.spark.views.Views", NoSpark)
+    monkeypatch.setattr(sql, "answer", lambda _spark, _views, statement, *_: asked.append(statement))
+    return asked
+
+
+def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, capsys, answered):
+    monkeypatch.setattr("sys.stdin", io.StringIO("\\d\nSELECT 1; SELECT 2\n\\d orders\n\\?\n\\q\nSELECT 3;"))
+    assert main.run(["sql"]) == Exit.OK
+    assert answered == ["SHOW TABLES", "SELECT 1", "DESCRIBE `orders`"]
+    assert "its columns" in capsys.readouterr().out
+
+
+def test_a_command_may_stand_where_a_query_is_given(capsys, answered):
+    assert main.run(["sql", "\\d orders"]) == Exit.OK
+    assert answered == ["DESCRIBE `orders`"]
+    assert main.run(["sql", "\\nonsense"]) == Exit.USAGE
+    assert "\\nonsense is no command" in capsys.readouterr().err
 
 
 def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys):
