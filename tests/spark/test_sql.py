@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.sql import answer
 from penstock.cli.sql_rows import RowFormat
-from penstock.cli.sql_shell import shell
+from penstock.cli.sql_shell import obey, shell
 from penstock.client import Admin, QueueClient
 from penstock.spark.views import Views, register_topics
 
@@ -136,6 +137,23 @@ def test_show_tables_lists_topics_that_no_query_has_named_yet(ask, orders):
     names = [row["name"] for row in ask("SHOW TABLES")]
     assert f"`{orders}`" in names
     assert "penstock_groups" in names
+
+
+def test_the_list_tells_of_the_other_views_of_a_topic_in_one_line_and_each_of_them_has_its_columns(
+    spark, views, orders, capsys
+):
+    def asked(command):
+        obey(command, lambda statement: answer(spark, views, statement, RowFormat.TABLE, 10))
+        return capsys.readouterr()
+
+    listed = asked("\\d")
+    assert orders in listed.out
+    assert "__json" not in listed.out
+    (told,) = [line for line in listed.err.splitlines() if "__" in line]
+    suffixes = re.findall(r"NAME(__\w+)", told)
+    assert suffixes == ["__json", "__raw"]
+    for suffix, column in zip(suffixes, (r"^total +double", r"^value +binary"), strict=True):
+        assert re.search(column, asked(f"\\d {orders}{suffix}").out, re.MULTILINE)
 
 
 def test_a_query_reads_from_a_moment_on(spark, bootstrap, ask, topic, produce):

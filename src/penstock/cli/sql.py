@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROWS_DEFAULT: Final = 100
 LOG_LINES_SHOWN: Final = 20
+SUFFIXES: Final = "of each topic there are also NAME__json, the fields of its JSON values as columns, and NAME__raw, key and value as bytes"
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _MUST_BE_QUOTED: Final = "INVALID_IDENTIFIER"
@@ -110,6 +111,8 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
     listed = _listed(views, statement)
     if listed is not None:
         write_rows(*listed, output, None)
+        if output is RowFormat.TABLE:
+            note(SUFFIXES)
         return
     try:
         frame = _analysed(spark, views, statement)
