@@ -1,6 +1,7 @@
 """Pipelines end to end: a broker, Spark, and what comes out; each test its own topics and state, all one session."""
 
 import json
+import re
 import time
 import uuid
 from datetime import UTC, datetime
@@ -97,6 +98,25 @@ topic = "{topic}.out"
 """)
     found = {(seen.key, seen.value) for seen in seen_in(pipelines.bootstrap, f"{topic}.out")}
     assert found == {(b"\xff\x00", b"\x00raw"), (None, b"no key")}
+
+
+def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines, topic):
+    for sql in ("SELECT * FROM orders WHERE amount > 100", "SELECT value.amount FROM orders"):
+        with pytest.raises(PipelineError) as caught:
+            pipelines.builtin("transform", "big", from_=(f"orders={topic}",), sql=sql, to=f"{topic}.big")
+        assert re.search(r'columns once a schema names them .*: --schema "[^"]*amount DOUBLE', str(caught.value))
+        assert "SQLSTATE" not in str(caught.value)
+    source = f'[source]\ntopics = "{topic}"\nas = "orders"\n'
+    sink = f'[[sinks]]\nkind = "topic"\ntopic = "{topic}.big"\n'
+    for text in (
+        source + '[[steps]]\nsql = "SELECT amount FROM orders"\n' + sink,
+        source + sink + 'key = "amount"\n',
+        source + 'event_time = "amount"\nwatermark = "1 hour"\n' + sink,
+    ):
+        with pytest.raises(FileErrors) as caught:
+            pipelines.run(text)
+        (problem,) = caught.value.problems
+        assert problem.text.endswith(': schema = "amount DOUBLE, ..." in [source]')
 
 
 def test_a_window_is_written_once_the_watermark_has_passed_it(pipelines, topic, produce):

@@ -37,12 +37,12 @@ def circles(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequenc
 
 
 def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
-    origins = _origins(sources, steps)
-    last = list(origins)[-1]
+    of_views = origins(sources, steps)
+    last = list(of_views)[-1]
     found = []
     for number, sink in enumerate(sinks):
         if sink.topic or sink.path:
-            of_sources = origins.get((sink.from_ or last).lower(), frozenset())
+            of_sources = of_views.get((sink.from_ or last).lower(), frozenset())
             key = "topic" if sink.topic else "path"
             found.append(
                 Written(("sinks", number, key), sink.topic or _folder(sink.path), bool(sink.topic), of_sources)
@@ -58,7 +58,7 @@ def _of_bad_values(sources: Mapping[str, Source]) -> list[Written]:
     ]
 
 
-def _origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+def origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
     """The sources that each view has its rows from. SQL does not tell the case of names."""
     found = {name.lower(): frozenset([name]) for name in sources}
     for number, step in enumerate(steps, start=1):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
+from penstock.spark.pipelines.hints import schema_hint
 from penstock.spark.pipelines.loading import bad_name
 from penstock.spark.pipelines.model import OnBad, Pipeline, Step
 from penstock.spark.pipelines.sinks import topic_writer, writer_of
@@ -65,11 +66,11 @@ class Plan:
         """Make every source and step, in order; errors name the line."""
         self._ship_python()
         for name, source in self._pipeline.sources.items():
-            with self.blaming(f"sources.{name}", "source", about=f"source {name}"):
+            with self.blaming(f"sources.{name}", "source", about=f"source {name}", view=name):
                 self._keep(name, typed(read(self._spark, source, self._bootstrap, self._rate), source))
         for number, step in enumerate(self._pipeline.steps):
             paths = [f"steps.{number}.{key}" for key in ("sql", "python", "deduplicate")]
-            with self.blaming(*paths, about=f"step {step.as_}"):
+            with self.blaming(*paths, about=f"step {step.as_}", view=step.as_):
                 self._keep(step.as_, self._step(step))
         return dict(self._views)
 
@@ -77,7 +78,7 @@ class Plan:
         """The queries: the sinks' in their order, then those that put bad values aside."""
         for number, sink in enumerate(self._pipeline.sinks):
             path = f"sinks.{number}"
-            with self.blaming(path, about=f"sink {sink.name}"):
+            with self.blaming(path, about=f"sink {sink.name}", view=sink.from_):
                 writer = writer_of(
                     self._views[sink.from_], sink, self._bootstrap, query_name=query_name(self._name, sink.name)
                 )
@@ -88,8 +89,11 @@ class Plan:
                 yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
 
     @contextmanager
-    def blaming(self, *paths: str, about: str) -> Iterator[None]:
-        """What is found wrong with a part is told with the line of the first of these paths that is in the file."""
+    def blaming(self, *paths: str, about: str, view: str = "") -> Iterator[None]:
+        """What is found wrong with a part is told with the line of the first of these paths that is in the file.
+
+        ``view`` is what the part makes or reads.
+        """
         from pyspark.errors import PySparkException
 
         try:
@@ -102,7 +106,8 @@ class Plan:
             position = _POSITION.search(str(error))
             if position and path.endswith(".sql"):
                 line += int(position[1]) - 1
-            text = f"{about}: {spark_text(error)}"
+            hint = schema_hint(self._pipeline, view, error)
+            text = f"{about}: {spark_text(error)}{f' {hint}' if hint else ''}"
             if not self._pipeline.lines:
                 raise PipelineError(text) from error
             raise FileErrors([Problem(self._pipeline.file, line, text)]) from error

@@ -1,0 +1,57 @@
+"""What to write when a query names a column that is not there: the fields of JSON values are columns only where a schema names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.spark.pipelines.feeding import origins
+from penstock.spark.pipelines.model import Pipeline, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.errors import PySparkException
+
+_NO_COLUMN: Final = "UNRESOLVED_COLUMN"
+_NO_FIELDS: Final = "INVALID_EXTRACT_BASE_FIELD_TYPE"
+"""Of ``value.amount``, where the value is bytes."""
+
+
+def schema_hint(pipeline: Pipeline, view: str, error: BaseException) -> str:
+    """For a source, a step, or the sink of one, in which Spark misses a column: the schema that may be meant; nothing when none can be."""
+    from pyspark.errors import PySparkException
+
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    if condition is None or not condition.startswith((_NO_COLUMN, _NO_FIELDS)):
+        return ""
+    read = origins(pipeline.sources, pipeline.steps).get(view.lower(), frozenset())
+    untyped = [name for name, source in pipeline.sources.items() if name in read and _is_untyped(source)]
+    if not untyped:
+        return ""
+    assert isinstance(error, PySparkException), "nothing else has a condition"
+    field = _field(error)
+    fields = f"{field} DOUBLE, ..." if field else "id INT, amount DOUBLE"
+    told = "The fields of JSON values are columns once a schema names them with their types"
+    return f"{told}: {_written(pipeline, untyped, fields)}"
+
+
+def _is_untyped(source: Source) -> bool:
+    return not source.schema and source.lake is None and source.table is None
+
+
+def _field(error: PySparkException) -> str:
+    """The last part of the name that Spark does not know, quoted where a schema must quote it; nothing where Spark names none."""
+    parameters = error.getMessageParameters() or {}
+    name = parameters.get("objectName", "").rpartition("`.`")[2].strip("`")
+    return name if name.isidentifier() or not name else f"`{name}`"
+
+
+def _written(pipeline: Pipeline, names: Sequence[str], fields: str) -> str:
+    """As the file has it, or the command line when there is no file."""
+    if not pipeline.lines:
+        flags = [
+            f'--schema "{name}={fields}"' if len(pipeline.sources) > 1 else f'--schema "{fields}"' for name in names
+        ]
+        return " or ".join(flags)
+    tables = ["[source]" if "source" in pipeline.lines else f"[sources.{name}]" for name in names]
+    return f'schema = "{fields}" in {" or ".join(tables)}'

@@ -1,0 +1,67 @@
+"""What is said of a column that is not there."""
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from penstock.spark.pipelines.hints import schema_hint
+from penstock.spark.pipelines.model import Head, Pipeline, Source, Step
+
+ORDERS = {"orders": Source(topics="orders")}
+TYPED = {"orders": Source(topics="orders", schema="id INT")}
+BOTH = {**TYPED, "payments": Source(topics="payments")}
+FILE = {"source": 1, "steps.0.sql": 5}
+FILE_OF_TWO = {"sources.orders": 1, "sources.payments": 3, "steps.0.sql": 5}
+
+
+def missing(name="`amount`", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION"):
+    return AnalysisException("no", errorClass=condition, messageParameters={"objectName": name} if name else {})
+
+
+def hint(sources, sql, error=None, lines=None, view="step1"):
+    steps = [Step(sql=sql, as_="step1")]
+    return schema_hint(Pipeline(head=Head(), sources=sources, steps=steps, lines=lines or {}), view, error or missing())
+
+
+@pytest.mark.parametrize(
+    ("sources", "lines", "written"),
+    [
+        (ORDERS, {}, ': --schema "amount DOUBLE, ..."'),
+        (BOTH, {}, ': --schema "payments=amount DOUBLE, ..."'),
+        (ORDERS, FILE, ': schema = "amount DOUBLE, ..." in [source]'),
+        (BOTH, FILE_OF_TWO, ': schema = "amount DOUBLE, ..." in [sources.payments]'),
+    ],
+)
+def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, written):
+    names = " JOIN ".join(sources)
+    assert hint(sources, f"SELECT amount FROM {names}", lines=lines).endswith(written)
+
+
+@pytest.mark.parametrize(
+    ("error", "fields"),
+    [
+        (missing("`o`.`amount`"), '"amount DOUBLE, ..."'),
+        (missing("`net-amount`"), '"`net-amount` DOUBLE, ..."'),
+        (missing("", "INVALID_EXTRACT_BASE_FIELD_TYPE"), '"id INT, amount DOUBLE"'),
+    ],
+)
+def test_the_schema_has_the_field_that_was_meant(error, fields):
+    assert hint(ORDERS, "SELECT 1 FROM Orders o", error).endswith(f": --schema {fields}")
+
+
+@pytest.mark.parametrize(
+    ("sources", "error"),
+    [
+        (TYPED, missing()),
+        ({"orders": Source(lake="lake")}, missing()),
+        ({"orders": Source(table="dead_letters")}, missing()),
+        (ORDERS, missing(condition="DIVIDE_BY_ZERO")),
+        (ORDERS, ValueError("UNRESOLVED_COLUMN")),
+    ],
+)
+def test_nothing_is_said_where_a_schema_would_not_help(sources, error):
+    assert hint(sources, "SELECT amount FROM orders", error) == ""
+
+
+def test_a_source_that_is_not_read_is_not_blamed():
+    assert hint(BOTH, "SELECT amount FROM orders") == ""
+    assert hint(BOTH, "SELECT 1 FROM orders", view="payments")
