@@ -1,6 +1,7 @@
 """``penstock pipeline dlq-report`` and ``redrive``: by reason, by SQL, and never twice, whoever dies in the middle."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -131,9 +132,14 @@ def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topi
 
 def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mortuary):
     mortuary.die((b"a", "boom"))
-    for where in ("raeson = 'x'", "reason = = 'x'"):
-        with pytest.raises(PipelineUsageError, match=r"--where .*columns are topic, partition"):
-            pipeline(dlq_report, DlqReportArguments(topics=(topic,), where=where))
+    for where in ("raeson = 'x'", "reason = = 'x'", "reason"):
+        for builtin, arguments in (
+            (dlq_report, DlqReportArguments(topics=(topic,), where=where)),
+            (redrive, RedriveArguments(topic=(topic,), where=where, dry_run=True)),
+        ):
+            with pytest.raises(PipelineUsageError, match=r"--where .*columns are topic, partition") as refused:
+                pipeline(builtin, arguments)
+            assert not re.search(r"\[[A-Z0-9_.]+\]|SQLSTATE|\n", str(refused.value))
 
 
 def test_a_redrive_sends_back_what_sql_chooses_and_leaves_the_rest(pipeline, mortuary, topic, cluster):

@@ -34,6 +34,7 @@ def letters(
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.types import StructType
 
+    from penstock.spark.pipelines.plan import spark_text
     from penstock.spark.tables.dead_letters import DeadLettersTable
 
     every = DeadLettersTable.columns
@@ -56,7 +57,7 @@ def letters(
         assert found.columns
     except (AnalysisException, ParseException) as error:
         raise PipelineUsageError(
-            f"--where {where!r} is no condition on dead letters: {_first_line(str(error))}. "
+            f"--where {where!r} is no condition on dead letters: {spark_text(error).rstrip('.')}. "
             f"Their columns are {', '.join(every.names)}"
         ) from error
     return found
@@ -73,8 +74,3 @@ def moment(unix_ms: int | None) -> str | None:
     if unix_ms is None:
         return None
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _first_line(text: str) -> str:
-    line = next((line.strip() for line in text.splitlines() if line.strip()), text)
-    return re.sub(r"\s*SQLSTATE:.*$", "", line).rstrip(".")
