@@ -133,13 +133,35 @@ def test_a_checkpoint_of_another_lake_is_refused_and_the_groups_offsets_are_the_
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
-    with pytest.raises(PipelineError, match="of an archive to another lake"):
+    with pytest.raises(
+        PipelineError, match=rf"of an archive to file://{ours.lake}, and file://{tmp_path}/another would"
+    ):
         ours.run(lake=tmp_path / "another")
     shutil.rmtree(ours.folder / "state")
     shutil.rmtree(ours.lake)
     ours.run()
     assert ours.rows() == in_topics(topic)
     assert committed(cluster, ours.group) == ends(cluster, topic)
+
+
+@pytest.mark.parametrize("lake_format", [LakeFormat.PARQUET, LakeFormat.DELTA])
+def test_a_lake_that_was_moved_goes_on_from_where_it_is(archive, lake_format, topic, produce, in_topics, tmp_path):
+    ours = archive(lake_format)
+    produce(topic, numbered(30))
+    ours.run()
+    was, ours.lake = ours.lake, ours.lake.rename(tmp_path / "moved")
+    produce(topic, numbered(30, 30))
+    with pytest.raises(
+        PipelineError, match=rf"wrote to file://{was} is not there any more.* Move it back, or give .* --to"
+    ):
+        ours.run(lake=was)
+    ours.run()
+    assert ours.rows() == in_topics(topic)
+    ours.lake = ours.lake.rename(tmp_path / "moved again")
+    ours.name += "-anew"
+    produce(topic, numbered(30, 60))
+    ours.run()
+    assert ours.rows() == in_topics(topic)
 
 
 def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce, cluster):

@@ -2,12 +2,15 @@
 
 The lake is the truth. The group is set to what the lake has, also backwards, before anything trusts it; a checkpoint that is lost is made up for by
 starting where the lake ends; a checkpoint of another lake is refused, since what it skips would be in neither.
+
+In the archive's checkpoint folder lies ``archive.json``: where the lake is, for whoever gives another place later, or moves the lake.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -16,7 +19,7 @@ from uuid import UUID
 from penstock.client.admin import Admin
 from penstock.client.group_admin import GroupAdmin
 from penstock.client.offsets import watermarks
-from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.layout import records_layout
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tier import FORMAT, GROUP, LOCATION, read_tier
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 EARLIEST: Final = -2
 """In the source's startingOffsets."""
 LOCAL_RETENTION: Final = "local.retention.ms"
+_REMEMBERED: Final = "archive.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +73,35 @@ def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> 
     return Start(json.dumps(starts), behind)
 
 
-def check_checkpoint(lake: Lake, folder: str) -> None:
-    """Refuse a checkpoint of a query that wrote elsewhere: what it has done already is not in this lake."""
+def remember(lake: Lake, checkpoint: str) -> None:
+    """Say in the checkpoint which lake it is of."""
+    # Spark knows more file systems than Arrow does.
+    with suppress(LakeError, OSError):
+        Store(checkpoint).write_atomic(_REMEMBERED, json.dumps({"lake": lake.location}).encode())
+
+
+def check_checkpoint(lake: Lake, checkpoint: str) -> None:
+    """Refuse the folder of a query that wrote elsewhere: what it has done already is not in this lake."""
     try:
-        store = Store(folder)
-        metadata = store.read("metadata")
-        committed = bool(store.files("commits"))
+        store = Store(checkpoint)
+        metadata = store.read("query/metadata")
+        committed = bool(store.files("query/commits"))
+        remembered = store.read(_REMEMBERED)
     except (LakeError, OSError):
-        # Spark knows more file systems than Arrow does.
         return
-    if metadata is None or not committed:
+    if metadata is None or not committed or lake.knows(str(json.loads(metadata)["id"])):
         return
-    query = str(json.loads(metadata)["id"])
-    if not lake.knows(query):
+    before = str(json.loads(remembered)["lake"]) if remembered is not None else "another lake"
+    if before != lake.location:
         raise LakeError(
-            f"the checkpoint {folder} is of an archive to another lake, and {lake.location} would lack what that one has. Give this archive another "
-            "--name, or remove the checkpoint: then it begins where this lake ends"
+            f"the checkpoint {checkpoint} is of an archive to {before}, and {lake.location} would lack what that one has. Archive to that one, or give "
+            "this archive another --name: then it begins where this lake ends"
         )
+    moved = "" if lake.format is LakeFormat.ICEBERG else ", or give the place where it is now with --to"
+    raise LakeError(
+        f"what this archive wrote to {before} is not there any more, though its checkpoint {checkpoint} counts on it: the lake was moved, renamed or "
+        f"emptied. Move it back{moved}; to begin anew there with what the broker still has, remove the checkpoint"
+    )
 
 
 def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, *, sets_tier: bool) -> None:

@@ -5,6 +5,7 @@ the same commit: it outlives snapshots that are expired. The catalog is what the
 with under the name ``penstock``, else an SQLite file in the lake (which wants a local folder). The table is ``penstock.<the lake's last name>``.
 """
 
+import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,13 +157,29 @@ class IcebergTable:
         try:
             found = self._catalog().load_table(self._name)
         except NoSuchTableError:
+            self._check_not_moved()
             return None
+        except FileNotFoundError:
+            self._check_not_moved()
+            raise
         if found.location().rstrip("/") != self._place:
             # A catalog for many lakes tells them apart by their last names alone.
             raise LakeError(
                 f"the catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._place}: give its folder another name"
             )
         return found
+
+    def _check_not_moved(self) -> None:
+        """Refuse a folder that was given another name or place: its table would be taken for no table, and one made beside it."""
+        folder = self._store.local_path
+        written = [] if folder is None else sorted(folder.glob("metadata/*.metadata.json"))
+        if not written:
+            return
+        place = str(json.loads(written[-1].read_bytes())["location"]).rstrip("/")
+        if place != self._place:
+            raise LakeError(
+                f"the Iceberg table in {self._place} was made at {place}, and names its files by that place: move it back there, or archive to a new place"
+            )
 
     def _create(self, layout: Layout) -> PyIcebergTable:
         catalog = self._catalog()

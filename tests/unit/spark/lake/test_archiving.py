@@ -1,6 +1,7 @@
 """What is settled before an archive runs, against a real broker and a real lake."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,11 @@ from penstock.client.group_admin import GroupAdmin
 from penstock.spark.errors import DataLossError
 from penstock.spark.lake import archiving
 from penstock.spark.lake.datasource import Target
-from penstock.spark.lake.formats import LakeError
+from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.progress import commit_archived
 from penstock.spark.lake.tier import read_split, read_tier
 from penstock.spark.options import Options
-from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
+from tests.unit.spark.lake.kit import NEW_YEAR_MS, Archive, expected, records
 
 
 @pytest.fixture
@@ -97,18 +98,69 @@ def test_a_lake_that_has_more_than_the_topic_is_of_another_topic(parquet, cluste
         archiving.prepare(cluster, parquet.open(), ["orders"], "g")
 
 
-def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, tmp_path):
-    lake, folder = parquet.open(), tmp_path / "checkpoint"
-    archiving.check_checkpoint(lake, str(folder))
-    (folder / "commits").mkdir(parents=True)
-    (folder / "metadata").write_text(json.dumps({"id": "q"}))
-    archiving.check_checkpoint(lake, str(folder))
-    (folder / "commits" / "0").write_text("v1")
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Of the query q, which has committed a batch."""
+    folder = tmp_path / "checkpoint"
+    (folder / "query" / "commits").mkdir(parents=True)
+    (folder / "query" / "metadata").write_text(json.dumps({"id": "q"}))
+    (folder / "query" / "commits" / "0").write_text("v1")
+    return folder
+
+
+def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, checkpoint):
+    lake, commit = parquet.open(), checkpoint / "query" / "commits" / "0"
+    archiving.check_checkpoint(lake, str(checkpoint.with_name("none")))
+    commit.unlink()
+    archiving.check_checkpoint(lake, str(checkpoint))
+    commit.write_text("v1")
     with pytest.raises(LakeError, match="another lake"):
-        archiving.check_checkpoint(lake, str(folder))
+        archiving.check_checkpoint(lake, str(checkpoint))
     parquet.run(0, records(offsets=range(3)))
-    archiving.check_checkpoint(lake, str(folder))
+    archiving.check_checkpoint(lake, str(checkpoint))
     archiving.check_checkpoint(lake, "s3a://only/spark/knows/this")
+    archiving.remember(lake, "s3a://only/spark/knows/this")
+
+
+def test_a_checkpoint_of_another_lake_is_refused_with_both_places(parquet, checkpoint):
+    parquet.run(0, records(offsets=range(3)))
+    archiving.remember(parquet.open(), str(checkpoint))
+    other = Archive(parquet.folder.with_name("other"), parquet.format).open()
+    told = rf"to {parquet.open().location}, and {other.location} would lack .* another --name"
+    with pytest.raises(LakeError, match=told):
+        archiving.check_checkpoint(other, str(checkpoint))
+
+
+def test_a_lake_that_was_moved_is_missed_where_it_was(archive, checkpoint):
+    archive.run(0, records(offsets=range(3)))
+    lake = archive.open()
+    archiving.remember(lake, str(checkpoint))
+    moved = archive.folder.rename(archive.folder.with_name("moved"))
+    with pytest.raises(LakeError, match=f"wrote to {lake.location} is not there any more.* Move it back") as refused:
+        archiving.check_checkpoint(archive.open(), str(checkpoint))
+    assert ("--to" in str(refused.value)) is (archive.format is not LakeFormat.ICEBERG)
+    shutil.rmtree(archive.folder)
+    moved.rename(archive.folder)
+    archiving.check_checkpoint(archive.open(), str(checkpoint))
+
+
+@pytest.mark.parametrize("place", ["moved", "elsewhere/lake"])
+def test_a_lake_that_was_moved_goes_on_where_it_is_unless_its_format_keeps_the_place(archive, cluster, place):
+    """An Iceberg table was taken for none: a second one was made beside it, without what the first has."""
+    archiving.prepare(cluster, archive.open(), ["orders"], "g")
+    archive.run(0, records(offsets=range(3)))
+    moved = archive.folder.with_name(place.partition("/")[0]) / place.partition("/")[2]
+    moved.parent.mkdir(exist_ok=True)
+    ours = Archive(archive.folder.rename(moved), archive.format)
+    if archive.format is LakeFormat.ICEBERG:
+        with pytest.raises(LakeError, match=f"{moved} was made at .*{archive.folder}, .* move it back there"):
+            archiving.prepare(cluster, ours.open(), ["orders"], "g")
+        ours.folder.rename(archive.folder)
+        ours = archive
+    start = archiving.prepare(cluster, ours.open(), ["orders"], "another")
+    assert json.loads(start.offsets) == {"orders": {"0": 3, "1": -2}}
+    ours.run(1, records(offsets=range(3, 5)))
+    assert ours.rows() == expected("orders", 0, range(5))
 
 
 def test_a_tier_is_set_kept_and_found(parquet, cluster):

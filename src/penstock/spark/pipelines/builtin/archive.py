@@ -90,8 +90,9 @@ def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, s
     with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
         check_topics(context.bootstrap, set(arguments.topics), set())
         archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)
-        archiving.check_checkpoint(lake, f"{context.checkpoint.rstrip('/')}/query")
+        archiving.check_checkpoint(lake, context.checkpoint)
         starting = archiving.prepare(cluster, lake, arguments.topics, group)
+        archiving.remember(lake, context.checkpoint)
         if arguments.tier:
             kept_ms = duration_ms(arguments.local_retention) if arguments.local_retention else None
             archiving.set_tier(cluster, lake, arguments.topics, group, kept_ms)
