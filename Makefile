@@ -39,7 +39,7 @@ serve: $(VENV)/.installed ## Run the broker on its defaults (ARGS="--kafka 127.0
 	@exec $(BIN)/penstock serve $(ARGS)
 
 .PHONY: demo
-demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a Spark pipeline, a chart; about a minute (ARGS=--keep to stay).
+demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a Spark pipeline, a chart; about a minute (ARGS=--keep: then stays to be looked at, until Ctrl-C).
 	@exec $(BIN)/python -m examples.demo $(ARGS)
 
 .PHONY: test

@@ -5,6 +5,7 @@ A broker on free ports with its data in a temporary folder; orders that workers 
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -158,15 +159,28 @@ class Demo:
         return in_topic == paid and orders_in_lake(pipeline.lake) == paid
 
     def _stay(self) -> None:
-        self._tell("The broker stays until you press Ctrl-C. In another terminal:")
+        """Say what still runs, how to look at it and how to stop it; until Ctrl-C, which is the way out and no failure."""
+        self._tell("Broker and workers stay for you to look at, until you press Ctrl-C here. What runs:")
+        self._add(
+            f"   the broker    Kafka protocol on {self.bootstrap}, HTTP on http://{self.http} (a page to try it: /docs)"
+        )
+        self._add(f"   the workers   in this process; they bill what comes into topic {ORDERS}, redriven orders too")
+        self._add(f"Spark has ended. What it made is in topic {SALES} and in {self.folder / 'lake'}.")
+        self._add(f"In another terminal, in {Path.cwd()}:")
+        self._add(f"   export PENSTOCK_BOOTSTRAP={self.bootstrap} PENSTOCK_HTTP={self.http}")
         for command in (
-            f"penstock topic ls -b {self.bootstrap}",
-            f"penstock sql -b {self.bootstrap} --json 'SELECT city, count(*) FROM payments GROUP BY city'",
-            f"penstock pipeline dlq-report {ORDERS} -b {self.bootstrap}",
-            f"penstock pipeline redrive -t {ORDERS} -b {self.bootstrap} --where \"reason = 'card expired'\" --dry-run",
+            "topic ls",
+            "dlq ls",
+            f"consume {PAYMENTS} --last 5",
+            f"sql --json 'SELECT city, count(*) FROM {PAYMENTS} GROUP BY city'",
+            f"pipeline redrive -t {ORDERS} --where \"reason = 'card expired'\" --dry-run",
         ):
-            self._add(command)
-        self._stop.wait()
+            self._add(f"   {_penstock()} {command}")
+        self._add(
+            f"To stop: Ctrl-C here, or kill {os.getpid()} there. The broker ends, and {self.folder} is removed with all data."
+        )
+        with suppress(KeyboardInterrupt):
+            self._stop.wait()
 
     # -- telling
 
@@ -176,6 +190,13 @@ class Demo:
 
     def _add(self, text: str) -> None:
         print(f"   {text}", flush=True)
+
+
+def _penstock() -> str:
+    """The command as one would type it here: by its path, unless the shell finds the same one."""
+    ours = Path(sys.executable).with_name("penstock")
+    found = shutil.which("penstock")
+    return "penstock" if found is not None and Path(found) == ours else _shown(ours)
 
 
 def _shown(path: Path) -> str:
@@ -196,7 +217,9 @@ def main() -> int:
     )
     parser.add_argument("--orders", type=int, default=400, help="how many are sold (400)")
     parser.add_argument("--seconds", type=float, default=25.0, help="over how many seconds (25)")
-    parser.add_argument("--keep", action="store_true", help="let the broker stay, to look around, until Ctrl-C")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the broker and the workers, to look around, until Ctrl-C"
+    )
     told = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
@@ -213,7 +236,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     print(
         "\nAll is stopped, and the temporary folder is gone. What to try next:\n"
-        "   make demo ARGS=--keep            the same, and the broker stays to be looked at\n"
+        "   make demo ARGS=--keep            the same, and broker and workers stay to be looked at, until Ctrl-C\n"
         f"   {_shown(FILE)}       change the pipeline: another window, another column, a Delta lake\n"
         "   penstock serve                   a broker of your own; then docs/spark.md, from the first query to a cluster"
     )

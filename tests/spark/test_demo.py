@@ -80,6 +80,30 @@ def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothin
     left_nothing(demo)
 
 
+@pytest.mark.timeout(420)
+def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_at_ctrl_c(demo):
+    process = demo("--keep", "--orders", "20", "--seconds", "1")
+    said: list[str] = []
+    for line in process.stdout:
+        said.append(line)
+        if "To stop: Ctrl-C here" in line:
+            break
+    told = "".join(said)
+    assert f"kill {process.pid} there" in told
+    exported = re.search(r"export (PENSTOCK_BOOTSTRAP=\S+) (PENSTOCK_HTTP=\S+)", told)
+    assert exported, told
+    environment = os.environ | dict(each.split("=", 1) for each in exported.groups())
+    for words, found in (("topic ls", "sales"), ("dlq ls", "dlq.orders")):
+        (command,) = re.findall(rf"^ +(\S*penstock {words})$", told, re.MULTILINE)
+        shown = subprocess.check_output(command.split(), cwd=ROOT, env=environment, text=True, timeout=60)
+        assert found in shown
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, rest
+    assert "All is stopped, and the temporary folder is gone" in rest
+    left_nothing(demo)
+
+
 @pytest.mark.timeout(180)
 def test_ctrl_c_ends_it_with_all_that_it_started(demo):
     process = demo("--orders", "500", "--seconds", "100")
