@@ -52,7 +52,7 @@ class BatchSender(Sender):
         place = topic, partition
         self._check_size(place, len(batch), record_count)
         # Asked for now, so that a wrong topic or partition is told before the batch has a number.
-        self._cluster.leader_address(topic, partition, auto_create=self._auto_create)
+        self._leader(place)
         sequence = self._next_sequence(place, record_count)
         if sequence >= 0:
             set_producer(batch, self._producer_id, self._producer_epoch, sequence)

@@ -42,6 +42,8 @@ RECEIVE_BYTES: Final = 1 << 20
 
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 5_000
+HANDSHAKE_TIMEOUT_MS: Final = 10_000
+"""For the first answer. The kernel accepts connections for a process that stands still: another node may do what it does not."""
 
 _OTHER_PROTOCOLS: Final = ((b"HTTP", "HTTP"), (b"\x15\x03", "TLS"), (b"{", "JSON lines"))
 """How the answers of others begin. Gigabytes, when they are read as the size of an answer."""
@@ -243,7 +245,11 @@ class Connection:
         for version in (3, 0):
             ticket = self._send(request, api, version, answered=True)
             self._waiting.popleft()
-            body = self._receive_frame(ticket, self.timeout_ms, VERSIONS_BYTES_MAX)
+            timeout_ms = min(self.timeout_ms, HANDSHAKE_TIMEOUT_MS)
+            try:
+                body = self._receive_frame(ticket, timeout_ms, VERSIONS_BYTES_MAX)
+            except RequestTimeout as error:
+                raise CannotConnect(str(error)) from error
             try:
                 _, position = decode_response_header(body, 0, 0)
                 answer = self._decode_versions(api, body, position, version)

@@ -70,7 +70,7 @@ class Producer(Sender):
         builder = self._builders.get(place)
         if builder is None:
             # Asked for now, so that a wrong topic or partition is told with its first record.
-            self._cluster.leader_address(topic, partition, auto_create=self._auto_create)
+            self._leader(place)
             builder = self._builders[place] = BatchBuilder()
         size_before = builder.size_bytes
         builder.add(int(time() * 1000) if timestamp_ms is None else timestamp_ms, key, value, headers)

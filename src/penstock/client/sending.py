@@ -136,6 +136,10 @@ class Sender:
 
     # Sending
 
+    def _leader(self, place: TopicPartition) -> Address:
+        """Where the partition's leader listens; waited for while there is none. A wrong topic or partition is told at once."""
+        return self._cluster.retry(partial(self._cluster.leader_address, *place, auto_create=self._auto_create))
+
     def _outgoing(self, place: TopicPartition, data: bytearray, record_count: int) -> OutgoingBatch:
         """The next batch."""
         self._batches_given += 1
@@ -144,8 +148,7 @@ class Sender:
     def _dispatch_all(self, batches: Iterable[OutgoingBatch]) -> None:
         by_leader: dict[Address, list[OutgoingBatch]] = {}
         for batch in batches:
-            address = self._cluster.leader_address(*batch.place, auto_create=self._auto_create)
-            by_leader.setdefault(address, []).append(batch)
+            by_leader.setdefault(self._leader(batch.place), []).append(batch)
         for address, sent in by_leader.items():
             # What a broken connection took with it is sent again first, or this would come before it.
             while len(self._in_flight) >= self._in_flight_max or any(

@@ -8,6 +8,7 @@ import pytest
 from penstock.address import Address
 from penstock.client import Admin, BrokerRefused, CannotConnect, Cluster, GroupAdmin, NotKafka, RequestTimeout
 from penstock.client import cluster as cluster_module
+from penstock.client import connection as connection_module
 from penstock.client.cluster import parse_bootstrap
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsResponse, CreateTopicsResponseTopic
@@ -35,6 +36,17 @@ def test_the_next_bootstrap_server_is_tried(scripted):
     broker = scripted({})
     with Cluster(f"127.0.0.1:{closed_port()},{broker.bootstrap}") as cluster:
         assert list(cluster.describe(["t"]).topics) == ["t"]
+
+
+def test_a_node_that_accepts_and_does_not_answer_is_left_for_the_next(scripted, monkeypatch):
+    monkeypatch.setattr(connection_module, "HANDSHAKE_TIMEOUT_MS", 50)
+    broker = scripted({})
+    with socket.create_server(("127.0.0.1", 0)) as stands_still:
+        silent = f"127.0.0.1:{stands_still.getsockname()[1]}"
+        with Cluster(f"{silent},{broker.bootstrap}") as cluster:
+            assert list(cluster.describe(["t"]).topics) == ["t"]
+        with Cluster(silent) as cluster, pytest.raises(CannotConnect, match="did not answer ApiVersions within 50 ms"):
+            cluster.describe()
 
 
 def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again():

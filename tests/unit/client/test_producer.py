@@ -6,8 +6,10 @@ import threading
 import pytest
 
 from penstock.client import Acks, BrokerRefused, Cluster, ConnectionLost, Producer
+from penstock.client.batches import BatchSender
 from penstock.client.producer import BATCH_BYTES
 from penstock.records.batch import read_header
+from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
@@ -55,6 +57,17 @@ class Log:
 
 def cluster_of(broker, timeout_ms=5_000):
     return Cluster(broker.bootstrap, timeout_ms=timeout_ms)
+
+
+def _produce(cluster):
+    Producer(cluster, auto_create=False).produce("t", b"x")
+
+
+def _send_batch(cluster):
+    builder = BatchBuilder()
+    builder.add(1000, None, b"x")
+    with BatchSender(cluster) as sender:
+        sender.send("t", 0, builder.build(), 1)
 
 
 def full(number):
@@ -148,6 +161,29 @@ def test_a_leader_that_has_died_is_waited_for_until_another_leads(scripted, acks
         assert producer.records_sent == 1
         assert taken.wait(10)
     assert log.values() == [b"a"]
+
+
+@pytest.mark.parametrize("send", [_produce, _send_batch], ids=["records", "batches"])
+def test_a_partition_that_has_no_leader_yet_is_waited_for(scripted, send):
+    leaders = [-1, -1, 1, -1, 1]
+
+    def metadata(_):
+        part = MetadataResponsePartition(partition_index=0, leader_id=leaders.pop(0) if leaders else 1)
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port)],
+            controller_id=1,
+            topics=[MetadataResponseTopic(name="t", partitions=[part])],
+        )
+
+    log = Log()
+    broker = scripted({ApiKey.PRODUCE: log, ApiKey.METADATA: metadata})
+    with cluster_of(broker) as cluster:
+        send(cluster)
+        # It goes away between two of them, too.
+        cluster.forget()
+        send(cluster)
+    assert leaders == []
+    assert log.values() == [b"x", b"x"]
 
 
 def test_a_duplicate_is_a_success(scripted):
