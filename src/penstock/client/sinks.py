@@ -121,13 +121,22 @@ class SinkClient(HttpClient):
             away_ms=OPEN_TIMEOUT_MS,
         )
 
-    def commit(self, sink: str, batch_id: int, parts: Sequence[StagedPart], *, staging_id: str) -> Committed:
+    def commit(
+        self,
+        sink: str,
+        batch_id: int,
+        parts: Sequence[StagedPart],
+        *,
+        staging_id: str,
+        on_wait: Callable[[ClientError], None] | None = None,
+    ) -> Committed:
         """Append what is staged to its targets: once, whatever happens, when this returns.
 
         ``staging_id`` is what :meth:`open` told: if that staging topic is gone, this is refused, and the batch must be staged again.
+        ``on_wait`` hears of each answer that is not the last word, for whoever waits would like to know what for.
         """
         body = {"batch_id": batch_id, "parts": list(parts), "staging_id": staging_id}
-        return self._ask(lambda http: http.post(v1_path("sinks", sink, "commit"), body, Committed))
+        return self._ask(lambda http: http.post(v1_path("sinks", sink, "commit"), body, Committed), on_wait=on_wait)
 
     def abort(self, sink: str, batch_id: int) -> Aborted:
         """Drop what is staged, unless the batch is committed or about to be."""
@@ -145,7 +154,13 @@ class SinkClient(HttpClient):
         """Forget a sink with all that is staged in it, and the batches that it committed: the next one is a new one."""
         self._ask(lambda http: http.delete(v1_path("sinks", sink)))
 
-    def _ask(self, ask: Callable[[HttpConnection], T], *, away_ms: int = COMMIT_TIMEOUT_MS) -> T:
+    def _ask(
+        self,
+        ask: Callable[[HttpConnection], T],
+        *,
+        away_ms: int = COMMIT_TIMEOUT_MS,
+        on_wait: Callable[[ClientError], None] | None = None,
+    ) -> T:
         away_ms = min(away_ms, self._away_ms)
         deadline = monotonic() + self._timeout_ms / 1000
         away_deadline: float | None = None
@@ -155,17 +170,21 @@ class SinkClient(HttpClient):
                 return ask(self._http)
             except NotPenstock:
                 raise
-            except CannotConnect:
+            except CannotConnect as error:
+                met: ClientError = error
                 if away_deadline is None:
                     away_deadline = min(deadline, monotonic() + away_ms / 1000)
                 if monotonic() + pause_ms / 1000 > away_deadline:
                     raise
             except ClientError as error:
+                met = error
                 away_deadline = None
                 may_help = error.retriable or isinstance(error, ConnectionLost | RequestTimeout)
                 if isinstance(error, RequestRefused) and error.status == _TOO_MANY_STATUS:
                     may_help = False
                 if not may_help or monotonic() + pause_ms / 1000 > deadline:
                     raise
+            if on_wait is not None:
+                on_wait(met)
             sleep(pause_ms / 1000)
             pause_ms = min(pause_ms * 2, _PAUSE_MS_MAX)

@@ -295,7 +295,9 @@ class Commits:
 
     def _fail(self, sink: Sink, intent: Intent, error: PenstockError) -> None:
         is_first = sink.problem is None
-        sink.problem = f"batch {intent.batch_id} cannot be finished yet: {error.text}"
+        # What is staged need not be sent again.
+        why = error.text.removesuffix(", and send again")
+        sink.problem = f"batch {intent.batch_id} cannot be finished yet: {why}"
         if is_first:
             self._report(f"sink {sink.name}: {sink.problem}; trying again")
         waiting = list(sink.queue)

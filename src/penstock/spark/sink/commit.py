@@ -63,8 +63,15 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
             f"the sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are gone; nothing is "
             "committed. Run the batch again"
         )
+    told: set[str] = set()
+
+    def tell(error: ClientError) -> None:
+        if str(error) not in told:
+            told.add(str(error))
+            LOG.warning("batch %d is staged and waits to be committed by the sink %s: %s", batch_id, sink, error)
+
     with SinkClient(address) as client:
-        done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop())
+        done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop(), on_wait=tell)
     if done.dropped:
         LOG.warning(
             "%d records of batch %d went nowhere: their topic was deleted while they were committed",
@@ -73,14 +80,28 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
         )
 
 
-def abort(address: str, sink: str, batch_id: int) -> bool:
-    """Drop what is staged, unless the batch is committed. What stays because nobody answers goes by itself, later."""
+def abort(address: str, sink: str, batch_id: int) -> bool | None:
+    """Drop what is staged, unless the batch is committed or about to be. None if nobody answers: then it goes by itself, later."""
     try:
         with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
             return client.abort(sink, batch_id).aborted
     except ClientError as error:
         _log_kept(sink, error)
-        return False
+        # Of a sink that is gone, nothing is staged.
+        return True if isinstance(error, RequestRefused) and error.is_not_found else None
+
+
+def not_committed(address: str, sink: str, batch_id: int, error: ClientError) -> ClientError:
+    """What to tell of a write that cannot be asked for again: the next one is another, and would append its rows once more."""
+    is_dropped = abort(address, sink, batch_id)
+    if is_dropped:
+        return error
+    known = (
+        "Whether its rows are in the topic, or will be, is not known"
+        if is_dropped is None
+        else "The rows are with the broker, which appends them by itself when it can: run again, this would append them twice"
+    )
+    return ClientError(f"{error}. {known}. penstock sink show {sink} tells how it ended")
 
 
 def forget(address: str, sink: str) -> None:

@@ -21,9 +21,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.client.batches import BatchSender
 from penstock.client.discovery import NoHttpListener, http_addresses
+from penstock.client.errors import ClientError
 from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
-from penstock.spark.sink.commit import abort, commit, forget, open_sink, staged_by
+from penstock.spark.sink.commit import abort, commit, forget, not_committed, open_sink, staged_by
 from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
@@ -98,9 +99,14 @@ class BatchWriter(DataSourceArrowWriter):
         """On the driver, when every task is done."""
         if self._address is None or self._opened is None:
             return
-        commit(self._address, staged_by(messages))
-        if self._settings.sink_name is None:
-            forget(self._address, self._opened.sink)
+        if self._settings.sink_name is not None:
+            commit(self._address, staged_by(messages))
+            return
+        try:
+            commit(self._address, staged_by(messages))
+        except ClientError as error:
+            raise not_committed(self._address, self._opened.sink, self._batch_id, error) from error
+        forget(self._address, self._opened.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit failed."""

@@ -47,6 +47,8 @@ def test_a_target_that_cannot_be_written_to_is_tried_again_until_it_can(world, v
     assert told.error.reason is Reason.STORAGE_ERROR
     assert "batch 0" in told.error.text
     assert "batch 0" in world.status().problem
+    # It is staged: whoever sent it again would have it twice.
+    assert "send again" not in told.error.text
     again = world.commit(0, (TOPIC, 0, staged))
     world.disk.clear_faults()
     world.advance(20_000)

@@ -5,10 +5,10 @@ import pytest
 from penstock.address import parse_address
 from penstock.client.errors import CannotConnect, ClientError
 from penstock.client.sinks import StagedPart
-from penstock.spark.sink.commit import commit, merged, open_sink, staged_by
+from penstock.spark.sink.commit import commit, merged, not_committed, open_sink, staged_by
 from penstock.spark.sink.staging import Delivered, Staged
 from tests.unit.client.test_http import server
-from tests.unit.client.test_sinks import COMMITTED, answer, body_of
+from tests.unit.client.test_sinks import COMMITTED, LATE, answer, body_of
 
 LIFE = "00000000-0000-0000-0000-000000000007"
 
@@ -44,3 +44,37 @@ def test_rows_that_were_staged_in_two_lives_are_not_committed():
     with server() as (address, requests), pytest.raises(ClientError, match="Run the batch again"):
         commit(parse_address(address), staged)
     assert requests == []
+
+
+def test_who_waits_for_a_commit_is_told_once_what_for(caplog):
+    staged = [Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 3)]),))]
+    with server(LATE, LATE, answer(COMMITTED)) as (address, requests):
+        commit(parse_address(address), staged)
+    assert len(requests) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "batch 1 is staged and waits to be committed by the sink s: it goes on (DEADLINE_EXCEEDED)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (answer({"aborted": True, "why": ""}), "the disk is full"),
+        (answer({"error": "NOT_FOUND", "message": "no such sink"}, "404 Not Found"), "the disk is full"),
+        (
+            answer({"aborted": False, "why": "it is about to be committed"}),
+            (
+                "the disk is full. The rows are with the broker, which appends them by itself when it can: run again, this would append them twice. "
+                "penstock sink show batch-1 tells how it ended"
+            ),
+        ),
+        (
+            answer({"error": "INTERNAL", "message": "no"}, "500 Internal Server Error"),
+            "the disk is full. Whether its rows are in the topic, or will be, is not known. penstock sink show batch-1 tells how it ended",
+        ),
+    ],
+    ids=["taken back", "gone", "goes on", "no answer"],
+)
+def test_a_write_that_was_not_committed_says_whether_it_may_be_run_again(told, text):
+    with server(told) as (address, _):
+        assert str(not_committed(address, "batch-1", 0, ClientError("the disk is full"))) == text

@@ -245,8 +245,8 @@ def _send_back(
     outcome.redriven += last.finished
     outcome.failed += last.failed
     outcome.last_failure = last.last_failure or outcome.last_failure
-    # Those that the broker did not count any more were finished since they were chosen.
-    outcome.skipped += last.skipped + len(chunk) - last.total
+    # Those that the broker does not count (any more, or when their turn came) were finished by others since they were chosen.
+    outcome.skipped += len(chunk) - last.finished - last.failed
 
 
 def by_partition(chunk: Iterable[Place]) -> list[Chosen]:

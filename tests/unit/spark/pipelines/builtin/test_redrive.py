@@ -2,10 +2,10 @@
 
 import msgspec
 
-from penstock.client.queue_admin import Chosen
+from penstock.client.queue_admin import Chosen, Progress
 from penstock.gateways.http.v1_dlq import CHOSEN_MAX
 from penstock.gateways.http.v1_models import RedriveRequest
-from penstock.spark.pipelines.builtin.redrive import CHUNK, by_partition
+from penstock.spark.pipelines.builtin.redrive import CHUNK, Outcome, _send_back, by_partition
 
 
 def test_places_are_gathered_by_partition_in_their_order():
@@ -21,3 +21,26 @@ def test_a_request_is_what_the_broker_reads():
 
 def test_a_piece_is_no_larger_than_the_broker_takes():
     assert CHUNK <= CHOSEN_MAX
+
+
+class Finished:
+    """Answers a redrive as the broker does when another one finishes letters at the same time."""
+
+    def __init__(self, **counts):
+        self._counts = counts
+
+    def redrive(self, *_, **__):
+        yield Progress(**self._counts, done=True)
+
+
+class Bar:
+    def advance(self, *_):
+        pass
+
+
+def test_letters_that_another_finished_before_their_turn_count_as_skipped():
+    outcome = Outcome("t", "dlq.t", planned=10)
+    # Two were finished before the broker counted, three more before it came to them, of which it tells of one.
+    admin = Finished(total=8, finished=4, skipped=1, failed=1)
+    _send_back(admin, outcome, tuple(("dlq.t", 0, offset) for offset in range(10)), Bar(), 0.0)
+    assert (outcome.redriven, outcome.failed, outcome.skipped) == (4, 1, 5)
