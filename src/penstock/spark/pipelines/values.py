@@ -19,8 +19,11 @@ _UNIT_MS: Final = {"ms": 1, "mi": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d
 _TYPES: Final = (
     *("STRING", "INT", "INTEGER", "BIGINT", "LONG", "SMALLINT", "SHORT", "TINYINT", "BYTE", "DOUBLE", "FLOAT", "REAL"),
     *("DECIMAL", "DEC", "NUMERIC", "BOOLEAN", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "BINARY"),
-    *("ARRAY", "MAP", "STRUCT", "VARIANT", "CHAR", "CHARACTER", "VARCHAR", "INTERVAL", "VOID"),
+    *("ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "VOID"),
 )
+_TEXT_TYPES: Final = ("CHAR", "CHARACTER", "VARCHAR", "TEXT")
+_RECORD_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+_MAP: Final = re.compile(r"\bMAP\s*<\s*(\w+)", re.IGNORECASE)
 _FIELD: Final = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*([A-Za-z_]\w*)?", re.DOTALL)
 _ONCE: Final = ("once", "available-now", "available now", "availablenow")
 
@@ -106,6 +109,15 @@ def check_schema(text: str) -> None:
         found = _FIELD.match(part)
         if found is None or found[2] is None:
             raise ValueError(f'"{part.strip()}" has no type; write "{part.strip()} STRING"')
+        if found[2].upper() in _TEXT_TYPES:
+            raise ValueError(
+                f"{found[1]} has the type {found[2]}, which Spark does not read from JSON; write {found[1]} STRING"
+            )
+        for keys in _MAP.findall(part):
+            if keys.upper() != "STRING":
+                raise ValueError(
+                    f"{found[1]} is a map by {keys}, and the keys of JSON are text; write MAP<STRING, ...>"
+                )
         if found[2].upper() not in _TYPES:
             close = get_close_matches(found[2].upper(), _TYPES, n=1)
             meant = (
@@ -117,6 +129,9 @@ def check_schema(text: str) -> None:
         if name in names:
             raise ValueError(f"{found[1]} stands twice; name each field once, whatever its capitals")
         names.add(name)
+    for name in _RECORD_COLUMNS:
+        if name in names:
+            raise ValueError(f"{name} is the record's own, and there by itself; leave it out")
     if CORRUPT in names:
         raise ValueError(f"{CORRUPT} is there by itself, with the value when it does not fit; leave it out")
 

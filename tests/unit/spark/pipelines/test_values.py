@@ -99,6 +99,9 @@ def test_schemas_that_spark_takes(schema):
         ("id INT,", 'a comma too many; write "id INT, amount DOUBLE"'),
         ("id INT, at DATE, `ID` STRING", "`ID` stands twice; name each field once, whatever its capitals"),
         ("id INT, _corrupt STRING", "_corrupt is there by itself, with the value when it does not fit; leave it out"),
+        ("id INT, _Offset BIGINT", "_offset is the record's own, and there by itself; leave it out"),
+        ("id varchar(3)", "id has the type varchar, which Spark does not read from JSON; write id STRING"),
+        ("m ARRAY<MAP<INT, INT>>", "m is a map by INT, and the keys of JSON are text; write MAP<STRING, ...>"),
         ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
     ],
 )
