@@ -13,14 +13,13 @@ from uuid import uuid4
 
 from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.pipelines.model import OnBad, Source, topics_of
-from penstock.spark.pipelines.values import CORRUPT, interval_of, start_options
+from penstock.spark.pipelines.values import CORRUPT, RECORD_COLUMNS, interval_of, start_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BAD_REASON: Final = "the value is not JSON, or does not fit the schema"
 _PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
-_RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp")
 
 
 def source_options(source: Source) -> dict[str, str]:
@@ -170,7 +169,7 @@ class _Parser:
 def _with_json_columns(frame: DataFrame, source: Source) -> DataFrame:
     from pyspark.sql import functions as f
 
-    own = [column for column in (*_RECORD_COLUMNS, *(["headers"] if source.headers else [])) if column in frame.columns]
+    own = [column for column in RECORD_COLUMNS if column in frame.columns and (column != "headers" or source.headers)]
     parser = _Parser(source)
     made = frame.select(*(f.col(name).alias(f"_{name}") for name in own), f.inline(parser.rows()))
     columns = [f.col("_json.*"), *(f.col(f"_{name}") for name in own)]

@@ -12,6 +12,8 @@ from typing import Final
 
 CORRUPT: Final = "_corrupt"
 """The column with the whole of a value that does not fit its schema."""
+RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
+"""A record's own columns, which stand behind the fields of its JSON with an underscore; headers only when asked for."""
 _DURATION: Final = re.compile(
     r"(\d+)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)", re.IGNORECASE
 )
@@ -22,7 +24,6 @@ _TYPES: Final = (
     *("ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "VOID"),
 )
 _TEXT_TYPES: Final = ("CHAR", "CHARACTER", "VARCHAR", "TEXT")
-_RECORD_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 _MAP: Final = re.compile(r"\bMAP\s*<\s*(\w+)", re.IGNORECASE)
 _FIELD: Final = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`]+)\s*:?\s*([A-Za-z_]\w*)?", re.DOTALL)
 _ONCE: Final = ("once", "available-now", "available now", "availablenow")
@@ -129,9 +130,9 @@ def check_schema(text: str) -> None:
         if name in names:
             raise ValueError(f"{found[1]} stands twice; name each field once, whatever its capitals")
         names.add(name)
-    for name in _RECORD_COLUMNS:
-        if name in names:
-            raise ValueError(f"{name} is the record's own, and there by itself; leave it out")
+    for name in RECORD_COLUMNS:
+        if f"_{name}" in names:
+            raise ValueError(f"_{name} is the record's own, and there by itself; leave it out")
     if CORRUPT in names:
         raise ValueError(f"{CORRUPT} is there by itself, with the value when it does not fit; leave it out")
 
