@@ -1,29 +1,28 @@
-"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the deadlines of the rules.
+"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the deadlines of the rules (``ticker.py``).
 
 The rules decide on the event loop what is to be done; what blocks (removing files, rewriting segments, writing the
 checkpoint) runs in one thread, one thing at a time, so that housekeeping never takes the disk away from clients.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Final
 
 from penstock.core.broker import Broker
+from penstock.core.broker_config import HOUSEKEEPING_MS
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.core.replication.replicas import Place
 from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
-from penstock.ports import Timed
 from penstock.runtime.group_commit import GroupCommit
+from penstock.runtime.ticker import Ticker
 
 logger = logging.getLogger("penstock.housekeeping")
 
-_TICK_MS_MIN: Final = 5
-_TICK_MS_MAX: Final = 100
-"""A deadline that is set while the ticker waits for a later one is kept at most this much too late."""
 _MARKS_SECONDS: Final = 5.0
 """How often a node of a cluster notes what is committed."""
 _LOGS_PER_TURN: Final = 64
@@ -46,27 +45,31 @@ class Housekeeping:
         self._broker = broker
         self._commit = commit
         self._checkpoint_seconds = checkpoint_interval_ms / 1000
-        self._interval_seconds = housekeeping_interval_ms / 1000
+        self._interval_ms = housekeeping_interval_ms
+        self._interval_changed = asyncio.Event()
         self._thread = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
+        self._ticker = Ticker(broker)
         self._marks: Mapping[Place, int] = {}
 
     def start(self) -> None:
         """Begin."""
         self._broker.on_trash = self._trash
+        self._broker.configs.on_changed.append(self._interval_changed.set)
+        self._ticker.start()
         for work, name in (
-            (self._tick(), "deadlines"),
-            (self._every(self._interval_seconds, self._look_after_logs), "logs"),
-            (self._every(self._checkpoint_seconds, self._checkpoint), "checkpoint"),
+            (self._every(self._wait_for_logs, self._look_after_logs), "logs"),
+            (self._every(lambda: asyncio.sleep(self._checkpoint_seconds), self._checkpoint), "checkpoint"),
         ):
             self._tasks.append(asyncio.create_task(work, name=f"housekeeping-{name}"))
         if self._broker.cluster is not None:
-            work = self._every(_MARKS_SECONDS, self._note_marks)
+            work = self._every(lambda: asyncio.sleep(_MARKS_SECONDS), self._note_marks)
             self._tasks.append(asyncio.create_task(work, name="housekeeping-marks"))
 
     async def stop(self) -> None:
         """Finish the step that is running, begin no other."""
+        self._ticker.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -81,37 +84,29 @@ class Housekeeping:
     async def _off_loop(self, work: Callable[[], None]) -> None:
         await self._loop.run_in_executor(self._thread, work)
 
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _wait_for_logs(self) -> None:
+        """For the interval that holds, from now on; another one that is set meanwhile counts at once."""
+        since = self._loop.time()
         while True:
-            await asyncio.sleep(seconds)
+            interval_ms = self._broker.configs.number(HOUSEKEEPING_MS) or self._interval_ms
+            left = since + interval_ms / 1000 - self._loop.time()
+            if left <= 0:
+                return
+            self._interval_changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._interval_changed.wait()
+
+    async def _every(self, wait: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await wait()
             try:
                 await work()
             except OSError as error:
                 # A full disk, say: it is known already, and a trace says no more.
-                logger.warning("housekeeping failed: %s; it is tried again in %.0f s", error, seconds)
+                logger.warning("housekeeping failed: %s; it is tried again later", error)
             except Exception:
-                logger.exception("housekeeping failed; it is tried again in %.0f s", seconds)
-
-    async def _tick(self) -> None:
-        wait_ms = _TICK_MS_MIN
-        while True:
-            await asyncio.sleep(wait_ms / 1000)
-            wait_ms = min([self._tick_one(rules) for rules in self._broker.timed], default=_TICK_MS_MAX)
-
-    def _tick_one(self, rules: Timed) -> int:
-        """Let these rules do what is due; gives back how long they can be left alone."""
-        clock = self._broker.clock
-        try:
-            due_ms = rules.next_deadline_ms()
-            if due_ms is not None and due_ms <= clock.monotonic_ms():
-                rules.tick(clock.monotonic_ms())
-                due_ms = rules.next_deadline_ms()
-        except Exception:
-            logger.exception("a deadline failed (%s)", type(rules).__name__)
-            return _TICK_MS_MAX
-        if due_ms is None:
-            return _TICK_MS_MAX
-        return min(max(due_ms - clock.monotonic_ms(), _TICK_MS_MIN), _TICK_MS_MAX)
+                logger.exception("housekeeping failed; it is tried again later")
 
     async def _look_after_logs(self) -> None:
         await self._open_untouched()

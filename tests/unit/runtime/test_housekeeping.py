@@ -3,7 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from penstock.core.dynamic_configs import ALL_BROKERS
 from penstock.core.replication.replicas import Place
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Flush
@@ -30,6 +32,26 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
             await housekeeping.stop()
             commit.close()
             broken.log._config = config
+
+
+async def test_an_interval_that_is_set_while_the_broker_runs_counts_at_once(tmp_path: Path) -> None:
+    async with KafkaNode(tmp_path) as node:
+        await node.create("t", retention_ms="1000")
+        await node.append("t", 0, 3)
+        node.clock.advance(10_000)
+        commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
+        hour_ms = 3_600_000
+        housekeeping = Housekeeping(
+            node.broker, commit, checkpoint_interval_ms=hour_ms, housekeeping_interval_ms=hour_ms
+        )
+        housekeeping.start()
+        try:
+            change = ConfigChange("log.cleaner.backoff.ms", ChangeKind.SET, "10")
+            await node.broker.configs.alter(ALL_BROKERS, [change])
+            await until(lambda: node.broker.partition("t", 0).log.start_offset == 3, "the old records are gone")
+        finally:
+            await housekeeping.stop()
+            commit.close()
 
 
 def housekeeping_of(running: Running) -> Housekeeping:

@@ -26,9 +26,11 @@ class Timer:
 class Deadlines:
     """The timers of one coordinator, in monotonic milliseconds."""
 
-    __slots__ = ("_armed", "_heap", "_sequence")
+    __slots__ = ("_armed", "_heap", "_sequence", "on_sooner")
 
     def __init__(self) -> None:
+        self.on_sooner: Callable[[int], None] = lambda _at_ms: None
+        """Told what :meth:`next_ms` is when a deadline comes before all others."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
         self._armed = 0
@@ -83,6 +85,8 @@ class Deadlines:
         timer.entry_ms = deadline_ms
         self._sequence += 1
         heappush(self._heap, (deadline_ms, self._sequence, timer))
+        if self._heap[0][1] == self._sequence:
+            self.on_sooner(deadline_ms)
 
     def _drop_dead_entries(self) -> None:
         kept: list[tuple[int, int, Timer]] = []

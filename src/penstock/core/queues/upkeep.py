@@ -352,7 +352,7 @@ class Upkeep:
                 self._context.state_log.mark(part, number)
             release(part, NEVER_MS)
         queue.drop_finished(part)
-        self._context.to_look[part] = queue
+        self._context.look(queue, part)
         queue.wake_partition(part)
 
     def _floor_stored(self, part: QueuePartition) -> None:

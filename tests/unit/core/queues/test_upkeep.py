@@ -25,7 +25,7 @@ def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_recor
     world.commit(0)
     world.broker.groups.delete_offsets(GROUP, [PartitionKey(TOPIC, 0)], lambda _answers: None)
     world.turn()
-    owner = world.attach("a", lease_ms=12 * 60 * 60 * 1000)
+    owner = world.attach("a", lease_ms=12 * 60 * 60 * 1000, release_on_detach=True)
     assert world.ack("a", 1, 2, 3).reason is None
     world.clock.advance(60 * 60 * 1000)
     for _ in range(3):
