@@ -13,6 +13,7 @@ from tests.support.waiting import Deadline
 
 IN_FLIGHT_MAX = 300
 """Records sent and not acknowledged: bounds a round, and is more than one batch for each partition."""
+BURST_RECORDS = 100
 
 
 class Producing:
@@ -86,6 +87,13 @@ class ConfluentProducing(Producing):
     more: Mapping[str, int] = {}
     """What a test wants otherwise of librdkafka."""
 
+    pause_seconds = 0.0
+    """A break after every :data:`BURST_RECORDS`, for long runs that read everything again and again."""
+
+    def key(self, number: int) -> bytes | None:
+        """The key of a record; none unless a subclass has one."""
+        return None
+
     def run(self) -> None:
         producer = confluent_kafka.Producer(
             {
@@ -113,10 +121,22 @@ class ConfluentProducing(Producing):
             def noted(error, _message, partition=partition, number=number):
                 self._note(partition, number, error)
 
-            producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=noted)
+            producer.produce(self.topic, b"%d" % number, self.key(number), partition=partition, on_delivery=noted)
             producer.poll(0)
+            if self.pause_seconds and turn % BURST_RECORDS == 0:
+                self._stopping.wait(self.pause_seconds)
         left = producer.flush(60)
         assert left == 0, f"{left} records were still not acknowledged after a minute with the broker up"
+
+
+class KeyedProducing(ConfluentProducing):
+    """For a compacted topic: most records replace an earlier one, some have a key of their own and must stay for good."""
+
+    KEYS = 17
+    LASTING_EVERY = 8
+
+    def key(self, number: int) -> bytes | None:
+        return b"lasting %d" % number if number % self.LASTING_EVERY == 0 else b"%d" % (number % self.KEYS)
 
 
 class KafkaPythonProducing(Producing):
@@ -224,6 +244,13 @@ def committed_offset(bootstrap: str, topic: str, group: str, partition: int) -> 
 
 def read_all(bootstrap: str, topic: str, partition: int) -> list[int]:
     """The numbers in a partition, from its start to its end now."""
+    numbers, offsets, low, high = read_with_offsets(bootstrap, topic, partition)
+    assert offsets == list(range(low, high)), "offsets have a gap or a double"
+    return numbers
+
+
+def read_with_offsets(bootstrap: str, topic: str, partition: int) -> tuple[list[int], list[int], int, int]:
+    """The numbers in a partition and their offsets, and where it starts and ends."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
     )
@@ -245,5 +272,25 @@ def read_all(bootstrap: str, topic: str, partition: int) -> list[int]:
             offsets.append(message.offset())
     finally:
         consumer.close()
-    assert offsets == list(range(low, high)), "offsets have a gap or a double"
-    return numbers
+    return numbers, offsets, low, high
+
+
+def check_compacted(bootstrap: str, topic: str, promised: set[int]) -> None:
+    """Nothing but compaction took records of :class:`KeyedProducing`.
+
+    Each is at the offset that it was sent to, and the only one of a key is there.
+    """
+    numbers, offsets, _, high = read_with_offsets(bootstrap, topic, 0)
+    assert numbers == offsets, f"{topic} has doubles or gaps"
+    assert high > max(promised, default=-1), f"{topic} lost its end"
+    lasting = {number for number in promised if number % KeyedProducing.LASTING_EVERY == 0}
+    assert lasting <= set(numbers), f"{topic} lost {sorted(lasting - set(numbers))[:5]}"
+
+
+def check_kept(bootstrap: str, topic: str, promised: Mapping[int, set[int]]) -> None:
+    """What was promised is there, once and in order, and nothing else is in between."""
+    for partition, numbers in promised.items():
+        found = read_all(bootstrap, topic, partition)
+        assert found == list(range(len(found))), f"{topic}/{partition} has doubles or gaps"
+        lost = numbers - set(found)
+        assert not lost, f"{topic}/{partition} lost {len(lost)} acknowledged records, first {min(lost)}"

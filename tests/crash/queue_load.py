@@ -1,9 +1,13 @@
 """Producers and workers of a queue over HTTP that go on while the broker dies, and remember what they were promised."""
 
+import contextlib
 import http.client
 import json
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.testing.process import BrokerProcess
@@ -49,19 +53,39 @@ class Client:
             self._connection = None
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The attempt that a record came with, and moments before it was requested and after it arrived."""
+
+    attempts: int
+    asked: int
+    noted: int
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLoss:
+    """When the power was lost, and up to which moment the deliveries before it were synced for certain."""
+
+    moment: int
+    synced: int
+
+
 class Ledger:
     """What everybody was told, and what must therefore hold. ``wrong`` collects what did not."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self.produced: dict[Place, str] = {}
+        self._values: dict[Place, str] = {}
+        """Of all records that were produced or delivered: a place has one for good."""
         self.acked: dict[Place, int] = {}
         """And the moment of each."""
         self.perhaps_acked: set[Place] = set()
-        self.deliveries: dict[Place, list[tuple[int, int]]] = {}
-        """The attempts that each record came with, and the moments."""
+        self.deliveries: dict[Place, list[Delivered]] = {}
         self.wrong: list[str] = []
         self._moment = 0
+        self._synced = 0
+        self._losses: list[PowerLoss] = []
 
     def moment(self) -> int:
         """What is noted from now on is later than this. A client that waits for its turn notes late what came early."""
@@ -72,17 +96,44 @@ class Ledger:
     def note_produced(self, place: Place, value: str) -> None:
         with self._changed:
             self.produced[place] = value
+            self._note_value(place, value)
             self._changed.notify_all()
 
-    def note_delivery(self, place: Place, attempts: int, asked: int) -> None:
-        """``asked`` is a moment before the record was asked for."""
+    def _note_value(self, place: Place, value: str) -> None:
+        if (known := self._values.setdefault(place, value)) != value:
+            self.wrong.append(f"{place} was {known!r} and is {value!r}")
+
+    def note_delivery(self, place: Place, value: str, attempts: int, asked: int) -> None:
+        """``asked`` is a moment before the record was requested."""
         with self._changed:
             if self.acked.get(place, asked) < asked:
                 self.wrong.append(f"{place} was acked and came again")
+            self._note_value(place, value)
             before = self.deliveries.setdefault(place, [])
-            if any(other == attempts or (other > attempts and moment < asked) for other, moment in before):
-                self.wrong.append(f"{place} came with attempt {attempts} after {before}")
-            before.append((attempts, self._moment))
+            for other in before:
+                repeated = other.attempts == attempts or (other.attempts > attempts and other.noted < asked)
+                if repeated and not self._may_be_forgotten(other):
+                    self.wrong.append(f"{place} came with attempt {attempts} after {before}, lost power {self._losses}")
+            before.append(Delivered(attempts, asked, self._moment))
+
+    def _may_be_forgotten(self, delivery: Delivered) -> bool:
+        return any(delivery.asked < loss.moment and loss.synced <= delivery.noted for loss in self._losses)
+
+    def note_nacked(self, asked: int) -> None:
+        """A nack is answered when it is synced, and with it every delivery before it: they are in one log."""
+        with self._changed:
+            self._synced = max(self._synced, asked)
+
+    @contextlib.contextmanager
+    def losing_power(self) -> Iterator[None]:
+        """Around a cut: a broker that loses power within the block may forget deliveries that it had not synced."""
+        with self._changed:
+            synced = self._synced
+            self._losses.append(PowerLoss(sys.maxsize, synced))
+        yield
+        with self._changed:
+            self._moment += 1
+            self._losses[-1] = PowerLoss(self._moment, synced)
 
     def note_acking(self, places: list[Place]) -> None:
         with self._changed:
@@ -162,7 +213,7 @@ class Worker(Busy):
         poison: list[Place] = []
         for record in body["records"]:
             place = (record["partition"], record["offset"])
-            self.ledger.note_delivery(place, record["attempts"], asked)
+            self.ledger.note_delivery(place, record["value"], record["attempts"], asked)
             if record["value"].startswith("poison"):
                 poison.append(place)
             else:
@@ -174,7 +225,10 @@ class Worker(Busy):
             if status == 204:
                 self.ledger.note_acked(places)
         for partition, offset in poison:
-            self.client.ask("/v1/nack", **whose, partition=partition, offset=offset, reason="poison")
+            asked = self.ledger.moment()
+            status, _ = self.client.ask("/v1/nack", **whose, partition=partition, offset=offset, reason="poison")
+            if status == 204:
+                self.ledger.note_nacked(asked)
 
 
 def lag(client: Client) -> int | None:
@@ -202,3 +256,14 @@ def dead_letters(client: Client, partitions: int) -> Counter[Place]:
                 found[int(headers["original_partition"]), int(headers["original_offset"])] += 1
                 offset = message["offset"] + 1
     return found
+
+
+def check_queue(ledger: Ledger, letters: Counter[Place]) -> None:
+    """With every job finished: each good record was acked, each poison record is a dead letter once."""
+    assert ledger.wrong == []
+    poison = {place for place, value in ledger.produced.items() if value.startswith("poison")}
+    assert poison
+    assert not {place: count for place, count in letters.items() if count > 1}, "dead letters are there twice"
+    assert not poison - set(letters), "dead letters are lost"
+    assert not set(letters) & ledger.perhaps_acked, "a record that was acked died"
+    assert not (set(ledger.produced) - poison) - ledger.perhaps_acked, "records were never delivered"

@@ -99,6 +99,25 @@ def read_all(bootstrap: str, partition: int) -> list[bytes | None]:
         return found
 
 
+def check_sink(bootstrap: str, driver: Driver) -> None:
+    """Stop the driver; what was committed is there once, in order."""
+    driver.over.set()
+    driver.join(60)
+    assert not driver.is_alive()
+    assert driver.wrong == []
+    with Cluster(bootstrap) as cluster, SinkClient(http_addresses(cluster)) as sinks:
+        last = sinks.open(SINK).last_batch_id
+    assert last is not None
+    assert last >= driver.answered
+    for partition in range(PARTITIONS):
+        assert read_all(bootstrap, partition) == [
+            b"%d/%d/%d/%d" % (batch_id, partition, number, n)
+            for batch_id in range(last + 1)
+            for number in range(BATCHES_PER_PARTITION)
+            for n in range(RECORDS)
+        ]
+
+
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("flush", ["sync", "os"])
 def test_kills_lose_and_double_nothing_that_a_sink_commits(tmp_path: Path, flush: str) -> None:
@@ -120,18 +139,5 @@ def test_kills_lose_and_double_nothing_that_a_sink_commits(tmp_path: Path, flush
             broker.start()
         driver.committing.clear()
         assert driver.committing.wait(60), "the driver gets nowhere"
-        driver.over.set()
-        driver.join(60)
-        assert not driver.is_alive()
-        assert driver.wrong == []
-        with Cluster(broker.bootstrap) as cluster, SinkClient(http_addresses(cluster)) as sinks:
-            last = sinks.open(SINK).last_batch_id
-        assert last is not None
-        assert last >= driver.answered >= rounds
-        for partition in range(PARTITIONS):
-            assert read_all(broker.bootstrap, partition) == [
-                b"%d/%d/%d/%d" % (batch_id, partition, number, n)
-                for batch_id in range(last + 1)
-                for number in range(BATCHES_PER_PARTITION)
-                for n in range(RECORDS)
-            ]
+        check_sink(broker.bootstrap, driver)
+        assert driver.answered >= rounds

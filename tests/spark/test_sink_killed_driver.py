@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from penstock.client.discovery import http_addresses
 from penstock.client.sinks import SinkClient
 from tests.spark.sinking import values_in
+from tests.support.marked import Mark
 from tests.support.waiting import eventually
 
 DRIVER = Path(__file__).parent / "kill_driver" / "driver.py"
@@ -21,17 +21,18 @@ SECONDS = 300.0
 
 
 class Driver:
-    """One run of the driver, with the JVM that it starts, in a process group of its own."""
+    """One run of the driver, with the JVM that it starts."""
 
     def __init__(self, told, log):
         self._log = log
+        self._mark = Mark()
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, str(DRIVER), json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                start_new_session=True,
+                env={**os.environ, **self._mark.environment},
             )
 
     def kill_at(self, marker):
@@ -39,17 +40,18 @@ class Driver:
             eventually(lambda: marker.exists() or self._ended(), SECONDS, f"the driver at {marker.name}")
             assert marker.exists(), self._log.read_text()[-5000:]
         finally:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait(SECONDS)
+            self._kill()
         marker.unlink()
 
     def finish(self):
         try:
             assert self._process.wait(SECONDS) == 0, self._log.read_text()[-5000:]
         finally:
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait(SECONDS)
+            self._kill()
+
+    def _kill(self):
+        self._mark.kill()
+        self._process.wait(SECONDS)
 
     def _ended(self):
         return self._process.poll() is not None

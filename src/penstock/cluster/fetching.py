@@ -24,6 +24,7 @@ from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.in_sync import OBSERVES
+from penstock.core.replication.receiving import Receiving
 from penstock.core.replication.replicas import Place
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -53,7 +54,6 @@ VERSION: Final = 18
 WAIT_MS: Final = 500
 """How long a leader without news lets a follower wait: also how often each hears of the other."""
 BYTES_MAX: Final = 8 * MIB
-PARTITION_BYTES_MAX: Final = 4 * MIB
 _ANSWER_SECONDS: Final = 3.0
 """Beyond the wait: a leader that is silent for longer is asked anew."""
 _RETRY_SECONDS_MIN: Final = 0.05
@@ -79,8 +79,10 @@ class Fetcher:
         identity: Callable[[], Identity],
         partition_epoch: Callable[[Topic, int], int],
         meters: Meters,
+        receiving: Receiving,
     ) -> None:
         self._meters = meters
+        self._receiving = receiving
         self._node_id = node_id
         self._link = link
         self._identity = identity
@@ -89,6 +91,8 @@ class Fetcher:
         self._to_ask: dict[Place, None] = {}
         self._to_forget: dict[Place, None] = {}
         self._unsettled: set[Follower] = set()
+        self._throttled: set[Place] = set()
+        """Those that wait for their share of a limited rate."""
         self._since: dict[Place, int] = {}
         """The number of the question in which each was first asked for as it is here now: what answers an earlier one is of another copy, or of what was cut off."""
         self._woken = asyncio.Event()
@@ -288,6 +292,12 @@ class Fetcher:
         if not follower.is_settled:
             self._unsettled.add(follower)
             return False
+        wait_ms = self._receiving.wait_ms(follower)
+        if wait_ms > 0:
+            if place not in self._throttled:
+                self._throttled.add(place)
+                self._loop.call_later(wait_ms / 1000, self._unthrottle, place)
+            return False
         self._since.setdefault(place, self._asked + 1)
         return True
 
@@ -306,7 +316,7 @@ class Fetcher:
                     fetch_offset=follower.log.next_offset,
                     last_fetched_epoch=follower.last_epoch,
                     log_start_offset=follower.log.start_offset,
-                    partition_max_bytes=PARTITION_BYTES_MAX,
+                    partition_max_bytes=self._receiving.bytes_max(follower),
                     replica_directory_id=encode_known_epoch(self._known_epoch(follower)),
                     # So that it hears at once, though there may be nothing to tell.
                     high_watermark=follower.high_watermark if follower.has_heard else NO_OFFSET,
@@ -359,6 +369,7 @@ class Fetcher:
             start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
             self._meters.replicated_in_bytes += len(answer.records or b"")
+            self._receiving.received(follower, len(answer.records or b""))
         except PenstockError as error:
             logger.warning("%s/%d: %s", follower.topic.name, follower.index, error.text)
             self._later(place)
@@ -390,6 +401,10 @@ class Fetcher:
         """Ask again in a moment; by then the records may say that somebody else leads."""
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._ask_again, place)
 
+    def _unthrottle(self, place: Place) -> None:
+        self._throttled.discard(place)
+        self._ask_again(place)
+
     def _ask_again(self, place: Place) -> None:
         if place in self._followed:
             self._ask(place)
@@ -408,6 +423,7 @@ class Fetching:
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
         self._buffers = BufferPool()
+        self._receiving = Receiving(broker.node_id, broker.cluster.replicas, broker.topics, broker.clock)
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._outside: dict[Follower, None] = {}
         """Replicas here that are not in sync."""
@@ -444,7 +460,9 @@ class Fetching:
         if fetcher is None:
             link = Link(node_id, self._cluster.nodes, self._broker.entropy, self._buffers)
             epoch = self._broker.topics.partition_epoch
-            fetcher = self._fetchers[node_id] = Fetcher(node_id, link, self._identity, epoch, self._broker.meters)
+            fetcher = self._fetchers[node_id] = Fetcher(
+                node_id, link, self._identity, epoch, self._broker.meters, self._receiving
+            )
         fetcher.add(follower)
         self._look_at(follower)
 

@@ -6,8 +6,8 @@ On disk (``recovery.checkpoint`` in the data folder), text, replaced as a whole:
     <topic id, 32 hex digits> <partition> <segment base> <offset> <position> <snapshot offset>
     ...
 
-``clean`` stands there only between an orderly stop and the next start. A checkpoint only saves time: without it every
-log is scanned from its beginning.
+``clean`` stands there only between an orderly stop and the next start. A checkpoint saves time: without it every log is scanned
+from its beginning. It also tells what was synced for certain, so that recovery knows a write that did not arrive from damage.
 """
 
 from collections.abc import Mapping

@@ -145,14 +145,22 @@ def end_clean_note(disk: Disk, directory: str, next_offset: int) -> None:
         _save_clean_note(disk, directory, ended)
 
 
-def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Replacement, old: list[Segment]) -> Segment:
-    """Let a cleaned segment take the place of the ``old`` ones, which are closed; a crash on the way is finished at the start."""
-    target = replacement.target
+def remove_sources(disk: Disk, old: list[Segment]) -> None:
+    """Remove the ``old`` segments that one replacement was made from, except for the file whose name it takes; they are closed first.
+
+    The caller syncs the directory before :func:`put_in_place`. A file system may keep a rename and lose an earlier removal, and
+    the replaced segments would then overlap with their replacement. A crash in between is finished at the start.
+    """
     for segment in old:
         segment.close()
         for path in segment.paths():
             if path != old[0].log_path:
                 disk.remove(path)
+
+
+def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Replacement) -> Segment:
+    """Let a cleaned segment take the place of its sources, which are durably removed."""
+    target = replacement.target
     new = Segment(disk, files, directory, target.base_offset, size=target.size_bytes, next_offset=target.next_offset)
     disk.rename(swap_path(directory, target.base_offset, target.next_offset), new.log_path)
     for suffix in (INDEX, TIME_INDEX):

@@ -95,6 +95,10 @@ class EpochHistory:
         above = bisect_right(self._entries, offset, key=_start_of)
         return self._entries[above - 1][0] if above else NO_EPOCH
 
+    def begins_at_or_above(self, offset: int) -> bool:
+        """Whether the latest epoch began at ``offset`` or later."""
+        return bool(self._entries) and self._entries[-1][1] >= offset
+
     def truncate_from_end(self, offset: int) -> None:
         """The log was cut to end at ``offset``: forget epochs that began there or later."""
         kept = [entry for entry in self._entries if entry[1] < offset]

@@ -22,9 +22,10 @@ from penstock.log.cleaning import (
     end_clean_note,
     load_clean_note,
     put_in_place,
+    remove_sources,
     segment_file,
 )
-from penstock.log.compaction import plan
+from penstock.log.compaction import Replacement, plan
 from penstock.log.config import LogConfig
 from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
 from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFSET_TITLE
@@ -257,11 +258,16 @@ class Log(LogWriter):
             ):
                 call_dirty(self._disk, self.directory, task.plan.first_dirty_offset)
                 discard(self._disk, self.directory, replacements)
+                # Should they come back with the power, they would replace what was appended since.
+                self._disk.sync_dir(self.directory)
                 return
-            for replacement in replacements:
-                bases = {source.base_offset for source in replacement.sources}
-                old = [segment for segment in self._segments.items[:-1] if segment.base_offset in bases]
-                new = put_in_place(self._disk, self._files, self.directory, replacement, old)
+            exchanges = [(replacement, self._sources_of(replacement)) for replacement in replacements]
+            for _, old in exchanges:
+                remove_sources(self._disk, old)
+            if exchanges:
+                self._disk.sync_dir(self.directory)
+            for replacement, old in exchanges:
+                new = put_in_place(self._disk, self._files, self.directory, replacement)
                 at = self._segments.items.index(old[0])
                 self._segments.replace([*self._segments.items[:at], new, *self._segments.items[at + len(old) :]])
         except OSError as error:
@@ -272,23 +278,31 @@ class Log(LogWriter):
             self._reader.forget()
             self._reader.mark(self.written_offset, self._active, self._written_position)
 
+    def _sources_of(self, replacement: Replacement) -> list[Segment]:
+        bases = {source.base_offset for source in replacement.sources}
+        return [segment for segment in self._segments.items[:-1] if segment.base_offset in bases]
+
     # Cutting back.
 
     def truncate_to(self, offset: int) -> None:
         """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns.
 
-        For a follower whose history parts from its leader's. Nothing happens when the log ends before ``offset``.
+        For a follower whose history parts from its leader's. Epochs that began there are forgotten, also one of which no record is left:
+        a loss of power can take an epoch's only records and leave its name. Nothing happens when the log ends before ``offset``.
         """
-        if offset >= self.next_offset:
+        if offset > self.next_offset or (offset == self.next_offset and not self.epochs.begins_at_or_above(offset)):
             return
         self._refuse_when_failed()
-        # What was not written was promised to nobody.
-        self._forget_unwritten()
-        if offset >= self.written_offset:
-            return
-        self._generation += 1
+        if offset < self.next_offset:
+            # What was not written was promised to nobody.
+            self._forget_unwritten()
         try:
-            self._cut_files(offset)
+            if offset < self.written_offset:
+                self._generation += 1
+                self._cut_files(offset)
+            else:
+                self.epochs.truncate_from_end(offset)
+                self._epoch = self.epochs.latest
         except OSError as error:
             self._fail(error)
             raise self._storage_error(error) from error
@@ -308,9 +322,7 @@ class Log(LogWriter):
             segment = Segment(self._disk, self._files, self.directory, offset, size=0, next_offset=offset)
             kept = [segment]
             position = 0
-        # Without this, recovery would trust a checkpoint that speaks of what is cut.
-        self.cut_noted = True
-        write_note(self._disk, f"{self.directory}/{CUT}", CUT_TITLE, segment.base_offset, offset, position)
+        self._note_cut(segment.base_offset, offset, position)
         gone = [item for item in items if item not in kept]
         for path in self._put_aside(list(reversed(gone))):
             self._disk.remove(path)
@@ -416,6 +428,20 @@ class Log(LogWriter):
     def snapshots_needed(self) -> frozenset[int]:
         """The offsets whose snapshots must stay."""
         return frozenset(segment.base_offset for segment in self._segments.items)
+
+    def _note_cut(self, segment_base: int, offset: int, position: int) -> None:
+        """Warn recovery of a checkpoint that was made before the cut: from here on the file holds other batches than it knew.
+
+        The lowest cut since that checkpoint counts. A later one further up does not restore what an earlier one replaced.
+        """
+        path = f"{self.directory}/{CUT}"
+        if self.cut_noted:
+            noted = read_note(self._disk, path, CUT_TITLE, 3)
+            # With a note that cannot be read, recovery trusts no checkpoint at all.
+            if noted is None or noted[1] <= offset:
+                return
+        self.cut_noted = True
+        write_note(self._disk, path, CUT_TITLE, segment_base, offset, position)
 
     def forget_cut(self) -> None:
         """A checkpoint made after the cut is durable: recovery need not be warned any more."""

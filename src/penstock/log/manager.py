@@ -6,7 +6,7 @@ nobody touches costs a line in the checkpoint and an entry in a dict.
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 from uuid import UUID
@@ -84,16 +84,19 @@ class LogManager:
 
     def open_all(self) -> None:
         """Read the checkpoint, and recover every log that is not as it says; after an orderly stop there is none."""
+        has_checkpoint = self._disk.exists(self._checkpoint_path)
         try:
             checkpoint = load_checkpoint(self._disk, self._checkpoint_path)
         except ValueError as error:
             self._report(f"{self._checkpoint_path}: {error}; every log is scanned from its start")
             checkpoint = Checkpoint({}, clean=False)
+            has_checkpoint = False
+        self._world = replace(self._world, has_checkpoint=has_checkpoint)
         self._points = dict(checkpoint.points)
         if not checkpoint.clean:
             self._recover_all()
-        elif self._points:
-            self._save_running()
+        # Even without a point: a checkpoint that is missing at the next start was removed, and is not just yet to be written.
+        self._save_running()
 
     def _recover_all(self) -> None:
         there = list(self._on_disk())
@@ -112,8 +115,6 @@ class LogManager:
             if now_ms - said_ms >= PROGRESS_MS:
                 said_ms = now_ms
                 self._report(f"recovery: {number + 1} of {len(due)} logs after {(now_ms - started_ms) / 1000:.1f} s")
-        if due:
-            self._save_running()
 
     def _save_running(self) -> None:
         """From here on an end without a stop is a crash."""

@@ -163,8 +163,7 @@ class ProducerStates:
     def undo(self, producer_id: int, previous: ProducerEntry | None) -> None:
         """Take back the latest update of this producer; ``previous`` is what the update returned.
 
-        One that was not known before stays known, and starts where it started: unknown it could start anywhere, and the
-        batches that it sent behind the refused one would be taken before that one comes again.
+        One that was not known before stays known, and is expected to start where it started (:meth:`expect`).
         """
         if previous is not None:
             self._entries[producer_id] = previous
@@ -172,8 +171,18 @@ class ProducerStates:
         entry = self._entries.get(producer_id)
         if entry is not None:
             epoch, _, timestamp_ms, batches = entry
-            first = batches[0][0] if batches else 0
-            self._entries[producer_id] = (epoch, first - 1, timestamp_ms, ())
+            self._entries[producer_id] = _start_at(epoch, batches[0][0] if batches else 0, timestamp_ms)
+
+    def expect(self, header: BatchHeader, timestamp_ms: int) -> bool:
+        """Let a producer that is not known start with this batch only, which is refused for now; returns whether that is new.
+
+        Otherwise it could start anywhere, and the batches that it sent behind the refused one would be taken before that one comes
+        again. No other producer is forgotten for it.
+        """
+        if header.producer_id in self._entries or len(self._entries) >= self._producers_max:
+            return False
+        self._entries[header.producer_id] = _start_at(header.producer_epoch, header.base_sequence, timestamp_ms)
+        return True
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS_DEFAULT) -> int:
         """Forget producers idle for longer than ``expiration_ms``; returns how many."""
@@ -242,3 +251,8 @@ class ProducerStates:
                 self._entries.popitem(last=False)
         if position != len(body):
             raise ValueError(f"the snapshot of producers has {len(body) - position} bytes too many")
+
+
+def _start_at(epoch: int, first_sequence: int, timestamp_ms: int) -> ProducerEntry:
+    """The entry of a producer that has nothing here and starts with this sequence."""
+    return epoch, first_sequence - 1, timestamp_ms, ()

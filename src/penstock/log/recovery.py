@@ -4,9 +4,12 @@
 checked, batch by batch from the last index row on. When it is not, because the node was killed or lost power,
 :func:`recover` first scans everything from the recovery point on: headers, checksums, order of offsets.
 
-In the active segment the log is cut at the first batch that is torn or damaged: behind it nothing can be told from
-rubbish. A closed segment was whole once, so damage there with sound batches behind it is kept, to be refused when it is read;
-only a hole that a loss of power left (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
+Beyond the recovery point the log is cut at the first batch that is torn or damaged, in a closed segment as in the active one:
+a loss of power leaves zeros, old bytes or rubbish wherever pages had not arrived, with sound batches after them, and nothing
+that comes later was acknowledged. Before the recovery point everything was synced, so damage is kept, to be refused when it is read;
+the same holds for the segment of the recovery point once compaction has replaced it.
+Where the checkpoint is lost, nobody knows what was synced: then damage in a closed segment is kept if sound batches follow, and
+only a hole (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
 
 What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleaned`` files go, a ``.swap`` file, which is whole and
 synced, takes the place of the segments that it was made from.
@@ -59,6 +62,8 @@ class World:
     report: Report
     synced_dirs: set[str] = field(default_factory=set)
     """Folders above the logs whose names recovery has made durable already."""
+    has_checkpoint: bool = False
+    """Whether a checkpoint was read: then what is beyond a log's point, or has none, may never have been synced."""
 
 
 def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
@@ -130,6 +135,9 @@ def recover(
         drop_snapshots_above(disk, directory, cut[1])
         if point is not None and cut[1] < point.offset:
             point = RecoveryPoint(cut[0], cut[1], cut[2], SNAPSHOT_UNKNOWN)
+    elif disk.exists(f"{directory}/{CUT}"):
+        # It was cut, and nobody knows where: the checkpoint may describe batches that are gone.
+        point = None
     segments = _list_segments(world, directory)
     if not segments:
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
@@ -138,6 +146,8 @@ def recover(
     tail = Tail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
+    if point is not None and _was_rewritten(segments[first], point, gaps_to):
+        believed, believed_offset = segments[first].size, segments[first].next_offset
     for number in range(first, len(segments)):
         segment = segments[number]
         if number < len(segments) - 1:
@@ -194,6 +204,8 @@ def tidy(disk: Disk, directory: str) -> None:
                 for suffix in SEGMENT_SUFFIXES:
                     if suffix != LOG or base != swapped[0]:
                         disk.remove(stem + suffix)
+        # A rename that outlives the removals before it would leave segments that overlap.
+        disk.sync_dir(directory)
         disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
         disk.sync_dir(directory)
 
@@ -223,6 +235,12 @@ def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tup
     return number, 0
 
 
+def _was_rewritten(segment: Segment, point: RecoveryPoint, touched_to: int) -> bool:
+    """Whether compaction has replaced the segment of the recovery point since. What it writes is synced before it takes its place."""
+    moved = segment.base_offset != point.segment_base or segment.size < point.position
+    return moved and segment.base_offset < point.offset and segment.next_offset <= touched_to
+
+
 def _scan_closed(
     world: World,
     segment: Segment,
@@ -248,6 +266,8 @@ def _scan_closed(
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:
+            if world.has_checkpoint and damage.position >= believed:
+                return Tail(position, offset, epoch, damage)
             sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
             if sound is None and damage.position < believed:
                 sound = believed, believed_offset

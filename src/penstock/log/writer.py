@@ -199,7 +199,12 @@ class LogWriter:
         end = position + length + LENGTH_END
         next_offset = self.next_offset + header[6] + 1
         if end > self._position_max or next_offset > self._offset_max or leader_epoch != self._epoch:
-            self._prepare(length + LENGTH_END, header[6], leader_epoch)
+            try:
+                self._prepare(length + LENGTH_END, header[6], leader_epoch)
+            except PenstockError as error:
+                if producer_id >= 0 and error.reason is Reason.STORAGE_ERROR:
+                    self.expect(header)
+                raise
             position = self._position
             end = position + length + LENGTH_END
         base_offset = self.next_offset
@@ -217,6 +222,11 @@ class LogWriter:
         else:
             self._write(batch)
         return base_offset
+
+    def expect(self, header: BatchHeader) -> None:
+        """A batch of an idempotent producer is refused for now, and is to come again before those behind it."""
+        if self.producers.expect(header, self._clock.now_ms()):
+            self._producers_changed = True
 
     def append_copied(self, batch: Buffer, header: BatchHeader) -> None:
         """Place a batch as its leader did: offset, epoch and producer are the batch's own, and nothing in it is changed.

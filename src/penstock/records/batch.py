@@ -166,7 +166,7 @@ def set_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
-def check_produced(batch: bytearray | memoryview, header: BatchHeader) -> None:
+def check_produced(batch: Buffer, header: BatchHeader) -> None:
     """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch at offset 0."""
     base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, record_count = header
     if (

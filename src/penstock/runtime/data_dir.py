@@ -6,12 +6,12 @@ which format it lies, so that a later version can tell what it finds.
 
 import fcntl
 import os
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from penstock.ports import Disk, Entropy
+from penstock.runtime.disk import RealDisk
 
 FORMAT_VERSION: Final = 1
 
@@ -46,7 +46,8 @@ class DataDir:
     def own(self) -> None:
         """Make the directory if need be and take its lock, or say who has it."""
         try:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
+            # With its parents synced: a loss of power must not take the directory with everything that was synced in it.
+            RealDisk().make_dirs(self.path)
             descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise DataDirError(

@@ -19,6 +19,10 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 _FILE_MODE: Final = 0o640
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 _syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+_fstatfs = getattr(ctypes.CDLL(None), "fstatfs", None)
+_STATFS_BYTES: Final = 256
+"""More than struct statfs has on any Linux. Its first field is the magic number of the file system."""
+_FUSE_MAGIC: Final = 0x65735546
 
 
 class RealFile:
@@ -193,7 +197,10 @@ class RealDisk:
             os.close(fd)
 
     def sync_all(self, path: str) -> bool:
-        """With syncfs, which Linux alone has. It waits until all is on disk, and tells errors since Linux 5.8."""
+        """With syncfs, which Linux alone has. It waits until all is on disk, and reports errors since Linux 5.8.
+
+        Not on FUSE: there the kernel reports success without asking the file system.
+        """
         if _syncfs is None:
             return False
         try:
@@ -201,7 +208,7 @@ class RealDisk:
         except OSError:
             return False
         try:
-            return bool(_syncfs(fd) == 0)
+            return not _is_fuse(fd) and bool(_syncfs(fd) == 0)
         finally:
             os.close(fd)
 
@@ -213,3 +220,11 @@ class RealDisk:
         """Room left for this process."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+
+def _is_fuse(fd: int) -> bool:
+    """Whether the file is on FUSE, or on a file system that does not say what it is."""
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _fstatfs is None or _fstatfs(fd, status) != 0:
+        return True
+    return ctypes.c_long.from_buffer(status).value == _FUSE_MAGIC

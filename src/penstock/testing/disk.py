@@ -3,7 +3,7 @@
 It keeps apart what a process sees and what would survive: the bytes of a file count after ``sync`` of the file, the names in a
 directory after ``sync_dir`` of it. :meth:`SimulatedDisk.lose_power` goes back to what survives, and of the rest keeps what a
 seeded random number generator picks, as real disks do: a part of the unsynced writes, the last of them torn, sometimes the new
-size with zeros in place of the bytes, and the first few of the unsynced renames.
+size with zeros in place of the bytes, and of the unsynced changes of names the first few or any: POSIX promises no order.
 
 Faults can be ordered: a capacity (ENOSPC), a greatest file size (EFBIG, as RLIMIT_FSIZE), the next call of a kind failing.
 """
@@ -143,8 +143,7 @@ class SimulatedDisk:
         """Go back to what survives. With ``torn`` a random part of what was not synced survives too."""
         self.end_process()
         for directory in self._directories.values():
-            steps = self._random.randint(0, len(directory.pending)) if torn else 0
-            names = directory.pending[steps - 1] if steps else directory.synced
+            names = self._surviving_names(directory) if torn else directory.synced
             directory.names = dict(names)
             directory.synced = dict(names)
             directory.pending.clear()
@@ -154,6 +153,24 @@ class SimulatedDisk:
             inode.data = bytearray(content)
             inode.synced = bytes(content)
             inode.pending.clear()
+
+    def _surviving_names(self, directory: _Directory) -> dict[str, _Inode | None]:
+        """The names after the first few of the changes, or after any of them that do not depend on one that is lost."""
+        steps = self._random.randint(0, len(directory.pending))
+        if self._random.random() < 0.5:
+            return directory.pending[steps - 1] if steps else directory.synced
+        names, before = dict(directory.synced), directory.synced
+        lost: set[str] = set()
+        for after in directory.pending:
+            changed = _changed_names(before, after)
+            if lost.isdisjoint(changed) and self._random.random() < 0.5:
+                for name in changed:
+                    names.pop(name, None)
+                names.update((name, after[name]) for name in changed if name in after)
+            else:
+                lost.update(changed)
+            before = after
+        return names
 
     def _torn(self, inode: _Inode) -> bytes:
         data = bytearray(inode.synced)
@@ -373,6 +390,11 @@ class SimulatedDisk:
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return inode
+
+
+def _changed_names(before: dict[str, _Inode | None], after: dict[str, _Inode | None]) -> list[str]:
+    kept = {name for name, inode in after.items() if name in before and before[name] is inode}
+    return sorted(name for name in {*before, *after} if name not in kept)
 
 
 def _split(path: str) -> tuple[str, str]:

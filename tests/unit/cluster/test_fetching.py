@@ -10,8 +10,10 @@ from penstock.cluster.fetching import Fetcher
 from penstock.cluster.links import Identity
 from penstock.core.broker import Broker
 from penstock.core.delete_records import delete_records
+from penstock.core.dynamic_configs import Kind, Resource
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.replicas import Place
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import fetch as fetch_module
 from penstock.records.batch import read_header
@@ -95,6 +97,27 @@ async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_it
         _let_answers(cluster, 3, held)
         await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
         assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_rate_is_deleted(tmp_path: Path):
+    async with Cluster(tmp_path, 1, 2, 3, min_in_sync=1) as cluster:
+        await cluster.create("t", (1, 2), follower_replication_throttled_replicas="0:3")
+        for n in range(5):
+            await cluster.produce("t", b"%d" % n)
+        resource, name = Resource(Kind.BROKER, "3"), "follower.replication.throttled.rate"
+        await cluster.nodes[1].broker.configs.alter(resource, [ConfigChange(name, ChangeKind.SET, "1")])
+        await cluster.nodes[1].cluster.reassignments.alter("t", 0, (1, 2, 3))
+        await until(
+            lambda: (copy := cluster.replica(3, "t")) is not None and copy.log.next_offset == 1, "one batch came"
+        )
+        for n in range(5):
+            await cluster.produce("t", b"%d" % n)
+        copy = cluster.replica(3, "t")
+        assert copy is not None
+        assert copy.log.next_offset == 1, "the rest waits, and those in sync did not wait for it"
+        assert cluster.record("t").in_sync == (1, 2)
+        await cluster.nodes[2].broker.configs.alter(resource, [ConfigChange(name, ChangeKind.DELETE)])
+        await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
 
 
 async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

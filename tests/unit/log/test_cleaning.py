@@ -7,7 +7,8 @@ from penstock.log.config import CleanupPolicy, LogConfig
 from penstock.log.names import CLEAN_OFFSET
 from penstock.records.batch import read_header
 from penstock.records.records import read_records
-from tests.unit.log.kit import make_batch, read_all, sync
+from penstock.testing.disk import SimulatedDisk
+from tests.unit.log.kit import Kit, make_batch, read_all, sync
 
 CONFIG = LogConfig(
     segment_bytes=1500,
@@ -228,3 +229,49 @@ def test_what_recovery_cuts_is_not_clean_any_more(kit):
     assert again.next_offset < clean_to
     note = load_clean_note(kit.disk, kit.directory)
     assert note.cleaned_to == note.touched_to == again.next_offset
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_loss_of_power_after_the_exchange_leaves_segments_that_do_not_overlap(seed):
+    disk = SimulatedDisk(seed)
+    disk.make_dirs("/data")
+    kit = Kit(disk, "/data/0")
+    log = filled(kit)
+    point = log.recovery_point()
+    run(kit, log)
+    cleaned = read_all(log)
+    assert len(cleaned) < 60
+    # Twice, since a start that finishes the exchange may lose power too.
+    for _ in range(2):
+        disk.lose_power()
+        kit.new_world()
+        assert read_all(kit.open(CONFIG, point)) == cleaned
+        assert kit.reports == []
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_loss_of_power_while_a_start_finishes_the_exchange_leaves_segments_that_do_not_overlap(seed, monkeypatch):
+    disk = SimulatedDisk(seed)
+    disk.make_dirs("/data")
+    kit = Kit(disk, "/data/0")
+    log = filled(kit)
+    point = log.recovery_point()
+    log.compaction_task(kit.clock.ms).run()
+    disk.end_process()
+    kit.new_world()
+    real_rename = disk.rename
+
+    def rename_and_stop(source, target):
+        real_rename(source, target)
+        raise OSError(errno.EIO, "here the power goes")
+
+    monkeypatch.setattr(disk, "rename", rename_and_stop)
+    with pytest.raises(OSError, match="the power goes"):
+        kit.open(CONFIG, point)
+    monkeypatch.undo()
+    disk.lose_power()
+    kit.new_world()
+    offsets = [offset for offset, _ in read_all(kit.open(CONFIG, point))]
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) < 60
+    assert kit.reports == []

@@ -167,6 +167,19 @@ def test_a_crash_after_a_clean_stop_and_a_start_is_noticed(node, scanned):
     assert count(node.log()) == 11
 
 
+def test_a_new_log_is_cut_where_its_first_bytes_did_not_arrive_before_the_first_checkpoint(node):
+    log = node.log()
+    for number in range(40):
+        append(log, b"%d " % number + b"x" * 100)
+    log.write_pending()
+    closed = log.segments[0]
+    assert 5 < closed.next_offset < 40
+    start, end = closed.locate(3, closed.size), closed.locate(5, closed.size)
+    node.disk.change(closed.log_path, lambda data: data.__setitem__(slice(start, end), b"?" * (end - start)))
+    node.kill()
+    assert node.log().next_offset == 3
+
+
 def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(node, scanned):
     for partition in range(3):
         fill(node.log(partition=partition), 10)
@@ -235,6 +248,36 @@ def test_the_note_of_a_cut_goes_only_after_a_checkpoint_that_knows_of_it(node):
     assert CUT not in node.disk.listdir(node.folder())
     node.start()
     assert count(node.log()) == 2
+
+
+def test_the_lowest_cut_since_a_checkpoint_is_the_one_that_recovery_heeds(node):
+    fill(node.log(), 10)
+    node.logs.prepare_checkpoint().run()
+    node.log().truncate_to(3)
+    # Other batches than those that the checkpoint knew, of other sizes.
+    for _ in range(20):
+        batch = make_batch(b"longer than before")
+        node.log().append(batch, read_header(batch), 1)
+    node.log().write_pending()
+    node.log().truncate_to(18)
+    node.kill()
+    assert node.reports == []
+    assert count(node.log()) == 18
+
+
+def test_a_note_of_a_cut_that_cannot_be_read_has_the_whole_log_scanned(node):
+    fill(node.log(), 10)
+    node.logs.prepare_checkpoint().run()
+    node.log().truncate_to(3)
+    for _ in range(20):
+        batch = make_batch(b"longer than before")
+        node.log().append(batch, read_header(batch), 1)
+    node.log().write_pending()
+    node.disk.change(f"{node.folder()}/{CUT}", lambda data: data.__setitem__(-2, 0))
+    node.log().truncate_to(18)
+    node.kill()
+    assert node.reports == []
+    assert count(node.log()) == 18
 
 
 def test_a_checkpoint_that_could_not_be_written_changes_nothing(node, scanned):

@@ -142,6 +142,18 @@ def test_a_producer_whose_first_batches_were_undone_starts_with_them_again(first
     assert states.last_offsets() == {}
 
 
+def test_a_producer_is_expected_to_start_with_its_refused_batch_unless_it_is_known_or_there_is_no_room():
+    states = ProducerStates(producers_max=2)
+    assert states.expect(header(5, 2, producer_id=7), 1000)
+    assert not states.expect(header(7, producer_id=7), 1001)
+    assert refusal(states, header(7, producer_id=7)) is Reason.OUT_OF_ORDER_SEQUENCE
+    assert states.check(header(5, 2, producer_id=7)) is None
+    states.update(header(0, producer_id=8), 0, 1002)
+    assert not states.expect(header(3, producer_id=9), 1003)
+    assert states.check(header(4, producer_id=9)) is None
+    assert [producer.producer_id for producer in states.active()] == [7, 8]
+
+
 def test_only_producers_idle_for_longer_than_the_limit_expire():
     states = ProducerStates()
     states.update(header(0, producer_id=1), 0, 1000)

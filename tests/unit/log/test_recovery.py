@@ -1,5 +1,7 @@
 """What a start makes of what a crash left, on a real disk as well as on one whose power fails."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.log.checkpoint import NO_PRODUCERS, RecoveryPoint
@@ -96,6 +98,54 @@ def test_even_a_broken_header_before_the_recovery_point_cuts_nothing(kit):
     assert again.next_offset == 30
     assert kit.reports == []
     assert read_header(again.read(20, 1, 30).data).base_offset == 20
+
+
+def spoiled_in_a_closed_segment(kit, first, last, filler=b"?", keep=0):
+    """A log whose synced part ends in a segment that is closed by now, and of whose batches some are spoilt.
+
+    ``keep`` bytes of the ``first`` are left. The configuration and the point of the synced end.
+    """
+    config = LogConfig(segment_bytes=4000, index_interval_bytes=200, segment_ms=-1)
+    log = kit.open(config)
+    fill(log, 5)
+    point = log.recovery_point()
+    for number in range(5, 40):
+        append(log, b"%d " % number + b"x" * 100)
+    log.write_pending()
+    closed = log.segments[0]
+    assert point.segment_base == closed.base_offset
+    assert last < closed.next_offset < 40
+    start, end = closed.locate(first, closed.size) + keep, closed.locate(last, closed.size)
+    change(kit, closed.log_path, lambda data: data.__setitem__(slice(start, end), filler * (end - start)))
+    kit.new_world()
+    return config, point
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"?"], ids=["zeros", "rubbish"])
+@pytest.mark.parametrize("keep", [0, 30, 70])
+def test_pages_that_did_not_arrive_cut_a_closed_segment_that_was_not_synced(kit, filler, keep):
+    """Sound batches follow. They were never acknowledged, and offsets that cannot be read must not stay before them."""
+    config, point = spoiled_in_a_closed_segment(kit, 7, 9, filler, keep)
+    kit.world = replace(kit.world, has_checkpoint=True)
+    log = kit.open(config, point)
+    assert offsets(log) == list(range(7))
+    assert log.next_offset == 7
+    assert "offset 7 is the next" in kit.reports[0]
+
+
+def test_damage_to_what_was_synced_is_kept_and_refused(kit):
+    config, point = spoiled_in_a_closed_segment(kit, 2, 4)
+    kit.world = replace(kit.world, has_checkpoint=True)
+    log = kit.open(config, point)
+    assert log.next_offset == 40
+    assert read_header(log.read(5, 1, 40).data).base_offset == 5
+
+
+def test_without_a_checkpoint_damage_in_a_closed_segment_is_kept_and_refused(kit):
+    config, _ = spoiled_in_a_closed_segment(kit, 7, 9)
+    log = kit.open(config)
+    assert log.next_offset == 40
+    assert "offsets 7 to" in kit.reports[0]
 
 
 def test_a_log_as_the_checkpoint_says_is_not_recovered(either_kit, monkeypatch):

@@ -242,6 +242,14 @@ def test_a_large_batch_that_is_refused_takes_the_gathered_ones_with_it(kit):
     assert append(log, b"again") == 2
 
 
+def test_a_producer_whose_first_batch_finds_no_room_for_its_file_starts_with_that_batch(kit):
+    log = kit.open(BIG)
+    kit.disk.fail_next("open", errno.ENOSPC)
+    assert refused(lambda: idempotent(log, 0)) is Reason.STORAGE_ERROR
+    assert refused(lambda: idempotent(log, 1)) is Reason.OUT_OF_ORDER_SEQUENCE
+    assert [idempotent(log, 0), idempotent(log, 1)] == [0, 1]
+
+
 def test_a_file_that_cannot_be_cut_back_is_cut_before_the_next_write(kit):
     log = kit.open(BIG)
     fill(log, 2)

@@ -57,6 +57,15 @@ async def test_what_is_not_committed_is_cut_off_where_histories_part():
     assert (copy.end, copy.follower.high_watermark, copy.reports) == (COMMITTED, COMMITTED, [])
 
 
+async def test_an_epoch_of_which_no_record_is_left_is_forgotten_where_histories_part():
+    copy = await Copy.made()
+    # The file of epochs outlived the only record of epoch 1 when the power was lost.
+    copy.follower.log.epochs.assign(1, END)
+    assert copy.follower.last_epoch == 1
+    assert copy.follower.diverged(0, END)
+    assert (copy.follower.last_epoch, copy.end, copy.follower.high_watermark) == (0, END, COMMITTED)
+
+
 async def test_what_is_committed_is_not_cut_off_and_nothing_more_is_copied():
     copy = await Copy.made()
     assert not copy.follower.diverged(0, COMMITTED - 1)
