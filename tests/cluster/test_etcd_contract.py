@@ -3,11 +3,14 @@
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
+import grpc.aio
 import pytest
 import pytest_asyncio
 
+from penstock.metadata.etcd.endpoints import Member
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.port import Compare, Put
+from penstock.wire.etcd import etcd_generated as pb
 from tests.support.etcd import Etcd, running_etcd
 from tests.unit.metadata import test_leases, test_port
 
@@ -51,6 +54,16 @@ async def test_a_transaction_of_the_most_operations_is_taken_and_a_larger_one_re
     assert (await store.txn(compares, puts[:OPERATIONS_MAX])).succeeded
     with pytest.raises(ValueError, match="128"):
         await store.txn([], puts)
+
+
+async def test_etcd_itself_refuses_two_puts_of_one_key(etcd: Etcd) -> None:
+    """The reason why every store refuses it."""
+    member = Member(etcd.addresses[0], None)
+    put = pb.RequestOp(request_put=pb.PutRequest(key=b"a", value=b"1"))
+    with pytest.raises(grpc.aio.AioRpcError, match="duplicate key given in txn request"):
+        await member.txn(pb.TxnRequest(success=[put, put]))
+    assert not (await member.range(pb.RangeRequest(key=b"a"))).kvs
+    await member.channel.close()
 
 
 async def test_clusters_of_one_etcd_see_nothing_of_each_other(etcd: Etcd, store: EtcdStore) -> None:

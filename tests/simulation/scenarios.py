@@ -12,6 +12,8 @@ import msgspec
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.core.topic_records import PartitionRecord
+from penstock.limits import MIB
+from penstock.records.records import read_records
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import Place
 from penstock.testing.simulation.machine import Machine
@@ -247,8 +249,12 @@ class SameEpochAgain(Story):
             self.move_to(first)
             leader, first = first, leader
             await asyncio.sleep(0.5)
-        leader.set_disk_speed(20.0)
+        # Nothing that it writes from here on is synced: what its disk has is what it knows to be synced.
+        leader.set_disk_speed(1e6)
         await asyncio.sleep(0.5)
+        # Its producers send the lost batches again. The one whose batch is lost first comes last, so that the order is another one.
+        writer = self._first_writer_of_lost_records(leader)
+        self.cut(writer, leader.host)
         # Whoever decides about leaders does not hear of it.
         for machine in (first, second):
             self.cut(ETCD, machine.host)
@@ -258,9 +264,16 @@ class SameEpochAgain(Story):
         leader.set_disk_speed(0.001)
         leader.start()
         await asyncio.sleep(0.8)
-        for machine in (first, second):
-            self.mend(leader.host, machine.host)
+        for host in (first.host, second.host, writer):
+            self.mend(leader.host, host)
         await asyncio.sleep(0.5)
+
+    def _first_writer_of_lost_records(self, leader: Machine) -> str:
+        log = self.replicas_of(PLACE)[leader].log
+        lost = next(iter(read_records(log.read(log.synced_offset, MIB, log.written_offset).data, MIB)))
+        assert lost.value is not None
+        name = bytes(lost.value).decode().partition("-")[0]
+        return next(client.host for client in self.world.clients if client.name == name)
 
 
 class TwoMoves(Story):

@@ -203,6 +203,9 @@ class Etcd:
             "initial-cluster": ",".join(f"{each.name}=http://{each.peer}" for each in self.members),
             "logger": "zap",
         }
+        if len(self.members) == 1:
+            # It elects itself: a short wait for other candidates is as good as a long one.
+            options |= {"heartbeat-interval": "20", "election-timeout": "200"}
         if self.certificates is not None:
             options["cert-file"] = str(self.certificates.certificate)
             options["key-file"] = str(self.certificates.key)

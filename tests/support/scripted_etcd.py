@@ -25,7 +25,8 @@ class ScriptedEtcd:
         """Where watches were asked to begin."""
         self.watch_metadata: list[dict[str, str]] = []
         self.keep_alive: Callable[[], Awaitable[pb.LeaseKeepAliveResponse | None]] | None = None
-        self.status_answers = True
+        self.status_refusals: float = 0
+        """How many of the next Status calls are refused."""
         self.version = "3.5.33"
         self.ended = asyncio.Event()
         self.address = Address("127.0.0.1", 0)
@@ -57,7 +58,8 @@ class ScriptedEtcd:
         return pb.RangeResponse(header=self.header(), kvs=self.entries)
 
     async def _status(self, _request: pb.StatusRequest, context: Any) -> pb.StatusResponse:
-        if not self.status_answers:
+        if self.status_refusals:
+            self.status_refusals -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "scripted")
         return pb.StatusResponse(header=self.header(), leader=1, version=self.version)
 

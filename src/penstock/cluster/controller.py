@@ -11,7 +11,7 @@ leadership is given back to preferred replicas a few at a time: neither is urgen
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,7 @@ from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
 from penstock.core.replication.moves import Moves, factor_of
+from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import (
     DELETED_PREFIX,
     PARTITIONS_PREFIX,
@@ -32,6 +33,7 @@ from penstock.core.topic_records import (
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Put, SharedStore
+from penstock.types import TopicId
 
 if TYPE_CHECKING:
     from penstock.cluster.membership import Membership
@@ -80,7 +82,8 @@ class Controller:
         self._balance_seconds = balance_seconds
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._dirty: dict[Seat, None] = {}
+        self._dirty: dict[Place, None] = {}
+        """Partitions to look at. By topic id, because a topic that changes is another ``Topic``, and a partition must be decided on once."""
         self._all_dirty = True
         self._moves_due = True
         self._balance_due = False
@@ -125,14 +128,15 @@ class Controller:
         if not self.is_elected:
             # Whoever is elected begins by looking at everything.
             return
-        self._dirty.update(dict.fromkeys(touched(self._broker.topics, topic, index)))
+        for other, number in touched(self._broker.topics, topic, index):
+            self._dirty[Place(other.topic_id, number)] = None
         self._woken.set()
 
     def _topic_changed(self, topic: Topic) -> None:
         if not self.is_elected:
             return
         for index in range(topic.partition_count):
-            self._dirty[topic, index] = None
+            self._dirty[Place(topic.topic_id, index)] = None
         # It may be the broker's own, and have been made when there were fewer nodes.
         self._moves_due = self._moves_due or topic.internal
         self._woken.set()
@@ -204,7 +208,7 @@ class Controller:
         dirty, self._dirty = self._dirty, {}
         nodes, topics = self._cluster.nodes, self._broker.topics
         decisions: list[Decision] = []
-        for places in _portions(self._places() if everything else iter(dirty)):
+        for places in _portions(self._places() if everything else self._places_of(dirty)):
             decisions += decide_all(topics, places, nodes.live(), nodes.avoided(), rules=self._cluster.rules)
             await asyncio.sleep(0)
         # Without a leader nothing can be read or written; with a dead follower only what waits for all of them stands still.
@@ -212,8 +216,9 @@ class Controller:
             key=lambda each: each.record.leader_epoch == topics.partition(each.topic, each.index).leader_epoch
         )
         await self._write(decisions)
-        for topic in topics if everything else dict.fromkeys(topic for topic, _ in dirty):
-            await self._note_factor(topic)
+        noted = (topic.topic_id for topic in topics) if everything else dict.fromkeys(topic_id for topic_id, _ in dirty)
+        for topic_id in noted:
+            await self._note_factor(topic_id)
         if self._moves_due and asyncio.get_running_loop().time() >= self._moves_at:
             await self._begin_moves()
         if self._balance_due:
@@ -233,9 +238,10 @@ class Controller:
         self._moves_due = bool(begun) or bool(self._cluster.nodes.draining)
         await self._write(begun)
 
-    async def _note_factor(self, topic: Topic) -> None:
+    async def _note_factor(self, topic_id: TopicId) -> None:
         topics = self._broker.topics
-        if topics.get(topic.name) != topic:
+        topic = topics.get_by_id(topic_id)
+        if topic is None:
             return
         factor = factor_of(topics.partitions(topic))
         if factor is not None and factor != topic.replication_factor:
@@ -256,6 +262,13 @@ class Controller:
     def _places(self) -> Iterator[Seat]:
         for topic in self._broker.topics:
             for index in range(topic.partition_count):
+                yield topic, index
+
+    def _places_of(self, noted: Iterable[Place]) -> Iterator[Seat]:
+        """The same for some partitions, except those of topics deleted meanwhile."""
+        for topic_id, index in noted:
+            topic = self._broker.topics.get_by_id(topic_id)
+            if topic is not None:
                 yield topic, index
 
     async def _write(self, decisions: list[Decision]) -> None:

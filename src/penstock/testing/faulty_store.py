@@ -21,6 +21,7 @@ from penstock.metadata.port import (
     TxnResult,
     UnknownOutcomeError,
     Unsubscribe,
+    check_txn,
 )
 
 
@@ -107,6 +108,7 @@ class FaultyStore:
         return await self._store.get(key)
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        check_txn(compares, operations, self.operations_max)
         self._check()
         self.txns.append((tuple(compares), tuple(operations)))
         fault = self._take(operations)

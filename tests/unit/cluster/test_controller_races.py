@@ -10,6 +10,7 @@ import pytest
 from penstock.cluster import controller as controller_module
 from penstock.cluster.controller import Controller
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topic_records import NO_LEADER
 from penstock.metadata.port import Put
 from penstock.testing.faulty_store import Fault
@@ -177,3 +178,19 @@ async def test_a_decision_on_a_record_that_its_leader_changed_meanwhile_is_made_
     await world.put(topic, world.led(2, (2,)))
     await world[1].store.release()
     await until(lambda: world[1].record(topic).leader == NO_LEADER, "nobody may lead")
+
+
+async def test_a_partition_is_decided_on_once_when_its_topic_changes_after_it(
+    world: ControlledWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.stand(1)
+    await world.one_is_elected(1)
+    topic = await world.topic(leader=2, isr=(2, 3))
+    # The controller learns in one turn of the loop that the partition has no leader and that the topic has a new config.
+    world[1].store.hold_events()
+    await world.put(topic, msgspec.structs.replace(world.led(2, (2, 3)), leader=NO_LEADER))
+    change = ConfigChange("retention.ms", ChangeKind.SET, "60000")
+    await world[2].broker.topics.alter(topic.name, [change])
+    world[1].store.let_events()
+    await until(lambda: world[1].record(topic).leader == 2, "the partition has a leader")
+    assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]

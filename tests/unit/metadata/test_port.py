@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import PenstockError, Reason
 from penstock.limits import METADATA_KEY_BYTES_MAX, METADATA_VALUE_BYTES_MAX
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Put, TxnResult
+from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Operation, Put, Range, TxnResult
 
 
 async def revision_of(store: MetadataStore) -> int:
@@ -200,10 +200,17 @@ async def test_a_cancelled_caller_does_not_cost_the_subscribers_the_event(store:
     )
 
 
-async def test_a_key_named_twice_is_refused_and_nothing_happens(store: MetadataStore) -> None:
-    with pytest.raises(ValueError, match="named twice"):
-        await store.txn([], [Put("a", b""), Delete("a")])
-    assert await store.get("a") is None
+@pytest.mark.parametrize("first", [Put("a", b"1"), Delete("a")], ids=["put", "delete"])
+@pytest.mark.parametrize("second", [Put("a", b"2"), Delete("a")], ids=["put", "delete"])
+async def test_a_key_named_twice_is_refused_and_nothing_happens(
+    store: MetadataStore, first: Operation, second: Operation
+) -> None:
+    before = await store.txn([], [Put("a", b"0")])
+    with pytest.raises(ValueError, match="'a' is named twice in one transaction"):
+        await store.txn([], [first, Put("b", b""), second])
+    with pytest.raises(ValueError, match="'a' is named twice in one transaction"):
+        await store.txn([Compare("a", create_revision=0)], [first, second])
+    assert (await store.range("")) == Range(before.revision, (Entry("a", b"0", before.revision, before.revision),))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,17 @@ async def test_without_an_order_everything_goes_through() -> None:
     assert [event.key for event in heard] == ["a", "a"]
 
 
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_key_named_twice_is_refused_whatever_was_ordered(fault: Fault) -> None:
+    store = MemoryStore()
+    faulty = FaultyStore(store)
+    faulty.order(fault)
+    async with asyncio.timeout(HANGS_SECONDS):
+        with pytest.raises(ValueError, match="'a' is named twice in one transaction"):
+            await faulty.txn([], [Put("a", b"1"), Put("a", b"2")])
+    assert await value(store, "a") is None
+
+
 @pytest.mark.parametrize(
     ("fault", "at_once", "later"),
     [

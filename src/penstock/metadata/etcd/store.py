@@ -84,8 +84,10 @@ class EtcdStore:
         """
         store = cls(cluster, Endpoints(addresses, tls))
         try:
-            store._watch.start(await store._read_all())
+            found = await store._read_all()
             await store._look_at_version()
+            # Last: nothing is delivered before the caller can subscribe.
+            store._watch.start(found)
         except BaseException as error:
             if isinstance(error, PenstockError) and store._endpoints.advice:
                 error = PenstockError(Reason.INVALID_CONFIG, error.text)

@@ -49,6 +49,8 @@ _FATAL: Final = {
 class Batch(NamedTuple):
     """What is sent at once."""
 
+    number: int
+    """How many batches were made before it."""
     sequence: int
     values: Sequence[bytes]
     data: bytes
@@ -117,7 +119,7 @@ class Producer:
         self._history.note("producer id", self.name, self._id)
 
     async def _make(self, pause_seconds: float) -> None:
-        number = 0
+        number = made = 0
         while not self._is_finishing:
             if len(self._unacknowledged) < 4 * IN_FLIGHT_MAX:
                 values = values_to_send(self.name, number, self._random)
@@ -125,7 +127,8 @@ class Producer:
                 data = bytes(
                     builder_of(values).build(producer_id=self._id, producer_epoch=0, base_sequence=self._sequence)
                 )
-                self._unacknowledged.append(Batch(self._sequence, values, data))
+                self._unacknowledged.append(Batch(made, self._sequence, values, data))
+                made += 1
                 self._sequence += len(values)
                 self._history.sends(self.name, self.place, values)
                 self._woken.set()
@@ -138,7 +141,9 @@ class Producer:
         last = -1
         while True:
             for batch in self._unacknowledged:
-                if batch.sequence > last and len(under_way) < IN_FLIGHT_MAX:
+                # A leader recognizes only the last few batches as duplicates. So nothing is sent so far past one that may have to be repeated,
+                # even when batches in between are acknowledged.
+                if batch.sequence > last and batch.number - self._unacknowledged[0].number < IN_FLIGHT_MAX:
                     answer = link.post(ApiKey.PRODUCE, *produce_request(self.place, self._bootstrap, batch.data, -1))
                     answer.add_done_callback(lambda _: self._woken.set())
                     under_way.append(_UnderWay(batch, answer, loop.time() + ANSWER_SECONDS))

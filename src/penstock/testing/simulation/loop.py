@@ -120,6 +120,8 @@ class _Gate:
 
     def run(self) -> None:
         if (self.handle is None or not self.handle.cancelled()) and self.process.admits(self):
+            # The handle and this refer to each other. The collector is off while a simulation runs, so they part here.
+            self.handle = None
             self.callback(*self.arguments)
 
 

@@ -59,7 +59,8 @@ class Settling:
             broker = running.broker
             with suppress(PenstockError):
                 if broker.queues.get(QUEUE.topic, queue.group) is not None:
-                    status = broker.queues.status(QUEUE.topic, queue.group)
+                    # It may begin to follow the topic's leader, which is the node's own work.
+                    status = running.process.context().run(broker.queues.status, QUEUE.topic, queue.group)
                     return f"the queue stands at {status.partitions}" if status.lag or status.in_flight else None
         return "nobody works the queue"
 

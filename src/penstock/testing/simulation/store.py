@@ -31,7 +31,18 @@ from penstock.core.topic_records import (
 )
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
-from penstock.metadata.port import Compare, Entry, Event, Operation, Put, Range, Subscriber, TxnResult, Unsubscribe
+from penstock.metadata.port import (
+    Compare,
+    Entry,
+    Event,
+    Operation,
+    Put,
+    Range,
+    Subscriber,
+    TxnResult,
+    Unsubscribe,
+    check_txn,
+)
 from penstock.metadata.subscribers import Subscribers
 from penstock.testing.simulation.history import Place, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop
@@ -289,6 +300,7 @@ class StoreClient:
         return await self._ask(lambda: _at_once(self._etcd.store.get(key)))
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
+        check_txn(compares, operations, self.operations_max)
         before = 0
 
         def do() -> TxnResult:

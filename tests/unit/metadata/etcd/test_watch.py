@@ -1,6 +1,7 @@
 """What a watch makes of answers that a real etcd gives only at a bad moment."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 import pytest
@@ -86,6 +87,16 @@ async def test_an_event_that_comes_twice_is_told_once(etcd: ScriptedEtcd) -> Non
     await store.close()
 
 
+async def test_nothing_is_followed_before_the_store_is_open_so_that_no_event_comes_before_its_subscriber(
+    etcd: ScriptedEtcd,
+) -> None:
+    etcd.status_refusals = math.inf
+    with pytest.raises(PenstockError) as refused:
+        await EtcdStore.open("c", [etcd.address])
+    assert refused.value.reason is Reason.METADATA_UNAVAILABLE
+    assert etcd.started_at == []
+
+
 async def test_a_watch_asks_for_a_member_that_has_a_leader(etcd: ScriptedEtcd) -> None:
     store = await EtcdStore.open("c", [etcd.address])
     await until(lambda: etcd.watch_metadata, "the watch begins")
@@ -114,7 +125,7 @@ async def test_a_silent_watch_whose_member_does_not_answer_begins_anew(
     for _ in range(3):
         await asyncio.wait({asyncio.create_task(etcd.ended.wait())}, timeout=0.05)
     assert len(etcd.started_at) == 1
-    etcd.status_answers = False
+    etcd.status_refusals = 1
     await until(lambda: heard.all, "another watch speaks")
     assert etcd.started_at == [2, 2]
     await store.close()

@@ -1,6 +1,8 @@
 """The simulated loop: virtual time, processes that are killed and paused."""
 
 import asyncio
+import gc
+import weakref
 from random import Random
 
 import pytest
@@ -62,6 +64,28 @@ def test_a_paused_process_goes_on_in_order_and_what_was_cancelled_stays_so() -> 
     loop.run_until_complete(asyncio.sleep(6))
     assert done == [("first", 5.0), ("third", 5.0)]
     loop.close()
+
+
+def test_what_has_run_is_freed_without_the_collector() -> None:
+    loop = new_loop()
+    process = Process("one", "10.0.0.1")
+    context = process.context()
+    handles = [
+        weakref.ref(each)
+        for each in (
+            loop.call_soon(lambda: None, context=context),
+            loop.call_later(1, lambda: None, context=context),
+        )
+    ]
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        loop.run_until_complete(asyncio.sleep(2))
+        assert [handle() for handle in handles] == [None, None]
+    finally:
+        if was_on:
+            gc.enable()
+        loop.close()
 
 
 def test_work_handed_to_threads_belongs_to_its_process() -> None:

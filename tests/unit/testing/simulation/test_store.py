@@ -49,6 +49,17 @@ def test_a_transaction_returns_after_its_own_events() -> None:
     world.run(story())
 
 
+def test_a_key_named_twice_is_refused_to_the_caller_and_nothing_happens() -> None:
+    world = World()
+
+    async def story() -> None:
+        with pytest.raises(ValueError, match="'key' is named twice in one transaction"):
+            await world.client.txn([], [Put("key", b"one"), Put("key", b"two")])
+        assert await value_of(world) is None
+
+    world.run(story())
+
+
 def test_an_answer_that_is_lost_leaves_the_change_made() -> None:
     world = World()
 
