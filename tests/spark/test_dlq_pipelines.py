@@ -38,6 +38,9 @@ class Screen:
         if self.dies_after is not None and self.done >= self.dies_after:
             raise KilledError
 
+    def stopping(self):
+        pass
+
     def need_answer(self):
         pass
 

@@ -111,17 +111,26 @@ class QueueClient(HttpClient):
         return [leased_record(line, group, self.owner) for line in answer.records]
 
     def consume(
-        self, topic: str, group: str, *, lease_ms: int = 0, max_in_flight: int = 0
+        self,
+        topic: str,
+        group: str,
+        *,
+        lease_ms: int = 0,
+        max_in_flight: int = 0,
+        release_on_disconnect: bool = False,
     ) -> Generator[LeasedRecord, None, None]:
         """Records as they come, for ever, each leased to this worker from when it leaves the broker.
 
         At most ``max_in_flight`` (0: the broker's default, 16) are leased to it at a time, and all of these leases run: take fewer, or
         a longer ``lease_ms``, when one record takes long.
-        It has a connection of its own: close the iterator (or leave its loop and drop it), and what was not acked falls free at
-        once for others.
+        It has a connection of its own, which ends when the iterator is closed (or its loop is left and it is dropped). What was not acked by
+        then stays leased: the same owner gets it first when it consumes again, others when the lease runs out. With
+        ``release_on_disconnect`` others get it at once, and the delivery does not count as an attempt, even if this worker crashed on it.
         """
         query = {"topic": topic, "group": group, "owner": self.owner, "lease_ms": lease_ms}
         query["max_in_flight"] = max_in_flight
+        if release_on_disconnect:
+            query["release_on_disconnect"] = "true"
         lines = HttpConnection(self._address, timeout_ms=self._timeout_ms).stream(
             "GET", "/v1/consume", Line, query=query
         )

@@ -105,9 +105,9 @@ class Driftq:
         return answer.json()["records"]
 
     @contextmanager
-    def consume(self, topic: str, owner: str, group: str = "g", lease_ms: int = 60_000) -> Iterator[Stream]:
+    def consume(self, topic: str, owner: str, group: str = "g", lease_ms: int = 60_000, **more) -> Iterator[Stream]:
         """A stream on a connection of its own, closed at the end of the block."""
-        fields = {"topic": topic, "group": group, "owner": owner, "lease_ms": lease_ms}
+        fields = {"topic": topic, "group": group, "owner": owner, "lease_ms": lease_ms, **more}
         with (
             httpx.Client(base_url=self.url, timeout=SECONDS) as client,
             client.stream("GET", "/v1/consume", params=fields) as response,

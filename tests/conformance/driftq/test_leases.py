@@ -1,6 +1,8 @@
 """What a lease promises: a record is one owner's, until it is acked, nacked, given up or too late."""
 
+import json
 import socket
+import subprocess
 from contextlib import ExitStack
 
 import pytest
@@ -32,16 +34,101 @@ def test_an_expired_lease_is_redelivered_to_another_stream_with_its_attempts_and
             driftq.ack(topic, "quick", again)
 
 
-def test_a_disconnect_frees_the_leases_at_once(driftq, topic) -> None:
+def first_line(driftq, topic, owner) -> dict:
+    """The first line that curl prints of a stream; then curl is ended, and the connection with it."""
+    url = f"{driftq.url}/v1/consume?topic={topic}&group=g&owner={owner}&lease_ms=60000"
+    with subprocess.Popen(["curl", "-sN", "--max-time", "60", url], stdout=subprocess.PIPE, text=True) as curl:
+        assert curl.stdout is not None
+        line = json.loads(curl.stdout.readline())
+        curl.kill()
+    return line
+
+
+def no_streams(driftq, topic) -> None:
+    """Wait until the broker has noticed that every stream has ended."""
+    eventually(
+        lambda: not any(owner["workers"] for owner in driftq.status(topic)["owners"]),
+        what="the broker to notice that the streams have ended",
+    )
+
+
+def test_the_first_line_of_a_stream_is_acked_after_the_stream_has_ended(driftq, topic) -> None:
+    driftq.produce(topic, "work")
+    line = first_line(driftq, topic, "a")
+    no_streams(driftq, topic)
+    driftq.ack(topic, "a", line)
+    assert driftq.status(topic)["lag"] == 0
+
+
+def test_short_connections_make_no_dead_letter(driftq, topic) -> None:
+    driftq.produce(topic, "work", retry_policy={"max_attempts": 2})
+    for _ in range(3):
+        line = first_line(driftq, topic, "a")
+        assert (line["offset"], line["attempts"], line["last_error"]) == (0, 1, "")
+        no_streams(driftq, topic)
+    driftq.ack(topic, "a", line)
+    assert f"dlq.{topic}" not in driftq.http.get("/v1/topics").json()["topics"]
+
+
+def test_an_owner_that_comes_back_gets_its_records_first_with_the_same_attempt(driftq, topic) -> None:
     for number in range(3):
         driftq.produce(topic, f"work {number}")
-    with driftq.consume(topic, "leaver") as leaver:
-        assert values(leaver.take(3)) == ["work 0", "work 1", "work 2"]
+    with driftq.consume(topic, "a", max_in_flight=2) as stream:
+        assert values(stream.take(2)) == ["work 0", "work 1"]
+    no_streams(driftq, topic)
+    until_ms = driftq.why(topic, 0, 0)["until_ms"]
+    with driftq.consume(topic, "a", lease_ms=120_000) as stream:
+        lines = stream.take(3)
+        assert [(line["value"], line["attempts"]) for line in lines] == [("work 0", 1), ("work 1", 1), ("work 2", 1)]
+        assert driftq.why(topic, 0, 0)["until_ms"] >= until_ms + 60_000
+
+
+def test_a_record_that_an_open_stream_holds_is_not_sent_to_a_second_stream_of_its_owner(driftq, topic) -> None:
+    driftq.produce(topic, "first")
+    with driftq.consume(topic, "a") as second_to_close:
+        with driftq.consume(topic, "a", max_in_flight=1):
+            pass
+        assert second_to_close.next()["value"] == "first"
+        with driftq.consume(topic, "a") as late:
+            driftq.produce(topic, "second")
+            driftq.produce(topic, "third")
+            got = [late.next()["value"], second_to_close.next()["value"]]
+            assert sorted(got) == ["second", "third"]
+
+
+def test_another_owner_waits_for_the_end_of_the_lease(driftq, topic) -> None:
+    driftq.produce(topic, "work")
+    line = first_line(driftq, topic, "leaver")
+    no_streams(driftq, topic)
+    with driftq.consume(topic, "stayer") as stayer:
+        driftq.produce(topic, "sentinel")
+        assert stayer.next()["value"] == "sentinel"
+        assert driftq.settle("extend", topic, "leaver", line, lease_ms=SHORT_MS).status_code == 204
+        again = stayer.next()
+        assert (again["value"], again["attempts"], again["last_error"]) == ("work", 2, "ack_timeout")
+
+
+def test_a_stream_that_releases_hands_its_records_over_at_once_without_counting_the_attempt(driftq, topic) -> None:
+    for number in range(3):
+        driftq.produce(topic, f"work {number}", retry_policy={"max_attempts": 1})
+    with driftq.consume(topic, "leaver", release_on_disconnect="true") as leaver:
+        taken = leaver.take(3)
+        assert values(taken) == ["work 0", "work 1", "work 2"]
     # The lease is a minute; the stream waits for seconds.
     with driftq.consume(topic, "stayer") as stayer:
         lines = stayer.take(3)
         assert values(lines) == ["work 0", "work 1", "work 2"]
-        assert {line["attempts"] for line in lines} == {2}
+        assert {(line["attempts"], line["last_error"]) for line in lines} == {(1, "owner_disconnected")}
+        assert driftq.settle("ack", topic, "leaver", taken[0]).status_code == 409
+
+
+def test_release_on_disconnect_is_true_or_false(driftq, topic) -> None:
+    fields = {"topic": topic, "group": "g", "owner": "a", "release_on_disconnect": "yes"}
+    answer = driftq.http.get("/v1/consume", params=fields)
+    assert (answer.status_code, answer.json()["message"]) == (
+        400,
+        "invalid release_on_disconnect: give true or false",
+    )
 
 
 def test_an_acked_record_is_not_delivered_again(driftq, topic) -> None:
@@ -51,7 +138,7 @@ def test_an_acked_record_is_not_delivered_again(driftq, topic) -> None:
         lines = stream.take(3)
         driftq.ack(topic, "a", lines[0])
         driftq.ack(topic, "a", lines[2])
-    with driftq.consume(topic, "b") as stream:
+    with driftq.consume(topic, "a") as stream:
         driftq.produce(topic, "sentinel")
         assert values(stream.take(2)) == ["work 1", "sentinel"]
 
@@ -90,7 +177,7 @@ def test_a_cumulative_ack_finishes_all_up_to_it_that_the_owner_holds(driftq, top
         lines = stream.take(4)
         assert driftq.settle("ack-cumulative", topic, "a", lines[2]).status_code == 204
         assert driftq.status(topic)["partitions"][0]["floor"] == 3
-    with driftq.consume(topic, "b") as stream:
+    with driftq.consume(topic, "a") as stream:
         assert stream.next()["value"] == "work 3"
 
 

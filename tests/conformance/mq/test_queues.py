@@ -36,11 +36,22 @@ def test_a_worker_gets_each_record_leased_and_what_is_acked_never_again(client, 
         assert {message.attempts for message in messages} == {1}
         assert all(before_ms + LONG_MS <= message.lease_until_ms <= before_ms + 2 * LONG_MS for message in messages)
         assert client.call("Ack", **names(queue), partition=0, offsets=[0, 1, 3]).success
-    # What it held when it left is free at once.
+    # What it held when it left is still its own: it comes first, and as the same attempt.
+    client.publish(topic=queue, payload=b"5")
+    with others[1].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
+        messages = take(stream, 3)
+    assert payloads(messages) == [b"2", b"4", b"5"]
+    assert {(message.attempts, message.last_error) for message in messages} == {(1, "")}
+    assert client.call("Ack", **names(queue), partition=0, offsets=[2, 4, 5]).success
+
+
+def test_a_worker_that_releases_hands_its_records_over_at_once_without_counting_the_attempt(others, queue):
+    with others[0].subscribed(**names(queue), lease_ms=LONG_MS, release_on_disconnect=True) as stream:
+        take(stream, 5)
     with others[1].subscribed(**names(queue, "other"), lease_ms=LONG_MS) as stream:
-        messages = take(stream, 2)
-    assert payloads(messages) == [b"2", b"4"]
-    assert {(message.attempts, message.last_error) for message in messages} == {(2, "owner_disconnected")}
+        messages = take(stream, 5)
+    assert payloads(messages) == [b"%d" % number for number in range(5)]
+    assert {(message.attempts, message.last_error) for message in messages} == {(1, "owner_disconnected")}
 
 
 def test_the_workers_of_a_group_share_the_records_of_one_partition(client, others, topic):
@@ -152,9 +163,10 @@ def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic):
 
 def test_delivery_status_tells_what_became_of_a_record(client, others, queue):
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
-        take(stream, 5)
+        messages = take(stream, 5)
         client.call("Ack", **names(queue), partition=0, offsets=[0])
-        leased = client.call("DeliveryStatus", message_id=f"{queue}/0@1", consumer_group="g")
+        leased = client.call("DeliveryStatus", message_id=messages[1].id, consumer_group="g")
+        assert client.call("DeliveryStatus", message_id=f"{queue}/0@1", consumer_group="g") == leased
         finished, beyond = status(client, queue, 0), status(client, queue, 99)
     assert (leased.state, leased.owner, leased.attempts) == ("leased", "w", 1)
     assert "w" in leased.sentence
@@ -206,7 +218,10 @@ def test_what_a_worker_cannot_mean_is_refused(client, queue, call, fields, text)
 
 
 def test_an_id_that_is_none_is_refused(client):
-    with refused(StatusCode.INVALID_ARGUMENT, "'42' is no message id; one looks like orders/0@42"):
+    with refused(
+        StatusCode.INVALID_ARGUMENT,
+        "'42' is not a message id; give the id of a message, or its place such as orders/0@42",
+    ):
         client.call("DeliveryStatus", consumer_group="g", message_id="42")
 
 
@@ -253,3 +268,26 @@ def test_after_a_kill_what_was_acked_is_not_given_again(own_broker, today_code, 
         (1, 2, "again"),
         (3, 2, "again"),
     ]
+
+
+def test_an_id_of_a_topic_that_is_gone_is_not_found(client, topic):
+    client.create_topic(name=topic)
+    message_id = client.publish(topic=topic, payload=b"x").message_id
+    client.call("DeleteTopic", name=topic)
+    client.create_topic(name=topic)
+    assert client.publish(topic=topic, payload=b"x").message_id != message_id
+    text = f"No topic has a message {message_id}: its topic was deleted, or the id is of another cluster"
+    with refused(StatusCode.NOT_FOUND, text):
+        client.call("DeliveryStatus", consumer_group="g", message_id=message_id)
+
+
+def test_a_record_has_one_id_in_every_stream(client, others, topic):
+    client.create_topic(name=topic, partitions=3)
+    sent = {client.publish(topic=topic, payload=b"%d" % number).message_id for number in range(9)}
+    assert len(sent) == 9
+    with others[0].subscribed(topic=topic, max_messages=9) as stream:
+        assert {message.id for message in stream} == sent
+    with others[0].subscribed(batch=True, topic=topic, max_messages=9) as stream:
+        assert {message.id for frame in stream for message in frame.messages} == sent
+    with others[0].subscribed(**names(topic), lease_ms=LONG_MS, max_messages=9) as stream:
+        assert {message.id for message in stream} == sent

@@ -81,13 +81,25 @@ def test_a_stream_of_records_and_several_acks_at_once(client, topic):
     assert client.lease(topic, GROUP) == []
 
 
-def test_a_stream_that_is_closed_gives_its_records_back_at_once(client, topic, http):
+def test_a_stream_that_is_closed_keeps_its_leases_and_its_owner_gets_the_records_again(client, topic, http):
     client.produce(topic, b"v")
     with closing(client.consume(topic, GROUP, lease_ms=600_000)) as records:
+        first = next(records)
+    with QueueClient(http) as other:
+        assert other.lease(topic, GROUP) == []
+    with closing(client.consume(topic, GROUP, lease_ms=600_000)) as records:
+        again = next(records)
+        assert (again.offset, again.attempts) == (first.offset, first.attempts) == (0, 1)
+        client.ack(again)
+
+
+def test_a_stream_that_is_to_release_its_records_gives_them_back_at_once(client, topic, http):
+    client.produce(topic, b"v")
+    with closing(client.consume(topic, GROUP, lease_ms=600_000, release_on_disconnect=True)) as records:
         next(records)
     with QueueClient(http) as other:
-        (record,) = eventually(lambda: other.lease(topic, GROUP), what="the lease has fallen free")
-    assert record.attempts == 2
+        (record,) = eventually(lambda: other.lease(topic, GROUP), what="the lease is released")
+    assert record.attempts == 1
 
 
 def test_refusals_have_a_status_a_word_and_a_sentence(client, topic):

@@ -27,7 +27,7 @@ async def start(tmp_path):
 
 async def commit(node, group, offset, partition=0):
     answers = []
-    node.broker.groups.commit_offset_checked(
+    node.broker.groups.commit_offset(
         GroupId(group), OffsetToCommit(PartitionKey("t", partition), offset), answers.append
     )
     # Appending waits for a whole turn of the loop, and so for the commit.

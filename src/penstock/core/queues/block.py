@@ -204,6 +204,11 @@ class Block:
         self.due_ms = min(self.due_ms, until_ms)
         return attempts
 
+    def renew(self, at: int, until_ms: int) -> None:
+        """The same lease, until another time."""
+        self.until_ms[at] = until_ms
+        self.due_ms = min(self.due_ms, until_ms)
+
     def wait(self, at: int, until_ms: int) -> None:
         """Do not deliver before ``until_ms``."""
         self.states[at] = WAITING

@@ -23,6 +23,8 @@ LOOK_AHEAD: Final = -1
 """In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
 
 _TIMERS_SPARE: Final = 4096
+_LOOK_MS: Final = 5
+"""How soon new records are looked at for deadlines: at most so often while more and more arrive."""
 
 
 class Context:
@@ -44,10 +46,11 @@ class Context:
         self.cache: Final = RecordCache()
         self.deadlines: Final = Deadlines()
         """Of calls that wait; monotonic time."""
+        self.deadlines.on_sooner = broker.wake_at
         self.to_dispatch: dict[QueueState, None] = {}
         """Queues that may have something to hand out at the end of this turn."""
         self.to_look: dict[QueuePartition, QueueState] = {}
-        """Partitions whose next records were not looked at for deadlines."""
+        """Partitions whose next records were not looked at for deadlines; :meth:`look` adds them."""
         self._timers: list[tuple[int, int, QueuePartition, int, QueueState]] = []
         self._timers_max = _TIMERS_SPARE
         self._sequence = 0
@@ -102,6 +105,15 @@ class Context:
             heapify(timers)
             self._timers_max = max(_TIMERS_SPARE, 2 * len(timers))
         heappush(timers, (due_ms, self._sequence, partition, number, queue))
+        if timers[0][1] == self._sequence:
+            clock = self.clock
+            self.broker.wake_at(clock.monotonic_ms() + max(0, due_ms - clock.now_ms()))
+
+    def look(self, queue: "QueueState", partition: QueuePartition) -> None:
+        """Have the clock look at the next records of the partition for deadlines, those of a few turns together."""
+        if not self.to_look:
+            self.broker.wake_at(self.clock.monotonic_ms() + _LOOK_MS)
+        self.to_look[partition] = queue
 
     def arm_again(self, queue: "QueueState", partition: QueuePartition, number: int, due_ms: int) -> None:
         """A block whose time has come cannot be looked at yet."""

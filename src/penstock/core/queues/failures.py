@@ -23,16 +23,14 @@ _DOUBLINGS_MAX: Final = 40
 class Failures(QueueState):
     """The rules of delivering again."""
 
-    def fail(self, part: QueuePartition, offset: int, error: str | None, *, backs_off: bool) -> None:
-        """A delivery ended without an ack. Without an error the owner is just gone, and an error it had before stays."""
+    def fail(self, part: QueuePartition, offset: int, error: str, *, backs_off: bool) -> None:
+        """A delivery ended without an ack, for this reason."""
         number = offset >> BLOCK_BITS
         block = part.blocks[number]
         at = offset & BLOCK_MASK
         now_ms = self.context.clock.now_ms()
         part.leased -= 1
         block.states[at] = READY
-        if error is None:
-            error = block.error(at) or OWNER_DISCONNECTED
         block.set_error(at, error)
         envelope = self.envelope(part, offset, block)
         if envelope is None:
@@ -80,6 +78,13 @@ class Failures(QueueState):
         part.leased -= 1
         block.attempts[offset & BLOCK_MASK] -= 1
         self.make_ready(part, offset, block, self.envelope(part, offset, block))
+
+    def release(self, part: QueuePartition, offset: int) -> None:
+        """End a lease whose worker has gone and asked for this. The delivery does not count; an earlier error stays."""
+        block = part.blocks[offset >> BLOCK_BITS]
+        if block.error(offset & BLOCK_MASK) is None:
+            block.set_error(offset & BLOCK_MASK, OWNER_DISCONNECTED)
+        self.give_back(part, offset)
 
     def due(self, part: QueuePartition, number: int, now_ms: int) -> None:
         """The clock has reached records of a block: leases run out, waits end, deadlines pass."""
@@ -152,7 +157,7 @@ class Failures(QueueState):
             self.context.meters.deadline_exceeded.add(self.labels, len(over))
             self.finish(part, over)
             # The floor may have moved, and the window with it.
-            self.context.to_look[part] = self
+            self.context.look(self, part)
         if deadlines:
             self.context.arm_look(self, part, deadlines[0][0])
 

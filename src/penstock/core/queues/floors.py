@@ -69,10 +69,7 @@ class Floors:
         floor = partition.committing = partition.floor
         item = OffsetToCommit(PartitionKey(partition.topic, partition.index), floor)
         try:
-            # The floor of a queue is within the log, which another node may lead.
-            self._groups.commit_offset_checked(
-                partition.queue.group, item, partial(self._stored, partition, floor), end_offset=floor
-            )
+            self._groups.commit_offset(partition.queue.group, item, partial(self._stored, partition, floor))
         except PenstockError as error:
             self._stored(partition, floor, error.reason)
 

@@ -34,7 +34,7 @@ def ack_cumulative(queue: Queue, index: int, owner: str, offset: int, done: Done
     """Every record that this owner holds in the partition up to this one is done with; this one must be its own."""
     part = _part(queue, index)
     _check_leased(part, owner, (offset >> BLOCK_BITS, offset & BLOCK_MASK, (offset & BLOCK_MASK) + 1))
-    held = [at for at in _held(part, owner) if at <= offset]
+    held = [at for at in part.held_by(owner) if at <= offset]
     _finish_leased(queue, part, list(_runs(held)), done)
 
 
@@ -60,8 +60,7 @@ def extend(queue: Queue, index: int, owner: str, offsets: Sequence[int], lease_m
     for number, start, stop in runs:
         block = part.blocks[number]
         for at in range(start, stop):
-            block.until_ms[at] = until_ms
-        block.due_ms = min(block.due_ms, until_ms)
+            block.renew(at, until_ms)
         queue.changed(part, number, block)
     queue.context.state_log.when_committed(queue.state_partition, done)
 
@@ -95,25 +94,6 @@ def _part(queue: Queue, index: int) -> QueuePartition:
     part = queue.partition(index)
     queue.check_here(part)
     return part
-
-
-def held(queue: Queue, owner: str) -> list[tuple[int, int]]:
-    """All records that an owner holds: partition and offset."""
-    return [(part.index, offset) for part in queue.partitions for offset in _held(part, owner)]
-
-
-def _held(part: QueuePartition, owner: str) -> list[int]:
-    found: list[int] = []
-    for number, block in part.blocks.items():
-        index = block.find_owner(owner)
-        if not index:
-            continue
-        at = block.owner_at.find(index)
-        while at >= 0:
-            if block.states[at] == LEASED and (number << BLOCK_BITS) + at >= part.floor:
-                found.append((number << BLOCK_BITS) + at)
-            at = block.owner_at.find(index, at + 1)
-    return sorted(found)
 
 
 def _unfinished(queue: Queue, part: QueuePartition, offsets: Sequence[int]) -> list[int]:

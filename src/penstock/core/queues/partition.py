@@ -137,6 +137,20 @@ class QueuePartition:
                 return max((number << BLOCK_BITS) + at + 1, self.floor)
         return self.floor
 
+    def held_by(self, owner: str) -> list[int]:
+        """The offsets that are leased to an owner, in order."""
+        found: list[int] = []
+        for number, block in self.blocks.items():
+            index = block.find_owner(owner)
+            if not index:
+                continue
+            at = block.owner_at.find(index)
+            while at >= 0:
+                if block.states[at] == LEASED and (number << BLOCK_BITS) + at >= self.floor:
+                    found.append((number << BLOCK_BITS) + at)
+                at = block.owner_at.find(index, at + 1)
+        return sorted(found)
+
     def next_ready(self) -> int:
         """The oldest record that waits to be delivered again; -1 when there is none."""
         heap = self._ready

@@ -5,7 +5,8 @@ credit, and among partitions, turns are taken in small portions. A delivery leav
 committed: a node that does not know yet that another works for the group would deliver what was acked there.
 """
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -18,7 +19,7 @@ from penstock.core.queues.failures import Failures, before_deadline
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import Piece
 from penstock.core.queues.state import NOT_HERE
-from penstock.core.queues.workers import Poll, Taker, Worker
+from penstock.core.queues.workers import Lease, Poll, Taker, Worker
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -75,14 +76,33 @@ class Queue(Failures):
         if poll in self.takers:
             self.takers.remove(poll)
 
-    def remove_worker(self, worker: Worker, taken: Iterable[tuple[int, int, int]]) -> None:
-        """A worker is gone; ``taken`` is what it got: partition, offset and attempts of each."""
+    def add_worker(self, worker: Worker) -> None:
+        """A stream begins: what its owner holds and no open stream has goes to it first."""
+        with_others = {lease for other in self._streams_of(worker.owner) for lease in other.leases()}
+        for part in self.partitions:
+            for offset in part.held_by(worker.owner):
+                lease = part.index, offset, part.block_of(offset).attempts[offset & BLOCK_MASK]
+                if lease not in with_others:
+                    worker.unsent.append(lease)
+        self.add(worker)
+
+    def remove_worker(self, worker: Worker, released: Iterable[Lease], kept: Iterable[Lease]) -> None:
+        """A stream has ended. Of its leases some are released; another open stream of its owner gets the others again."""
         if worker in self.takers:
             self.takers.remove(worker)
-        if self.alive:
-            for index, offset, attempts in taken:
-                if self.holds(worker.owner, index, offset, attempts) and self.is_here(self.partitions[index]):
-                    self.fail(self.partitions[index], offset, None, backs_off=False)
+        if not self.alive:
+            return
+        for lease in released:
+            part = self.partitions[lease[0]]
+            if self.holds(worker.owner, *lease) and self.is_here(part):
+                self.release(part, lease[1])
+        for heir in self._streams_of(worker.owner):
+            heir.inherit(lease for lease in kept if self.holds(worker.owner, *lease))
+            self.wake()
+            break
+
+    def _streams_of(self, owner: str) -> Iterator[Worker]:
+        return (taker for taker in self.takers if isinstance(taker, Worker) and taker.owner == owner)
 
     def holds(self, owner: str, index: int, offset: int, attempts: int) -> bool:
         """Whether a record is still leased by this very delivery."""
@@ -108,7 +128,12 @@ class Queue(Failures):
         if context.clock.monotonic_ms() >= self.paused_until_ms and self._can_lease():
             log = context.state_log
             when_leased = log.when_committed if context.in_cluster else log.when_written
-            for taker, deliveries in self._share(context.clock.now_ms()).items():
+            now_ms = context.clock.now_ms()
+            for worker in [taker for taker in self.takers if isinstance(taker, Worker) and taker.unsent]:
+                again = self._send_again(worker, now_ms)
+                if again:
+                    when_leased(self.state_partition, partial(self._leave_again, worker, again))
+            for taker, deliveries in self._share(now_ms).items():
                 when_leased(self.state_partition, partial(self._leave, taker, deliveries))
         for taker in list(self.takers):
             if isinstance(taker, Poll) and (taker.served or (self._passes > 0 and not taker.waits)):
@@ -132,6 +157,54 @@ class Queue(Failures):
             return False
         return True
 
+    def _send_again(self, worker: Worker, now_ms: int) -> list[Delivery]:
+        """The leases of the worker's owner that no stream has, as far as the worker has room."""
+        room = worker.room()
+        if room <= 0:
+            return []
+        unsent, worker.unsent = worker.unsent, deque()
+        stalled: set[QueuePartition] = set()
+        again: list[Delivery] = []
+        while unsent and len(again) < room and self._passes > 0:
+            lease = unsent.popleft()
+            part = self.partitions[lease[0]]
+            if part in stalled:
+                worker.unsent.append(lease)
+                continue
+            try:
+                delivery = self._renew(part, worker, lease, now_ms)
+            except PenstockError as error:
+                self._stall(part, error)
+                stalled.add(part)
+                worker.unsent.append(lease)
+                continue
+            if delivery is not None:
+                again.append(delivery)
+        worker.unsent.extend(unsent)
+        worker.leased(again)
+        if again:
+            self.context.meters.redeliveries.add(self.labels, len(again))
+        return again
+
+    def _renew(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
+        """The same attempt, leased for the worker's whole time from now on, and never for less than it was. None when the lease has ended."""
+        index, offset, attempts = lease
+        at = offset & BLOCK_MASK
+        if not self.holds(worker.owner, *lease) or part.block_of(offset).until_ms[at] <= now_ms:
+            return None
+        self.check_here(part)
+        record = self.read(part, offset)
+        block = part.block_of(offset)
+        if record is None or (block.flags[at] and self.ends_on_sight(read_envelope(record.headers), now_ms)):
+            self.finish(part, (offset,))
+            self._passes -= 1
+            return None
+        until_ms = max(block.until_ms[at], now_ms + worker.lease_ms)
+        block.renew(at, until_ms)
+        self.changed(part, offset >> BLOCK_BITS, block)
+        _, timestamp, key, value, headers = record
+        return Delivery(self.topic, index, offset, attempts, key, value, headers, timestamp, block.error(at), until_ms)
+
     def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
         takers = self.takers
         given: dict[Taker, list[Delivery]] = {}
@@ -153,7 +226,7 @@ class Queue(Failures):
                 continue
             idle = 0
             room -= len(out)
-            taker.leased(len(out))
+            taker.leased(out)
             if isinstance(taker, Poll):
                 taker.served = True
             given.setdefault(taker, []).extend(out)
@@ -306,10 +379,19 @@ class Queue(Failures):
     def _leave(self, taker: Taker, deliveries: list[Delivery], reason: Reason | None) -> None:
         """The leases are written: the records may be seen."""
         if reason is not None:
-            taker.refuse(len(deliveries))
+            taker.refuse(deliveries)
         elif taker.attached:
             taker.deliver(deliveries)
         elif self.alive:
+            with_streams = {lease for worker in self._streams_of(taker.owner) for lease in worker.leases()}
             for delivery in deliveries:
-                if self.holds(taker.owner, delivery.partition, delivery.offset, delivery.attempts):
+                lease = delivery.partition, delivery.offset, delivery.attempts
+                if lease not in with_streams and self.holds(taker.owner, *lease):
                     self.give_back(self.partitions[delivery.partition], delivery.offset)
+
+    def _leave_again(self, worker: Worker, deliveries: list[Delivery], reason: Reason | None) -> None:
+        """The same for records that their owner had already: they stay leased when the stream has ended meanwhile."""
+        if reason is not None:
+            worker.refuse(deliveries)
+        elif worker.attached:
+            worker.deliver(deliveries)

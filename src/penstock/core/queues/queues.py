@@ -53,19 +53,29 @@ class Queues(Upkeep):
         on_deliver: OnDeliver,
         on_gone: OnGone,
         in_flight_max: int = 0,
+        release_on_detach: bool = False,
     ) -> Worker:
         """Connect a worker: it gets records as soon as there are any, as far as its credit and its bound go.
 
-        ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings.
+        What its owner holds already, and no other open stream of that name has, comes first: the same attempt, leased anew.
+        ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings. Leases outlive the worker;
+        with ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
         """
         self._check(caller, topic, group)
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
         queue = self._require(topic, group)
         worker = Worker(
-            queue, owner, lease_ms, credit, in_flight_max or self.settings.worker_in_flight, on_deliver, on_gone
+            queue,
+            owner,
+            lease_ms,
+            credit,
+            in_flight_max or self.settings.worker_in_flight,
+            on_deliver,
+            on_gone,
+            releases=release_on_detach,
         )
-        queue.add(worker)
+        queue.add_worker(worker)
         return worker
 
     def lease(

@@ -97,7 +97,7 @@ class QueueState(ABC):
             found = committed.get(PartitionKey(self.topic, part.index))
             part.clear(0 if found is None else max(0, found.offset))
             self.active[part] = None
-            self.context.to_look[part] = self
+            self.context.look(self, part)
 
     def open(self) -> None:
         """Follow the logs of all partitions."""
@@ -162,7 +162,7 @@ class QueueState(ABC):
         return source
 
     def _grew(self, part: QueuePartition) -> None:
-        self.context.to_look[part] = self
+        self.context.look(self, part)
         self.wake_partition(part)
 
     def check_here(self, part: QueuePartition) -> None:

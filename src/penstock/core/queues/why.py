@@ -265,7 +265,7 @@ def _ending(queue: Queue, envelope: Envelope, name: str) -> Why | None:
 def _ready(queue: Queue, part: QueuePartition, block: Block | None, name: str, offset: int) -> Why:
     attempts = 0 if block is None else block.attempts[offset & BLOCK_MASK]
     error = None if block is None else block.error(offset & BLOCK_MASK)
-    again = f" to be delivered again (attempt {attempts} ended with {error})" if attempts else ""
+    again = f" to be delivered again (attempt {attempts} ended with: {error or 'no reason given'})" if attempts else ""
     workers = [taker for taker in queue.takers if isinstance(taker, Worker)]
     if part.damage is not None:
         sentence = f"{name} waits behind records that cannot be read: {part.damage}"

@@ -6,7 +6,8 @@ whoever gets more than it can work on in a lease's time gets the rest again, and
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.deadlines import Timer
@@ -16,6 +17,8 @@ from penstock.errors import Reason
 if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
 
+Lease = tuple[int, int, int]
+"""A delivery by which a record is leased: partition, offset and attempts."""
 OnDeliver = Callable[[list[Delivery]], None]
 OnGone = Callable[[Reason], None]
 
@@ -39,17 +42,17 @@ class Taker(ABC):
         """How many more records it may hold."""
         return self.credit
 
-    def leased(self, count: int) -> None:
-        """So many records are about to be delivered to it."""
-        self.credit -= count
+    def leased(self, deliveries: list[Delivery]) -> None:
+        """These records are about to be delivered to it."""
+        self.credit -= len(deliveries)
 
     @abstractmethod
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Take records whose leases are written."""
 
     @abstractmethod
-    def refuse(self, count: int) -> None:
-        """So many records that it was about to get could not be leased."""
+    def refuse(self, deliveries: list[Delivery]) -> None:
+        """The leases of records that it was about to get could not be stored."""
 
     @abstractmethod
     def gone(self, reason: Reason) -> None:
@@ -57,9 +60,22 @@ class Taker(ABC):
 
 
 class Worker(Taker):
-    """A connected worker. Its gateway calls :meth:`grant` and, once, :meth:`detach`."""
+    """A connected worker. Its gateway calls :meth:`grant` and, once, :meth:`detach`.
 
-    __slots__ = ("_in_flight_max", "_on_deliver", "_on_gone", "_taken", "_taken_max", "_under_way")
+    A lease lives until its end, connected or not. So a worker that comes back under its owner's name finds leases that no
+    stream has: they are ``unsent``, and it gets them again before anything else.
+    """
+
+    __slots__ = (
+        "_in_flight_max",
+        "_on_deliver",
+        "_on_gone",
+        "_releases",
+        "_taken",
+        "_taken_max",
+        "_unsent_max",
+        "unsent",
+    )
 
     def __init__(
         self,
@@ -70,15 +86,20 @@ class Worker(Taker):
         in_flight_max: int,
         on_deliver: OnDeliver,
         on_gone: OnGone,
+        *,
+        releases: bool,
     ) -> None:
         super().__init__(queue, owner, lease_ms, credit)
         self._in_flight_max = in_flight_max
-        self._under_way = 0
         self._on_deliver = on_deliver
         self._on_gone = on_gone
-        # Everything it got since it was last looked through: most of it is acked by now.
-        self._taken: list[tuple[int, int, int]] = []
+        self._releases = releases
+        # Everything that was leased to it since it was last looked through: most of it is acked by now.
+        self._taken: list[Lease] = []
         self._taken_max = _TAKEN_SPARE
+        self.unsent: deque[Lease] = deque()
+        """Leases of its owner that it is to be sent: they were sent to a stream that has ended, or to none."""
+        self._unsent_max = _TAKEN_SPARE
 
     def grant(self, count: int) -> None:
         """The worker can take so many more."""
@@ -87,47 +108,66 @@ class Worker(Taker):
             self.queue.wake()
 
     def detach(self) -> None:
-        """The worker is gone: what it holds falls free at once. Fine when it is gone already."""
+        """The stream has ended. Its leases stay, unless it was to release them. Calling it again is fine."""
         if self.attached:
             self.attached = False
-            self.queue.remove_worker(self, self._taken)
+            released = self._taken if self._releases else []
+            kept = self.unsent if self._releases else [*self._taken, *self.unsent]
+            self.queue.remove_worker(self, released, kept)
             self._taken = []
+            self.unsent.clear()
+
+    def inherit(self, leases: Iterable[Lease]) -> None:
+        """Leases of another stream of its owner, which has ended. While there is no room for them, those that end are forgotten."""
+        self.unsent.extend(leases)
+        if len(self.unsent) > self._unsent_max:
+            self.unsent = deque(lease for lease in self.unsent if self.queue.holds(self.owner, *lease))
+            self._unsent_max = 2 * len(self.unsent) + _TAKEN_SPARE
 
     def room(self) -> int:
         """Within its credit, and within its bound on what it holds."""
-        free = self._in_flight_max - self._under_way - len(self._taken)
+        free = self._in_flight_max - len(self._taken)
         if free <= 0:
             self._forget_settled()
-            free = self._in_flight_max - self._under_way - len(self._taken)
+            free = self._in_flight_max - len(self._taken)
         return min(self.credit, free)
 
-    def leased(self, count: int) -> None:
+    def leased(self, deliveries: list[Delivery]) -> None:
         """They count as held from now on."""
-        super().leased(count)
-        self._under_way += count
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        """Hand on, and remember what it holds."""
-        self._under_way -= len(deliveries)
-        self._taken += [(item[1], item[2], item[3]) for item in deliveries]
+        super().leased(deliveries)
+        self._taken += [_lease_of(delivery) for delivery in deliveries]
         if len(self._taken) > self._taken_max:
             self._forget_settled()
             self._taken_max = 2 * len(self._taken) + _TAKEN_SPARE
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Hand them to the gateway."""
         self._on_deliver(deliveries)
 
-    def _forget_settled(self) -> None:
-        self._taken = [entry for entry in self._taken if self.queue.holds(self.owner, *entry)]
+    def leases(self) -> Iterable[Lease]:
+        """What was leased to it, settled or not, and what it is to be sent."""
+        yield from self._taken
+        yield from self.unsent
 
-    def refuse(self, count: int) -> None:
-        """It will be tried again."""
-        self.credit += count
-        self._under_way -= count
+    def _forget_settled(self) -> None:
+        self._taken = [lease for lease in self._taken if self.queue.holds(self.owner, *lease)]
+
+    def refuse(self, deliveries: list[Delivery]) -> None:
+        """Send what turns out to be leased all the same, such as a record that was to be sent again."""
+        refused = {_lease_of(delivery) for delivery in deliveries}
+        self.credit += len(deliveries)
+        self._taken = [lease for lease in self._taken if lease not in refused]
+        self.unsent.extendleft(sorted(refused, reverse=True))
 
     def gone(self, reason: Reason) -> None:
         """Tell the gateway."""
         if self.attached:
             self.attached = False
             self._on_gone(reason)
+
+
+def _lease_of(delivery: Delivery) -> Lease:
+    return delivery[1], delivery[2], delivery[3]
 
 
 class Poll(Taker):
@@ -164,7 +204,7 @@ class Poll(Taker):
             self.attached = False
             self._done(deliveries)
 
-    def refuse(self, count: int) -> None:  # noqa: ARG002 - a worker counts them
+    def refuse(self, deliveries: list[Delivery]) -> None:  # noqa: ARG002 - a worker counts them
         """It takes what there is, and there is nothing."""
         self.deliver([])
 

@@ -1,8 +1,8 @@
 """A subscription that works a queue: records leased to its consumer, by ``lease_ms``.
 
-Without ``max_messages`` it is a connected worker: the broker gives it records as they come, and what it holds when the stream ends falls
-free at once. With ``max_messages`` it takes so many and ends, and what it took stays leased until its deadline: that is what a
-consumer needs that asks, works, and asks again.
+Without ``max_messages`` it is a connected worker: the broker gives it records as they come. What it holds when the stream ends stays leased, and a stream
+of the same consumer gets it again first; with ``release_on_disconnect`` it is free at once. With ``max_messages`` it takes so many and ends, which is
+for a consumer that asks, works, and asks again: it is not sent again what it holds.
 
 ``max_in_flight`` bounds what a connected worker holds; the queue counts that, whichever API the records are settled through.
 """
@@ -33,7 +33,8 @@ class _Leasing:
 
     def __init__(self, request: SubscribeRequest, call: Call) -> None:
         self._call = call
-        self._topic = call.topic(request.topic, Action.READ).name
+        topic = call.topic(request.topic, Action.READ)
+        self._topic, self._topic_id = topic.name, topic.topic_id
         self._group = GroupId(call.group(request.consumer_group, Action.READ))
         if request.HasField("replay_offset") or request.HasField("replay_timestamp") or request.partitions:
             raise PenstockError(
@@ -64,7 +65,9 @@ class _Leasing:
         """What the worker gets."""
         encoder = self._encoders.get(delivery.partition)
         if encoder is None:
-            encoder = self._encoders[delivery.partition] = MessageEncoder(self._topic, delivery.partition)
+            encoder = self._encoders[delivery.partition] = MessageEncoder(
+                self._topic, self._topic_id, delivery.partition
+            )
         record = encoder.encode(delivery.offset, delivery.timestamp, delivery.key, delivery.value, delivery.headers)
         return record + encode_lease(delivery.attempts, delivery.lease_until_ms, delivery.last_error)
 
@@ -95,6 +98,7 @@ class Working(_Leasing):
             on_deliver=self._deliver,
             on_gone=self._end,
             in_flight_max=request.max_in_flight,
+            release_on_detach=request.release_on_disconnect,
         )
 
     def _end(self, reason: Reason) -> None:
@@ -118,7 +122,7 @@ class Working(_Leasing):
         self._worker.grant(len(taken))
 
     def close(self) -> None:
-        """What it holds falls free."""
+        """No more records are wanted."""
         self._worker.detach()
 
 

@@ -2,8 +2,8 @@
 
 The headers leave at once, and a line leaves in the same turn of the loop in which the queue hands the record over. Of what its
 socket has not taken a reader has some :data:`WINDOW_BYTES` at the most: then nothing more is leased to it until it reads on,
-and others of its group get the records. When it goes, however that is noticed, its leases fall free at once. When the broker
-stops, or the topic is deleted, the stream ends as a whole answer does.
+and others of its group get the records. When it goes, its leases stay until they end, and its owner gets them again when it comes back; with
+``release_on_disconnect`` they end with the stream. When the broker stops, or the topic is deleted, the stream ends as a whole answer does.
 """
 
 import asyncio
@@ -107,7 +107,7 @@ class ConsumeStream(Response):
             self.worker.grant(credit)
             return
         except Exception:  # noqa: BLE001 - whatever it is, the queue must not suffer from a reader
-            # The connection is closed, and we are about to be told so. What was leased falls free.
+            # The connection is closed, and we are about to be told so.
             self._send = None
             self.end()
             return
@@ -178,6 +178,7 @@ async def _consume(call: Call) -> Answer | Response:
             on_deliver=stream.deliver,
             on_gone=stream.gone,
             in_flight_max=request.max_in_flight,
+            release_on_detach=request.release_on_disconnect,
         )
     except PenstockError:
         gateway.end_stream(stream.end)
@@ -198,14 +199,20 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Work on a queue: a line for each record that is leased to you",
                 {200: Content("application/x-ndjson", ConsumedRecord)},
                 errors=(400,),
-                description="The answer is a stream of JSON lines that ends when you leave; your leases end with it. "
-                "Acknowledge each record with POST /v1/ack within lease_ms, or say that it failed with POST /v1/nack.",
+                description="The answer is a stream of JSON lines. Acknowledge each record with POST /v1/ack within lease_ms, or report a "
+                "failure with POST /v1/nack. A lease outlives the stream: connect again with the same owner and you get your leased "
+                "records first, with the same attempt number and a renewed lease.",
                 parameters=(
                     Parameter("topic", str, "the topic", required=True),
                     Parameter("group", str, "the group that works on it together", required=True),
                     Parameter("owner", str, "your name in the group", required=True),
                     Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told"),
                     Parameter("max_in_flight", Count, "how many records you hold at a time; 16 unless told"),
+                    Parameter(
+                        "release_on_disconnect",
+                        bool,
+                        "free the stream's leases at once when it ends, without counting the attempt; false unless told",
+                    ),
                 ),
             ),
             owner=worker_owner(ConsumeRequest),

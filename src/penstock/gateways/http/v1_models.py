@@ -86,6 +86,7 @@ class ConsumeRequest(WorkerRequest, frozen=True):
 
     lease_ms: Count = 0
     max_in_flight: Count = 0
+    release_on_disconnect: bool = False
 
 
 class LeaseRequest(WorkerRequest, frozen=True):

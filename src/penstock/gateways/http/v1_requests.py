@@ -101,6 +101,12 @@ def _counts(name: str, text: str) -> list[int]:
     return [_count(name, part) for part in text.split(",")]
 
 
+def _flag(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise refuse(f"invalid {name}: give true or false")
+    return text == "true"
+
+
 _FIELDS: Final[Mapping[str, Reader]] = {
     "topic": _trimmed,
     "name": _trimmed,
@@ -112,6 +118,7 @@ _FIELDS: Final[Mapping[str, Reader]] = {
     "offsets": _counts,
     "lease_ms": _count,
     "max_in_flight": _count,
+    "release_on_disconnect": _flag,
     "wait_ms": _count,
     "remember_ms": _milliseconds,
     "max_records": _count,
@@ -157,14 +164,26 @@ ALIASES: Final[Mapping[str, str]] = {
 
 
 def read(model: type[R], query: bytes, body: bytes | bytearray) -> R:
-    """The request; ``INVALID_REQUEST`` with a text for the caller when it cannot be read."""
+    """The request; ``INVALID_REQUEST`` with a text for the caller when it cannot be read.
+
+    A body that is not empty wins. A field that the query string has as well must still be readable.
+    """
+    pairs = _pairs(query)
     if body:
-        return decode(model, body)
+        request = decode(model, body)
+        if pairs:
+            known = PRODUCE_QUERY_FIELDS if model is ProduceRequest else _FIELDS.keys() & model.__struct_fields__
+            _read_pairs(model, {name: text for name, text in pairs.items() if name in known})
+        return request
+    return _read_pairs(model, pairs)
+
+
+def _read_pairs(model: type[R], pairs: Mapping[str, str]) -> R:
     if model is ProduceRequest:
-        return _produce(query)  # type: ignore[return-value]  # mypy does not narrow R by its value
+        return _produce(pairs)  # type: ignore[return-value]  # mypy does not narrow R by its value
     values: dict[str, object] = {}
     known = model.__struct_fields__
-    for name, text in _pairs(query).items():
+    for name, text in pairs.items():
         reader = _FIELDS.get(name) if name in known else None
         if reader is None:
             raise _unknown(name, known)
@@ -230,11 +249,10 @@ def _unknown(name: str, known: tuple[str, ...]) -> PenstockError:
     return refuse(f"unknown field: {shown}; {takes}")
 
 
-def _produce(query: bytes) -> ProduceRequest:
+def _produce(pairs: Mapping[str, str]) -> ProduceRequest:
     top: dict[str, object] = {}
     envelope: dict[str, object] = {}
     retry: dict[str, object] = {}
-    pairs = _pairs(query)
     for given, text in pairs.items():
         name = ALIASES.get(given, given)
         if name != given and name in pairs:

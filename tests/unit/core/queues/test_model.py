@@ -1,7 +1,7 @@
 """Queues against a simple model, under a virtual clock, with kills and losses of power in between.
 
-What always holds: an acked record is never delivered again; no record is leased to two at once; attempts count deliveries;
-the floor passes nothing that is unfinished; a record dies at most once; and in the end every record was acked or died.
+What always holds: an acked record is never delivered again; no record is leased to two at once; a lease comes again only to its owner, as the same
+attempt, when the stream that had it has ended; attempts count deliveries; the floor passes nothing that is unfinished; a record dies at most once; and in the end every record was acked or died.
 """
 
 import os
@@ -37,6 +37,8 @@ class Known:
     deliveries_min: int = 0
     """After a loss of power the broker may have forgotten deliveries that it had not made durable."""
     owner: str | None = None
+    stream: Owner | None = None
+    """The open stream that it was sent to; None for a call, and when the stream has ended."""
     until_ms: int = 0
     acked: bool = False
     ack_sent: bool = False
@@ -85,14 +87,14 @@ class QueueMachine(RuleBasedStateMachine):
     def now(self) -> int:
         return self.world.clock.now_ms()
 
-    def took(self, group: str, owner: str, deliveries: list[Delivery]) -> None:
+    def took(self, group: str, owner: str, deliveries: list[Delivery], stream: Owner | None = None) -> None:
         for delivery in deliveries:
             place = (group, delivery.partition, delivery.offset)
             known = self.of(place)
             assert not known.acked, f"{place} was acked and came again"
-            assert known.owner is None or known.until_ms <= self.now(), (
-                f"{place} is leased to {known.owner} and {owner}"
-            )
+            if known.owner is not None and known.until_ms > self.now():
+                self.took_again(place, known, owner, delivery, stream)
+                continue
             assert known.deliveries_min < delivery.attempts <= known.deliveries + 1, (place, known, delivery.attempts)
             assert self.now() >= known.not_before_ms, f"{place} came before its backoff was over"
             limit = self.sent[delivery.partition][delivery.offset].max_attempts
@@ -100,11 +102,21 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.now() + LEASE_MS - STEP_MS <= delivery.lease_until_ms <= self.now() + LEASE_MS
             known.deliveries = known.deliveries_min = delivery.attempts
             known.owner, known.until_ms, known.not_before_ms = owner, delivery.lease_until_ms, 0
+            known.stream = stream
+
+    def took_again(self, place: Place, known: Known, owner: str, delivery: Delivery, stream: Owner | None) -> None:
+        """A lease came once more."""
+        assert known.owner == owner, f"{place} is leased to {known.owner} and {owner}"
+        assert stream is not None, f"{place} came again to a call"
+        assert known.stream is None, f"{place} is with another open stream of {owner}"
+        assert delivery.attempts == known.deliveries, (place, known, delivery.attempts)
+        assert delivery.lease_until_ms >= max(known.until_ms, self.now() + LEASE_MS - STEP_MS)
+        known.until_ms, known.stream = delivery.lease_until_ms, stream
 
     def collect(self) -> None:
         """What came of the last turn."""
         for group, owner in self.workers:
-            self.took(group, owner.name, owner.take())
+            self.took(group, owner.name, owner.take(), owner)
         for ack in list(self.acks):
             if not ack.answers.waits:
                 self.acks.remove(ack)
@@ -151,8 +163,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.collect()
 
     @precondition(lambda self: len(self.workers) < 4)
-    @rule(group=st.sampled_from(GROUPS), owner=st.sampled_from(OWNERS), credit=st.integers(0, 50))
-    def attach(self, group: str, owner: str, credit: int) -> None:
+    @rule(
+        group=st.sampled_from(GROUPS), owner=st.sampled_from(OWNERS), credit=st.integers(0, 50), releases=st.booleans()
+    )
+    def attach(self, group: str, owner: str, credit: int, releases: bool) -> None:
         made = Owner(owner)
         self.workers.append((group, made))
         made.worker = self.world.queues.attach(
@@ -164,7 +178,9 @@ class QueueMachine(RuleBasedStateMachine):
             credit=credit,
             on_deliver=made.got.extend,
             on_gone=made.gone.append,
+            release_on_detach=releases,
         )
+        made.releases = releases
         self.turn()
 
     @precondition(lambda self: self.workers)
@@ -180,14 +196,22 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(self.workers) - 1))
-        group, owner = self.workers.pop(at)
+        self.end(self.workers.pop(at)[1])
+        self.turn()
+
+    def end(self, owner: Owner) -> None:
+        """A stream ends."""
         assert owner.worker is not None
         owner.worker.detach()
-        # Two workers of one name, and calls: the model does not know through which of them a lease was taken.
-        for place, known in self.known.items():
-            if place[0] == group and known.owner == owner.name and not known.ack_sent:
-                known.owner = None
-        self.turn()
+        for known in self.known.values():
+            if known.stream is owner:
+                known.stream = None
+                is_held = known.owner is not None and known.until_ms > self.now()
+                if owner.releases and is_held and not known.ack_sent:
+                    # Free at once, and as if it had not been delivered.
+                    known.owner = None
+                    known.deliveries -= 1
+                    known.deliveries_min = max(0, known.deliveries_min - 1)
 
     @rule(group=st.sampled_from(GROUPS), owner=st.sampled_from(OWNERS), count=st.integers(1, 40))
     def lease(self, group: str, owner: str, count: int) -> None:
@@ -312,6 +336,7 @@ class QueueMachine(RuleBasedStateMachine):
         for known in self.known.values():
             known.perhaps_acked |= known.ack_sent and not known.acked
             known.ack_sent = known.acked
+            known.stream = None
 
     # -- what always holds
 
@@ -349,13 +374,13 @@ class QueueMachine(RuleBasedStateMachine):
     def finish_everything(self) -> None:
         """In the end everything is finished: acked, or dead."""
         self.turn()
-        for _, owner in self.workers:
-            assert owner.worker is not None
-            owner.worker.detach()
-        self.workers.clear()
+        while self.workers:
+            self.end(self.workers.pop()[1])
+            self.turn()
+        # The longest lease that any worker has.
+        self.wait(2 * LEASE_MS)
         for known in self.known.values():
-            known.owner = None
-        self.wait(50)
+            known.owner = known.stream = None
         for group in GROUPS:
             for _ in range(12):
                 for known in self.known.values():

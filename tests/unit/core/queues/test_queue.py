@@ -136,8 +136,8 @@ def test_deadlines_of_records_that_were_handed_out_are_not_kept(world):
     assert len(world.queues._context._timers) < 100
 
 
-def test_of_two_connections_of_one_owner_only_the_leases_of_the_one_that_goes_fall_free(world):
-    first, second = world.attach("a", credit=2), world.attach("a", credit=0)
+def test_of_two_streams_of_one_owner_only_the_leases_of_the_one_that_ends_are_released(world):
+    first, second = world.attach("a", credit=2, release_on_detach=True), world.attach("a", credit=0)
     world.produce(5)
     second.worker.grant(2)
     world.turn()

@@ -252,20 +252,6 @@ def test_a_lease_that_ran_out_goes_back_to_its_owner_when_nobody_else_is_there(w
     assert [delivery.attempts for delivery in owner.got] == [1, 2]
 
 
-def test_the_leases_of_a_worker_that_goes_fall_free_at_once(world):
-    owner = world.attach("a")
-    world.produce(3)
-    world.ack("a", 1)
-    owner.worker.detach()
-    owner.worker.detach()
-    world.turn()
-    again = world.lease("b", max_records=10)
-    assert [(delivery.offset, delivery.attempts, delivery.last_error) for delivery in again] == [
-        (0, 2, "owner_disconnected"),
-        (2, 2, "owner_disconnected"),
-    ]
-
-
 def test_a_delayed_record_waits_for_its_time_and_others_do_not_wait_for_it(world):
     until = str(world.clock.now_ms() + 500).encode()
     world.produce(1, headers=(("penstock.not_before_ms", until),))
@@ -374,30 +360,7 @@ def test_a_record_with_a_key_that_was_acked_is_finished_on_sight(world):
     assert 4 in [delivery.offset for delivery in world.lease("b", max_records=10)]
 
 
-# -- commits from outside
-
-
-def test_a_commit_from_outside_forward_finishes_what_lies_below(world):
-    world.produce(10)
-    world.lease("a", max_records=5)
-    world.commit(3)
-    status = world.queues.status(TOPIC, GROUP).partitions[0]
-    assert (status.floor, status.leased) == (3, 2)
-    assert reason_of(world.queues.ack, INTERNAL, TOPIC, GROUP, "a", 0, [1], Answers()) is Reason.NOT_IN_FLIGHT
-    assert world.ack("a", 3, 4).reason is None
-    assert world.committed() == 5
-
-
-def test_a_commit_from_outside_backward_has_everything_worked_again_but_what_is_leased(world):
-    world.produce(6)
-    world.lease("a", max_records=6, lease_ms=60_000)
-    world.ack("a", 0, 1, 2, 4)
-    world.commit(1)
-    again = world.lease("b", max_records=10)
-    assert [(delivery.offset, delivery.attempts) for delivery in again] == [(1, 1), (2, 1), (4, 1)]
-    assert world.ack("a", 3, 5).reason is None
-    world.lose_power()
-    assert world.floor() == 1
+# -- retention
 
 
 def test_retention_takes_the_floor_along(world):

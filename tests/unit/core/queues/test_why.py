@@ -114,7 +114,7 @@ def test_what_is_ready_and_for_whom_it_waits():
     world.ack("b", 1)
     answer = why(world, 0)
     assert answer.state is WhyState.READY
-    assert "attempt 1 ended with bad" in answer.sentence
+    assert "(attempt 1 ended with: bad)" in answer.sentence
     world.close()
 
 

@@ -108,6 +108,7 @@ class Owner:
         self.got: list[Delivery] = []
         self.gone: list[Reason] = []
         self.worker: Worker | None = None
+        self.releases = False
 
     def take(self) -> list[Delivery]:
         got = list(self.got)
@@ -232,6 +233,8 @@ class World:
         lease_ms: int = 1000,
         credit: int = 100,
         in_flight_max: int = 1_000_000,
+        release_on_detach: bool = False,
+        turn: bool = True,
     ) -> Owner:
         owner = Owner(name)
         owner.worker = self.queues.attach(
@@ -244,8 +247,10 @@ class World:
             on_deliver=owner.got.extend,
             on_gone=owner.gone.append,
             in_flight_max=in_flight_max,
+            release_on_detach=release_on_detach,
         )
-        self.turn()
+        if turn:
+            self.turn()
         return owner
 
     def lease(
@@ -304,7 +309,7 @@ class World:
         """As a client of another API does it."""
         answers = Answers()
         item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset)
-        self.broker.groups.commit_offset_checked(GroupId(group), item, answers)
+        self.broker.groups.commit_offset(GroupId(group), item, answers)
         self.turn()
         assert answers.reason is None
 

@@ -30,8 +30,22 @@ def test_a_query_string_is_read_by_the_names_of_the_fields() -> None:
     )
 
 
-def test_a_body_that_is_not_empty_wins_and_the_query_string_is_not_looked_at() -> None:
+def test_a_body_that_is_not_empty_wins_over_the_query_string() -> None:
     assert read(CreateTopicRequest, b"name=other&nonsense=1", b'{"name": "t"}') == CreateTopicRequest(name="t")
+
+
+@pytest.mark.parametrize(
+    ("model", "query", "body"),
+    [
+        (CreateTopicRequest, b"partitions=-1", b'{"name": "t"}'),
+        (ProduceRequest, b"delay_ms=soon&nonsense=1", b'{"topic": "t", "value": "v"}'),
+    ],
+)
+def test_a_field_of_the_query_string_is_refused_when_it_cannot_be_read_though_the_body_wins(
+    model: type, query: bytes, body: bytes
+) -> None:
+    with pytest.raises(PenstockError, match=r"invalid (partitions|delay_ms)"):
+        read(model, query, body)
 
 
 def test_several_offsets_stand_in_a_query_string_with_commas() -> None:
