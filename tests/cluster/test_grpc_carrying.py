@@ -1,7 +1,6 @@
 """Calls at a node that they do not belong to: carried to the one that they do, over kills and handovers; three real nodes, real channels."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -174,7 +173,7 @@ async def test_a_reader_without_a_group_goes_on_when_the_leader_of_its_partition
     stream.cancel()
 
 
-async def test_a_worker_is_told_that_its_leases_are_gone_and_what_was_acked_stays_so(
+async def test_a_worker_whose_node_is_lost_subscribes_again_and_gets_what_it_holds_and_nothing_that_it_acked(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
     owner = cluster.nodes[1]
@@ -189,10 +188,6 @@ async def test_a_worker_is_told_that_its_leases_are_gone_and_what_was_acked_stay
     code, text = await ended(stream)
     assert code is StatusCode.UNAVAILABLE
     assert "Subscribe again" in text
-    for offset in (0, 2):
-        # Leases outlive the node that gave them, unless nobody else had heard of them yet: these need not be waited for.
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            await client.ask("Extend", **worker, partition=0, offset=offset, lease_ms=1)
     again = await client.subscribe(**worker, lease_ms=60_000)
     assert sorted(await read(again, 2)) == [b"0", b"2"]
     await client.ask("Ack", **worker, partition=0, offsets=[0, 2])
@@ -233,7 +228,7 @@ async def test_workers_that_wait_move_with_their_groups_node(
     connected.cancel()
 
 
-async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_connected(
+async def test_a_worker_that_releases_hands_over_at_once_wherever_it_was_connected(
     cluster: GatewayCluster, connect: Connect
 ) -> None:
     owner = cluster.nodes[1]
@@ -241,13 +236,31 @@ async def test_a_worker_that_goes_gives_its_leases_back_at_once_wherever_it_was_
     client = connect(cluster.nodes[2])
     await client.publish(topic, b"0")
     work = {"topic": topic, "consumer_group": group, "lease_ms": 60_000}
-    first = await client.subscribe(**work, consumer_id="a")
+    first = await client.subscribe(**work, consumer_id="a", release_on_disconnect=True)
     assert await read(first, 1) == [b"0"]
     second = await connect(cluster.nodes[3]).subscribe(**work, consumer_id="b")
     first.cancel()
     assert await read(second, 1) == [b"0"]
     second.cancel()
     await cluster.until(lambda: not any(streams(node) for node in cluster.up))
+
+
+async def test_a_worker_that_comes_back_through_another_node_gets_what_it_holds(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    group, topic = cluster.group_of(cluster.nodes[1]), await cluster.topic("t", (2,))
+    client, other = connect(cluster.nodes[2]), connect(cluster.nodes[3])
+    await client.publish(topic, b"0")
+    worker = {"topic": topic, "consumer_group": group, "consumer_id": "a"}
+    first = await client.subscribe(**worker, lease_ms=60_000)
+    assert await read(first, 1) == [b"0"]
+    second = await other.subscribe(**worker, lease_ms=60_000)
+    first.cancel()
+    message = await second.read()
+    assert (message.payload, message.attempts) == (b"0", 1)
+    second.cancel()
+    await cluster.until(lambda: not any(streams(node) for node in cluster.up))
+    assert (await other.ask("Ack", **worker, partition=0, offsets=[0])).success
 
 
 async def test_a_deadline_ends_the_stream_on_both_nodes(
@@ -396,3 +409,17 @@ async def test_bytes_that_are_no_request_are_refused_by_whoever_gets_them(
             await answer
         assert caught.value.code() is StatusCode.INVALID_ARGUMENT
         assert f"mq.{'Subscribe' if name.startswith('Subscribe') else name}Request" in (caught.value.details() or "")
+
+
+async def test_a_message_has_one_id_on_every_node_also_when_its_leader_changes(
+    cluster: GatewayCluster, connect: Connect
+) -> None:
+    topic = await cluster.topic("t", (1,))
+    clients = [connect(node) for node in cluster.nodes.values()]
+    sent = [(await client.ask("Publish", topic=topic, payload=b"x")).message_id for client in clients]
+    await cluster.drain(1)
+    sent += [(await client.ask("Publish", topic=topic, payload=b"x")).message_id for client in clients]
+    assert len(set(sent)) == 6
+    for client in clients:
+        stream = await client.subscribe(topic=topic, max_messages=6)
+        assert [(await stream.read()).id for _ in sent] == sent

@@ -104,7 +104,7 @@ async def test_a_group_stands_where_it_committed_though_the_copy_is_behind(clust
     await cluster.until(lambda: replica.high_watermark == 3)
     committed = []
     item = OffsetToCommit(PartitionKey(topic, 0), 2)  # type: ignore[arg-type]
-    node.broker.groups.commit_offset_checked(group, item, committed.append, 3)  # type: ignore[arg-type]
+    node.broker.groups.commit_offset(group, item, committed.append)  # type: ignore[arg-type]
     await cluster.until(lambda: committed)
     replica.high_watermark = 1
     source = following(mq.SubscribeRequest(topic=topic, consumer_group=group), call_at(node))

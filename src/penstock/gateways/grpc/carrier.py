@@ -6,7 +6,7 @@ pace is the other node's; the client's cancellation and its deadline reach the o
 
 A refusal by which nothing was done says so in the trailing metadata. Then, and when nobody could be reached, the first node looks again for a few
 seconds. A stream goes on at another node after messages were given on, if none of them can come twice: one that reads goes on where it stands
-(:mod:`penstock.gateways.grpc.progress`), one that takes a number of leases takes the rest. A worker that is connected is told: what it holds may be given to others.
+(:mod:`penstock.gateways.grpc.progress`), one that takes a number of leases takes the rest. A connected worker's stream ends: a new one would be sent again what the worker holds.
 
 Invariant: nothing is tried again that may have been done, unless doing it twice is the same as once. A call that was carried here is carried no further.
 """

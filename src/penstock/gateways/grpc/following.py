@@ -13,7 +13,6 @@ from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.partition import Partition
 from penstock.core.reading import Tail
 from penstock.core.replica import Replica
 from penstock.core.standing import Standing
@@ -22,6 +21,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import no_partition
+from penstock.gateways.settled import settled
 from penstock.gateways.standing import standing
 from penstock.records.records import Record
 from penstock.types import Gateway, GroupId
@@ -43,7 +43,7 @@ class _Mine:
 
     def __init__(self, replica: Replica, topic: str, next_offset: int) -> None:
         self.replica = replica
-        self.encoder: Final = MessageEncoder(topic, replica.index)
+        self.encoder: Final = MessageEncoder(topic, replica.topic.topic_id, replica.index)
         self.next_offset = next_offset
         self.skip_to: tuple[int, int] | None = None
         """(ms, offset): no record before this time is wanted, of those before this offset."""
@@ -237,7 +237,7 @@ class Following:
         return starts
 
     def _start(self, replica: Replica, committed: int | None, *, strict: bool) -> _Mine:
-        """Where a partition is read from. What is known of a copy's end may be old: an offset behind it will come."""
+        """Where a partition is read from. A committed offset past the end is read from once the partition has reached it."""
         first, end = replica.first_offset, self._end(replica)
         mine = _Mine(replica, self._topic.name, 0)
         stands = self._call.stands(replica.index)
@@ -245,12 +245,9 @@ class Following:
             self._replayed.add(replica.index)
             mine.next_offset = max(stands, committed or 0, first)
             return mine
-        offset = self._replay_start(mine, end, strict=strict)
-        if offset is None:
-            offset = first if committed is None else committed
-            if not isinstance(replica, Partition):
-                end = max(end, offset)
-        mine.next_offset = min(max(offset, first), end)
+        replay_from = self._replay_start(mine, end, strict=strict)
+        start = max(committed or 0, first)
+        mine.next_offset = start if replay_from is None else min(max(replay_from, first), end)
         return mine
 
     def _end(self, replica: Replica) -> int:
@@ -390,11 +387,18 @@ def following(request: SubscribeRequest, call: Call, standings: Standings | None
 
 
 async def standings_for(request: SubscribeRequest, call: Call) -> Standings:
-    """What a replay must know of partitions that are led elsewhere: the copy here may be a moment behind."""
+    """What a replay must know of partitions that are led elsewhere: the copy here may be a moment behind.
+
+    What is led here counts as well when it was acknowledged and is not committed yet.
+    """
     broker = call.broker
-    if broker.cluster is None or not (request.HasField("replay_offset") or request.HasField("replay_timestamp")):
+    if not (request.HasField("replay_offset") or request.HasField("replay_timestamp")):
         return {}
     topic = call.topic(request.topic, Action.READ)
+    led = (broker.opened(topic.name, index) for index in range(topic.partition_count))
+    await settled(*(partition for partition in led if partition is not None))
+    if broker.cluster is None:
+        return {}
     return {
         index: await standing(broker, topic, index)
         for index in range(topic.partition_count)

@@ -39,7 +39,7 @@ class Progress:
         if not self.sent:
             return True
         if self._request.lease_ms:
-            # What a connected worker holds is given to others when its node goes, and the worker must know.
+            # A new stream is sent again what the worker holds, so the worker must know that it is a new one.
             return bool(self._request.max_messages)
         return len(self.places()) <= PLACES_CHARS_MAX
 

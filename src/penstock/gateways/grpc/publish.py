@@ -12,12 +12,13 @@ from functools import partial
 from typing import Final
 
 from penstock.core.access import Action
-from penstock.core.publish import NewRecord, Placed, PublishDone, Results, record_id
+from penstock.core.publish import NewRecord, Placed, PublishDone, Results
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, Garbled, told
 from penstock.gateways.grpc.errors import code_of, details_of, topic_not_found
 from penstock.gateways.grpc.records import new_record
 from penstock.types import Acks
+from penstock.wire.mq.ids import MessageIds
 from penstock.wire.mq.mq_generated import (
     PublishFailure,
     PublishFrame,
@@ -32,7 +33,7 @@ _NOWHERE: Final = -1
 async def publish(request: PublishRequest, call: Call) -> PublishResponse:
     """Answered once the record is committed."""
     topic = request.topic
-    call.topic(topic, Action.WRITE)
+    topic_id = call.topic(topic, Action.WRITE).topic_id
     records = (new_record(request),)
     results = await told(partial(call.broker.publisher.publish, call.caller, topic, records, Acks.ALL))
     placed = results[0]
@@ -40,7 +41,10 @@ async def publish(request: PublishRequest, call: Call) -> PublishResponse:
         raise _refusal(call, topic, placed)
     partition, offset, timestamp_ms = placed
     return PublishResponse(
-        message_id=record_id(topic, partition, offset), partition=partition, offset=offset, timestamp_ms=timestamp_ms
+        message_id=MessageIds(topic_id, partition).of(offset).decode(),
+        partition=partition,
+        offset=offset,
+        timestamp_ms=timestamp_ms,
     )
 
 

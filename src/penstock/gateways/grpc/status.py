@@ -12,6 +12,7 @@ from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, Told
 from penstock.types import GroupId, NodeId, TopicName
+from penstock.wire.mq import ids
 from penstock.wire.mq.mq_generated import (
     DeliveryStatusRequest,
     DeliveryStatusResponse,
@@ -31,7 +32,7 @@ from penstock.wire.mq.mq_generated import (
 if TYPE_CHECKING:
     from penstock.gateways.grpc.carrier import Carrier
 
-_MESSAGE_ID: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})", re.ASCII)
+_PLACE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})", re.ASCII)
 
 
 async def topic_stats(request: TopicStatsRequest, call: Call) -> TopicStatsResponse:
@@ -165,7 +166,7 @@ def _queue(queue: QueueStatus) -> GroupQueue:
 
 async def delivery_status(request: DeliveryStatusRequest, call: Call) -> DeliveryStatusResponse:
     """What became of one record in a group, and why it is or is not being delivered."""
-    topic, partition, offset = _place(request)
+    topic, partition, offset = _place(request, call)
     call.topic(topic, Action.DESCRIBE)
     group = call.group(request.consumer_group, Action.DESCRIBE)
     why = call.broker.queues.why(TopicName(topic), partition, offset, GroupId(group))
@@ -179,16 +180,27 @@ async def delivery_status(request: DeliveryStatusRequest, call: Call) -> Deliver
     )
 
 
-def _place(request: DeliveryStatusRequest) -> tuple[str, int, int]:
+def _place(request: DeliveryStatusRequest, call: Call) -> tuple[str, int, int]:
     if not request.message_id:
         return request.topic, request.partition, request.offset
     if request.topic or request.partition or request.offset:
         raise PenstockError(
             Reason.INVALID_REQUEST, "message_id says topic, partition and offset: give either the one or the three"
         )
-    found = _MESSAGE_ID.fullmatch(request.message_id)
-    if found is None:
+    found = _PLACE.fullmatch(request.message_id)
+    if found is not None:
+        return found["topic"], int(found["partition"]), int(found["offset"])
+    parsed = ids.parse(request.message_id)
+    if parsed is None:
         raise PenstockError(
-            Reason.INVALID_REQUEST, f"{request.message_id[:64]!r} is no message id; one looks like orders/0@42"
+            Reason.INVALID_REQUEST,
+            f"{request.message_id[:64]!r} is not a message id; give the id of a message, or its place such as orders/0@42",
         )
-    return found["topic"], int(found["partition"]), int(found["offset"])
+    for topic in call.broker.topics:
+        partition = ids.partition_of(parsed, topic.topic_id, topic.partition_count)
+        if partition is not None:
+            return topic.name, partition, parsed.offset
+    raise PenstockError(
+        Reason.UNKNOWN_TOPIC_OR_PARTITION,
+        f"No topic has a message {request.message_id}: its topic was deleted, or the id is of another cluster",
+    )

@@ -11,8 +11,12 @@ clients may send, the API has room for the last one.
 from base64 import b64encode
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
-_ID: Final = b"\x0a"
+from penstock.wire.mq.ids import USUAL_OFFSETS, MessageIds
+
+_ID: Final = b"\x0a\x24"
+"""With its length: an id is always 36 characters."""
 _TOPIC: Final = b"\x12"
 _PAYLOAD: Final = b"\x1a"
 _TIMESTAMP: Final = b"\x20"
@@ -65,6 +69,7 @@ class MessageEncoder:
         "_before_offset",
         "_before_payload",
         "_id_prefix",
+        "_ids",
         "_partition",
         "_second_field",
         "_stamp_field",
@@ -72,9 +77,10 @@ class MessageEncoder:
         "_topic",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, topic_id: UUID, partition: int) -> None:
         name = topic.encode()
-        self._id_prefix = b"%b/%d@" % (name, partition)
+        self._ids = MessageIds(topic_id, partition)
+        self._id_prefix = _ID + self._ids.usual_prefix
         self._topic = _TOPIC + varint(len(name)) + name
         self._before_payload = self._topic + _PAYLOAD
         self._partition = _PARTITION + varint(partition) if partition else b""
@@ -87,14 +93,12 @@ class MessageEncoder:
         # Records that come together have the same time, or nearly.
         if timestamp_ms != self._stamp_ms:
             self._stamp(timestamp_ms)
-        name = b"%b%d" % (self._id_prefix, offset)
+        name = b"%b%012x" % (self._id_prefix, offset) if offset < USUAL_OFFSETS else _ID + self._ids.of(offset)
         if headers or key is not None or not value or not offset or len(value) >= _SHORT_MAX:
             return self._encode(name, offset, key, value, headers)
         # The usual record, with as little done as can be.
         return b"".join(
             (
-                _ID,
-                _SHORT[len(name)],
                 name,
                 self._before_payload,
                 _SHORT[len(value)],
@@ -107,7 +111,7 @@ class MessageEncoder:
 
     def _encode(self, name: bytes, offset: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
         """Any other record."""
-        parts = [_ID, varint(len(name)), name, self._topic]
+        parts = [name, self._topic]
         if value:
             parts += (_PAYLOAD, varint(len(value)), value)
         parts.append(self._second_field)

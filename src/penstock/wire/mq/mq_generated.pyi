@@ -73,7 +73,7 @@ class PublishResponse(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("topic", "consumer_group", "consumer_id", "replay_offset", "replay_timestamp", "max_messages", "lease_ms", "max_in_flight", "max_batch", "partitions")
+    __slots__ = ("topic", "consumer_group", "consumer_id", "replay_offset", "replay_timestamp", "max_messages", "lease_ms", "max_in_flight", "max_batch", "partitions", "release_on_disconnect")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class SubscribeRequest(_message.Message):
     MAX_IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     MAX_BATCH_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_ON_DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     consumer_group: str
     consumer_id: str
@@ -94,7 +95,8 @@ class SubscribeRequest(_message.Message):
     max_in_flight: int
     max_batch: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., consumer_id: _Optional[str] = ..., replay_offset: _Optional[int] = ..., replay_timestamp: _Optional[int] = ..., max_messages: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_batch: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+    release_on_disconnect: bool
+    def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., consumer_id: _Optional[str] = ..., replay_offset: _Optional[int] = ..., replay_timestamp: _Optional[int] = ..., max_messages: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_batch: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., release_on_disconnect: _Optional[bool] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("id", "topic", "payload", "timestamp", "headers", "partition", "offset", "key", "timestamp_ms", "base64_headers", "tombstone", "attempts", "lease_until_ms", "last_error")

@@ -1,9 +1,13 @@
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.wire.mq.ids import MessageIds
 from penstock.wire.mq.messages import MessageEncoder, encode_frame, encode_lease, varint
 from penstock.wire.mq.mq_generated import Message, MessageFrame
 
+TOPIC_ID = UUID("8f6f1d0c-6f0e-4b8e-9c5d-1d2e3f405162")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SMALL_AND_LARGE = st.one_of(
     st.integers(0, 300), st.integers(0, 2**63 - 1), st.sampled_from([127, 128, 16383, 16384, 2**31])
@@ -12,12 +16,12 @@ HEADERS = st.dictionaries(TEXT, st.one_of(st.none(), st.binary(max_size=20), TEX
 
 
 def encoded(topic="t", partition=0, offset=0, timestamp_ms=0, key=None, value=b"", headers=()):
-    return MessageEncoder(topic, partition).encode(offset, timestamp_ms, key, value, headers)
+    return MessageEncoder(topic, TOPIC_ID, partition).encode(offset, timestamp_ms, key, value, headers)
 
 
 def generated(topic, partition, offset, timestamp_ms, key, value, headers):
     message = Message(
-        id=f"{topic}/{partition}@{offset}",
+        id=MessageIds(TOPIC_ID, partition).of(offset).decode(),
         topic=topic,
         payload=value,
         timestamp=timestamp_ms // 1000,
@@ -57,7 +61,7 @@ def test_a_message_is_what_the_generated_code_reads_and_as_long_as_what_it_write
 
 
 def test_one_encoder_serves_records_of_different_times():
-    encoder = MessageEncoder("t", 3)
+    encoder = MessageEncoder("t", TOPIC_ID, 3)
     times = [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_001, 1_700_000_001_000, 0, 1_700_000_000_000]
     read = [Message.FromString(encoder.encode(at, time, None, b"v")) for at, time in enumerate(times)]
     assert [message.timestamp_ms for message in read] == times
