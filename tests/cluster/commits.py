@@ -11,7 +11,7 @@ from tests.support.gateway_cluster import GatewayNode
 
 def refuse_first(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The node refuses a commit while the list is empty, as one that loads the group: nothing is done, and that will pass."""
-    commit, refused = node.broker.groups.commit_offset_checked, []
+    commit, refused = node.broker.groups.commit_offset, []
 
     def refuse(*given: Any) -> None:
         if not refused:
@@ -19,7 +19,7 @@ def refuse_first(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> list[Any
             raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
         commit(*given)
 
-    monkeypatch.setattr(node.broker.groups, "commit_offset_checked", refuse)
+    monkeypatch.setattr(node.broker.groups, "commit_offset", refuse)
     return refused
 
 
@@ -31,12 +31,12 @@ def begin_and_lose(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> list[A
         came.append(given)
         given[2](Reason.NOT_COORDINATOR)
 
-    monkeypatch.setattr(node.broker.groups, "commit_offset_checked", begin)
+    monkeypatch.setattr(node.broker.groups, "commit_offset", begin)
     return came
 
 
 def take_and_say_nothing(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """No commit is answered; the event is set when one came."""
     came = asyncio.Event()
-    monkeypatch.setattr(node.broker.groups, "commit_offset_checked", lambda *_: came.set())
+    monkeypatch.setattr(node.broker.groups, "commit_offset", lambda *_: came.set())
     return came

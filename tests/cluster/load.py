@@ -1,6 +1,5 @@
 """What runs on a cluster while its parts fail, and what must hold in the end: a producer, a group, and queue workers."""
 
-from collections import Counter
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -8,7 +7,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import NewTopic
 
 from tests.crash.load import Committing, ConfluentProducing, committed_offset, read_all
-from tests.crash.queue_load import TOPIC, Client, Ledger, Producer, Worker, dead_letters, lag
+from tests.crash.queue_load import TOPIC, Client, Ledger, Producer, Worker, check_queue, dead_letters, lag
 from tests.support.cluster_processes import AnyNode, ClusterProcesses
 from tests.support.waiting import eventually
 
@@ -34,7 +33,6 @@ class Load:
 
     def __init__(self, cluster: ClusterProcesses) -> None:
         self.cluster = cluster
-        self.anyone = AnyNode(cluster)
         wanted = [
             NewTopic(STREAM, PARTITIONS, 3),
             NewTopic(TOPIC, JOBS_PARTITIONS, 3),
@@ -47,8 +45,8 @@ class Load:
         self.committing = Committing(cluster.bootstrap, STREAM, "readers", 0)
         self.producing.start()
         self.committing.start()
-        self.jobs = Producer(self.anyone, self.ledger)
-        self.workers = [Worker(self.anyone, self.ledger, f"worker {n}") for n in range(2)]
+        self.jobs = Producer(AnyNode(cluster), self.ledger)
+        self.workers = [Worker(AnyNode(cluster, 1 + n), self.ledger, f"worker {n}") for n in range(2)]
 
     def go_on(self, records: int = 500, acks: int = 20) -> None:
         """Return once more was written and more was worked, by whoever is there."""
@@ -59,7 +57,7 @@ class Load:
     def finish(self) -> None:
         """Everything heals and comes to its end; then what was promised is compared with what is there."""
         self.cluster.wait_until_in_sync()
-        client = Client(self.anyone)
+        client = Client(AnyNode(self.cluster))
         self.jobs.stop()
         eventually(lambda: lag(client) == 0 or self.ledger.wrong, SECONDS, "every job is finished")
         for worker in self.workers:
@@ -69,7 +67,7 @@ class Load:
         self.producing.stop()
         self.committing.stop()
         self._check_stream()
-        self._check_queue(letters)
+        check_queue(self.ledger, letters)
         self._check_replicas()
 
     def _check_stream(self) -> None:
@@ -82,16 +80,6 @@ class Load:
         confirmed = self.committing.confirmed
         assert confirmed > 0
         assert committed_offset(self.cluster.bootstrap, STREAM, "readers", 0) >= confirmed
-
-    def _check_queue(self, letters: Counter[tuple[int, int]]) -> None:
-        ledger = self.ledger
-        assert ledger.wrong == []
-        poison = {place for place, value in ledger.produced.items() if value.startswith("poison")}
-        assert poison
-        assert not {place: count for place, count in letters.items() if count > 1}, "dead letters are there twice"
-        assert not poison - set(letters), "dead letters are lost"
-        assert not set(letters) & ledger.perhaps_acked, "a record that was acked died"
-        assert not (set(ledger.produced) - poison) - ledger.perhaps_acked, "records were never delivered"
 
     def _check_replicas(self) -> None:
         """Stop everything, and compare the bytes of the copies."""

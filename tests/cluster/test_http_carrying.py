@@ -28,15 +28,16 @@ async def test_offsets_are_committed_and_read_on_every_node(cluster: GatewayClus
     for node_id, node in cluster.nodes.items():
         group = cluster.group_of(cluster.other(node))
         for index in range(3):
-            body = {"topic_name": "orders", "partition": index, "offset": 1}
-            committed = await node.client.post(f"/consumers/{group}/offsets", json=body)
-            assert (committed.status_code, committed.json()) == (200, {"committed": True}), (node_id, index)
-            too_far = await node.client.post(f"/consumers/{group}/offsets", json={**body, "offset": 2})
-            assert too_far.status_code == 400
-            assert "ends at 1" in too_far.json()["error"]
+            # Each partition has one record: the last commit is past the end.
+            for offset in range(3):
+                body = {"topic_name": "orders", "partition": index, "offset": offset}
+                committed = await node.client.post(f"/consumers/{group}/offsets", json=body)
+                assert (committed.status_code, committed.json()) == (200, {"committed": True}), (node_id, body)
+            refused = await node.client.post(f"/consumers/{group}/offsets", json={**body, "offset": -1})
+            assert refused.status_code == 400
         for asked in cluster.nodes.values():
             found = await asked.client.get(f"/consumers/{group}/offsets", params={"topic": "orders"})
-            assert [each["offset"] for each in found.json()["offsets"]] == [1, 1, 1]
+            assert [each["offset"] for each in found.json()["offsets"]] == [2, 2, 2]
 
 
 async def test_members_are_where_their_group_is_whichever_node_they_ask(cluster: GatewayCluster) -> None:
@@ -67,7 +68,8 @@ async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_
         made = await stranger.client.post("/v1/produce", json={"topic": "jobs", "value": f"job {n}", "key": str(n)})
         assert made.status_code == 200, made.text
     work = {"topic": "jobs", "group": group, "owner": "w"}
-    async with stranger.client.stream("GET", "/v1/consume", params=work) as stream:
+    consume = {**work, "lease_ms": 60_000, "release_on_disconnect": "true"}
+    async with stranger.client.stream("GET", "/v1/consume", params=consume) as stream:
         assert stream.headers["content-type"] == "application/x-ndjson"
         lines = stream.aiter_lines()
         taken = [json.loads(await anext(lines)) for _ in range(6)]
@@ -78,9 +80,9 @@ async def test_records_are_leased_and_settled_through_a_node_that_is_nothing_to_
         other_owner = {**work, "owner": "x", "partition": taken[5]["partition"], "offset": taken[5]["offset"]}
         refused = await stranger.client.post("/v1/ack", json=other_owner)
         assert (refused.status_code, refused.json()["error"]) == (409, "FAILED_PRECONDITION")
-    # The stream is over, so its lease is free at once, whoever held it open.
+    # The stream is over and was to release, so its lease is free at once.
     again = await stranger.client.post("/v1/lease", json={**work, "owner": "y", "wait_ms": 10_000})
-    assert [record["value"] for record in again.json()["records"]] == [taken[5]["value"]]
+    assert [(record["value"], record["attempts"]) for record in again.json()["records"]] == [(taken[5]["value"], 1)]
 
 
 async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: GatewayCluster) -> None:
@@ -113,6 +115,25 @@ async def test_a_topic_is_followed_live_on_every_node_from_its_end(cluster: Gate
     await publish("after")
     for tail in tails:
         assert sorted(await tail) == ["after 0", "after 1", "after 2"]
+
+
+async def test_a_group_may_be_made_on_any_node_before_its_topic(cluster: GatewayCluster) -> None:
+    nodes = list(cluster.nodes.values())
+    groups = [cluster.group_of(node) for node in nodes]
+    body = {"topic_name": "orders"}
+    registered = {}
+    for group, node in zip(groups, nodes[1:] + nodes[:1], strict=True):
+        answer = await node.client.post(f"/consumers/{group}/groups", json=body)
+        assert answer.status_code == 201
+        registered[group] = answer.json()
+    assert (await nodes[0].client.post("/topics", json={"name": "orders", "partitions": 2})).status_code == 201
+    await cluster.until(lambda: not any(node.broker.registry.awaited_topics() for node in nodes))
+    for group in groups:
+        for node in nodes:
+            found = (await node.client.get(f"/consumers/{group}/offsets?topic=orders")).json()["offsets"]
+            assert [(each["partition"], each["offset"]) for each in found] == [(0, 0), (1, 0)]
+            answer = await node.client.post(f"/consumers/{group}/groups", json=body)
+            assert (answer.status_code, answer.json()) == (201, registered[group])
 
 
 async def test_numbers_of_a_topic_and_lists_of_groups_are_the_same_on_every_node(cluster: GatewayCluster) -> None:

@@ -31,7 +31,7 @@ def test_a_worker_loses_nothing_when_the_node_behind_its_own_is_killed(tmp_path,
         for value in sorted(sent):
             driftq.produce("jobs", value)
         finished: set[str] = set()
-        with driftq.http.stream("GET", "/v1/consume", params=worker("a", 4_000)) as response:
+        with driftq.http.stream("GET", "/v1/consume", params=worker("a", 1_500)) as response:
             lines = response.iter_lines()
             for _ in range(10):
                 line = next_line(lines)
@@ -75,7 +75,9 @@ def work_on(driftq: Driftq, count: int) -> set[str]:
 
 @pytest.mark.timeout(180)
 def test_a_node_lives_and_says_so_while_etcd_is_away(tmp_path, etcd: Etcd) -> None:
-    with ClusterProcesses(tmp_path, etcd.urls, gateways=False) as cluster:
+    # A node looks whether etcd answers three times in a lease.
+    settings = {"cluster.lease_ms": 6_000}
+    with ClusterProcesses(tmp_path, etcd.urls, settings=settings, gateways=False) as cluster:
         node = cluster.nodes[1]
         with httpx.Client(base_url=f"http://{node.addresses['http']}", timeout=SECONDS) as client:
             assert client.post("/topics", json={"name": "t", "partitions": 3}).status_code == 201

@@ -91,6 +91,20 @@ def test_a_queue_works_again_what_a_commit_takes_back(doors: Doors, topic: str, 
     eventually(lambda: doors[setter].committed(group, topic, 0) == 4)
 
 
+@pytest.mark.parametrize("setter", SHARING)
+def test_a_commit_past_the_end_is_one_for_every_api(doors: Doors, topic: str, setter: str) -> None:
+    queue, group = doors["driftq"], f"group-of-{topic}"
+    queue.create(topic, 1)
+    queue.produce(topic, "key", "value 0", 0)
+    doors[setter].commit(group, topic, 0, 3)
+    assert {door.name: door.committed(group, topic, 0) for door in doors} == dict.fromkeys(NAMES, 3)
+    for number in range(1, 4):
+        queue.produce(topic, "key", f"value {number}", 0)
+    # The next record that a worker of the group can finish is the fourth.
+    queue.commit(group, topic, 0, 4)
+    eventually(lambda: doors[setter].committed(group, topic, 0) == 4)
+
+
 def test_a_key_lands_in_the_same_partition_through_every_api(doors: Doors, topic: str) -> None:
     doors["kafka"].create(topic, 7)
     places = {key: {door.name: door.place(topic, key) for door in doors} for key in map("key-{}".format, range(12))}

@@ -2,6 +2,7 @@
 
 from penstock.testing.process import BrokerProcess
 from tests.conformance.tarantoolmq.client import Curl
+from tests.support.waiting import eventually
 
 
 def test_everything_acknowledged_survives_a_kill(own_broker: BrokerProcess) -> None:
@@ -43,3 +44,17 @@ def test_a_deleted_topic_stays_deleted(own_broker: BrokerProcess) -> None:
     assert curl.get("/topics").body == {"topics": []}
     assert curl.post("/topics", {"name": "gone"}).status == 201
     assert curl.post("/consumers/g/groups", {"topic_name": "gone"}).body["id"] != first["id"]
+
+
+def test_a_group_that_was_made_before_its_topic_survives_a_kill(own_broker: BrokerProcess) -> None:
+    curl = Curl(own_broker.addresses["http"])
+    registered = curl.post("/consumers/g/groups", {"topic_name": "later"}).body
+    own_broker.restart()
+    curl = Curl(own_broker.addresses["http"])
+    curl.post("/topics", {"name": "later", "partitions": 2})
+    offsets = eventually(lambda: curl.get("/consumers/g/offsets").body["offsets"], what="the offsets")
+    assert [(found["topic"], found["partition"], found["offset"]) for found in offsets] == [
+        ("later", 0, 0),
+        ("later", 1, 0),
+    ]
+    assert curl.post("/consumers/g/groups", {"topic_name": "later"})[:2] == (201, registered)

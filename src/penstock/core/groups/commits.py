@@ -25,7 +25,12 @@ from penstock.types import NO_TIMESTAMP, GroupId, TopicName
 
 SWEEP_GROUPS_MAX: Final = 200
 """Groups looked at for expired offsets in one tick: about a millisecond."""
+_START_PIECE: Final = 1_000
+"""Partitions of one batch when a group is given its first offsets."""
 _TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
+
+OFFSET_MAX: Final = 2**63 - 1
+"""The greatest offset that can be stored."""
 
 DeleteDone = Callable[[dict[PartitionKey, Reason | None]], None]
 OnCommitted = Callable[[GroupId, PartitionKey, int], None]
@@ -81,34 +86,49 @@ class Commits:
             return
         self._store(group, accepted, partial(_answer_commit, answers, accepted, done))
 
-    def commit_checked(
-        self, group_id: GroupId, item: OffsetToCommit, done: StoredDone, end_offset: int | None = None
-    ) -> None:
-        """Store an offset from an API without membership: it must be one that the partition has or will have next.
+    def commit_one(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
+        """Store an offset from an API without membership. PenstockError when it cannot be stored, and then nothing has changed.
 
-        ``end_offset`` is where the partition ends, for who has asked its leader. PenstockError when it is not, and then nothing has changed.
+        It may be past the end of the partition: the group reads from there once the partition has reached it.
         """
-        if not group_id:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
         reason = self._check_offset(item)
         if reason is not None:
             raise PenstockError(reason)
-        if end_offset is None:
-            end_offset = self._partitions.end_offset(item.key.topic, item.key.partition)
-        if not 0 <= item.offset <= end_offset:
+        if not 0 <= item.offset <= OFFSET_MAX:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {item.offset} cannot be committed: {item.key.topic}/{item.key.partition} ends at {end_offset}; "
-                f"commit an offset from 0 to {end_offset}",
+                f"offset {item.offset} cannot be committed; commit an offset from 0 to {OFFSET_MAX}",
             )
-        group = self._directory.find_or_create(group_id)
-        if group.state is GroupState.DEAD:
-            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
+        group = self._living(group_id)
         topic_id = self._partitions.topic_id(item.key.topic)
         committed = CommittedOffset(
             item.offset, item.leader_epoch, item.metadata, self._clock.now_ms(), topic_id=topic_id
         )
         self._store(group, {item.key: committed}, done)
+
+    def start(self, group_id: GroupId, topic: TopicName, partitions: int, done: StoredDone) -> None:
+        """Store offset 0 for those partitions of a topic that the group has no offset in. PenstockError when nothing was begun."""
+        group = self._living(group_id)
+        keys = [PartitionKey(topic, index) for index in range(partitions)]
+        # A commit on its way says where the group starts.
+        lacking = [key for key in keys if not group.offsets.is_in_log(key)]
+        first = CommittedOffset(0, commit_ms=self._clock.now_ms(), topic_id=self._partitions.topic_id(topic))
+        pieces = [lacking[at : at + _START_PIECE] for at in range(0, len(lacking), _START_PIECE)]
+        if not pieces:
+            self._forget_if_void(group)
+            done(None)
+        reasons: list[Reason | None] = []
+        for piece in pieces:
+            self._store(group, dict.fromkeys(piece, first), partial(_one_started, reasons, len(pieces), done))
+
+    def _living(self, group_id: GroupId) -> Group:
+        """The group, made when it does not exist, for an API without membership."""
+        if not group_id:
+            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
+        group = self._directory.find_or_create(group_id)
+        if group.state is GroupState.DEAD:
+            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
+        return group
 
     def _group_for_commit(self, request: CommitRequest) -> Group:
         group = self._directory.find(request.group_id)
@@ -294,6 +314,12 @@ def _is_expired(group: Group, key: PartitionKey, committed: CommittedOffset, now
     if group.state is GroupState.STABLE and group.subscribed is not None and key.topic not in group.subscribed:
         return now_ms - committed.commit_ms >= retention_ms
     return False
+
+
+def _one_started(reasons: list[Reason | None], pieces: int, done: StoredDone, reason: Reason | None) -> None:
+    reasons.append(reason)
+    if len(reasons) == pieces:
+        done(next((found for found in reasons if found is not None), None))
 
 
 def _answer_commit(

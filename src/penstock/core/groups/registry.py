@@ -4,6 +4,9 @@ In the metadata store ``registered/<topic id>/<group>`` holds ``{"id", "created_
 its id, so a topic that is deleted and made again has none. It says nothing about members or offsets: those are the
 coordinator's, and need no registration.
 
+A group may be registered for a topic that does not exist. Its key is then ``registered/@<topic name>/<group>`` until the topic is
+made (``core/awaited_groups.py``).
+
 Any node may register: one compare-and-set decides. How many there are is followed as the store tells it, whoever made them; when a topic goes,
 every node that hears of it removes what is left.
 """
@@ -14,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.core.topic_image import Topic, TopicImage
+from penstock.core.topic_names import check_topic_name
 from penstock.core.topic_records import TOPICS_PREFIX, decode_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, METADATA_KEY_BYTES_MAX
@@ -21,6 +25,8 @@ from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore,
 from penstock.ports import Clock, Entropy
 
 PREFIX: Final = "registered/"
+_AWAITED: Final = "@"
+"""Before the name of a topic, which cannot have this character."""
 _DELETES_MAX: Final = 1000
 """Of one transaction, where the store allows as many."""
 
@@ -36,7 +42,7 @@ _decoder: Final = msgspec.json.Decoder(RegisteredGroup)
 
 
 class GroupRegistry:
-    """The registrations of all topics. What is in memory is how many each topic has."""
+    """The registrations of all topics. What is in memory is how many each topic has, and the groups that wait for a topic."""
 
     def __init__(self, store: MetadataStore, clock: Clock, entropy: Entropy, groups_max: int = GROUPS_MAX) -> None:
         self._store = store
@@ -44,6 +50,8 @@ class GroupRegistry:
         self._entropy = entropy
         self._groups_max = groups_max
         self._counts: dict[UUID, int] = {}
+        self._awaiting: dict[str, set[str]] = {}
+        """Groups by the name of the topic that they were registered for before it was made."""
         self._total = 0
         self._making = 0
         """Those that are on their way to the store."""
@@ -55,9 +63,10 @@ class GroupRegistry:
         found = await self._store.range(PREFIX)
         held, self._held_events = self._held_events or [], None
         for entry in found.entries:
-            self._add(_topic_id(entry.key), 1)
+            self._add(entry.key)
         self._take([event for event in held if event.revision > found.revision])
-        orphans = [entry for entry in found.entries if topics.get_by_id(_topic_id(entry.key)) is None]
+        of_topics = [entry for entry in found.entries if _awaited(entry.key) is None]
+        orphans = [entry for entry in of_topics if topics.get_by_id(_topic_id(entry.key)) is None]
         if orphans:
             # Another node may have made a topic that is not known here yet.
             made = {decode_topic(entry).id for entry in (await self._store.range(TOPICS_PREFIX)).entries}
@@ -69,13 +78,36 @@ class GroupRegistry:
             return
         for event in events:
             if event.entry is None:
-                self._add(_topic_id(event.key), -1)
+                self._remove(event.key)
             elif event.entry.create_revision == event.entry.mod_revision:
-                self._add(_topic_id(event.key), 1)
+                self._add(event.key)
 
     async def register(self, topic: Topic, group: str) -> RegisteredGroup:
-        """Register a group; one that is registered already is given back as it was."""
-        key = _key(topic, group)
+        """Register a group; one that is registered already, for the topic or before it was made, is given back as it was."""
+        key, awaiting = _key(topic.topic_id.hex, group), f"{PREFIX}{_AWAITED}{topic.name}/{group}"
+        entry = await self._store.get(awaiting)
+        if entry is not None:
+            compares = [Compare(key, create_revision=0), Compare(awaiting, mod_revision=entry.mod_revision)]
+            moved = await self._store.txn(compares, [Put(key, entry.value), Delete(awaiting)])
+            if not moved.succeeded:
+                # Another call moved it, or registered the group: the topic's own registration counts.
+                await self._store.txn([], [Delete(awaiting)])
+        return await self._register(key)
+
+    async def register_for(self, topic: str, group: str) -> RegisteredGroup:
+        """Register a group for a topic that does not exist yet."""
+        check_topic_name(topic)
+        return await self._register(_key(f"{_AWAITED}{topic}", group))
+
+    def awaiting(self, topic: str) -> list[str]:
+        """The groups that were registered for a topic of this name before it was made."""
+        return sorted(self._awaiting.get(topic, ()))
+
+    def awaited_topics(self) -> list[str]:
+        """The topics that groups wait for."""
+        return list(self._awaiting)
+
+    async def _register(self, key: str) -> RegisteredGroup:
         entry = await self._store.get(key)
         if entry is None:
             if self._total + self._making >= self._groups_max:
@@ -117,22 +149,44 @@ class GroupRegistry:
         for first in range(0, len(entries), at_once):
             await self._store.txn([], [Delete(entry.key) for entry in entries[first : first + at_once]])
 
-    def _add(self, topic_id: UUID, count: int) -> None:
-        self._total += count
-        left = self._counts.get(topic_id, 0) + count
-        if left > 0:
-            self._counts[topic_id] = left
-        else:
-            self._counts.pop(topic_id, None)
+    def _add(self, key: str) -> None:
+        self._total += 1
+        awaited = _awaited(key)
+        if awaited is not None:
+            topic, group = awaited
+            self._awaiting.setdefault(topic, set()).add(group)
+            return
+        topic_id = _topic_id(key)
+        self._counts[topic_id] = self._counts.get(topic_id, 0) + 1
+
+    def _remove(self, key: str) -> None:
+        self._total -= 1
+        awaited = _awaited(key)
+        if awaited is not None:
+            topic, group = awaited
+            self._awaiting[topic].discard(group)
+            if not self._awaiting[topic]:
+                del self._awaiting[topic]
+            return
+        topic_id = _topic_id(key)
+        self._counts[topic_id] -= 1
+        if not self._counts[topic_id]:
+            del self._counts[topic_id]
 
 
-def _key(topic: Topic, group: str) -> str:
-    key = f"{PREFIX}{topic.topic_id.hex}/{group}"
+def _key(topic: str, group: str) -> str:
+    key = f"{PREFIX}{topic}/{group}"
     if not 0 < len(group) <= GROUP_ID_CHARS_MAX or len(key.encode()) > METADATA_KEY_BYTES_MAX:
         raise PenstockError(
             Reason.INVALID_GROUP_ID, f"A group has a name of 1 to {GROUP_ID_CHARS_MAX} characters. Choose another one."
         )
     return key
+
+
+def _awaited(key: str) -> tuple[str, str] | None:
+    """The topic and the group of a registration that waits for its topic; None for any other."""
+    topic, _, group = key.removeprefix(PREFIX).partition("/")
+    return (topic.removeprefix(_AWAITED), group) if topic.startswith(_AWAITED) else None
 
 
 def _topic_id(key: str) -> UUID:

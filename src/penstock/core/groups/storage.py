@@ -53,10 +53,6 @@ class Partitions(Protocol):
         """The id of the topic that has the name now."""
         ...
 
-    def end_offset(self, topic: TopicName, partition: int) -> int:
-        """The offset behind the last record a reader can see. PenstockError when there is no such partition."""
-        ...
-
 
 def partition_of(owner: str, partitions: int) -> int:
     """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""

@@ -1,6 +1,8 @@
 """Consumer groups over HTTP: register, commit and read offsets. These are the groups and offsets that Kafka's clients see."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import UUID
 
@@ -9,15 +11,14 @@ from msgspec import Meta, Struct
 from starlette.routing import Route
 
 from penstock.core.access import Action
+from penstock.core.groups.registry import RegisteredGroup
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.topics import Topic
 from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
-from penstock.gateways.http.messages import Watermarks, settled
 from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
-from penstock.types import GroupId, NodeId
+from penstock.types import GroupId, NodeId, TopicName
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -92,9 +93,34 @@ async def _register(call: Call) -> Answer:
     asked: GroupRequest = decoded(_group_decoder, call.body) if call.body.strip() else GroupRequest()
     if not asked.topic_name:
         raise Refusal(400, "Missing topic_name")
-    topic = find_topic(call, asked.topic_name, Action.READ)
-    registered = await call.gateway.broker.registry.register(topic, group)
-    return json_answer(GroupModel(registered.id, group, topic.name, registered.created_ms // 1000), 201)
+    registered = await _registered(call, TopicName(asked.topic_name), group)
+    return json_answer(GroupModel(registered.id, group, asked.topic_name, registered.created_ms // 1000), 201)
+
+
+async def _registered(call: Call, name: TopicName, group: GroupId) -> RegisteredGroup:
+    """The registration, once the group has an offset in each partition; without a topic of that name it has none yet."""
+    broker = call.gateway.broker
+    broker.access.require_topic(call.caller, Action.READ, name)
+    if name not in broker.topics:
+        registered = await broker.registry.register_for(name, group)
+        if name not in broker.topics:
+            return registered
+    await _stored(call, partial(broker.groups.start_offsets, group, name))
+    return await broker.registry.register(broker.topics.require(name), group)
+
+
+async def _stored(call: Call, start: Callable[[Callable[[Reason | None], None]], None]) -> None:
+    """Begin to store offsets, and wait until they are durable."""
+    future: asyncio.Future[Reason | None] = call.gateway.loop.create_future()
+
+    def done(reason: Reason | None) -> None:
+        if not future.done():
+            future.set_result(reason)
+
+    start(done)
+    reason = await in_time(call.gateway, future)
+    if reason is not None:
+        raise reason_refusal(reason)
 
 
 async def _offsets(call: Call) -> Answer:
@@ -102,8 +128,10 @@ async def _offsets(call: Call) -> Answer:
     name = call.query_fields().get("topic")
     keys: list[PartitionKey] | None = None
     if name is not None:
-        topic = find_topic(call, name, Action.DESCRIBE)
-        keys = [PartitionKey(topic.name, index) for index in range(topic.partition_count)]
+        broker = call.gateway.broker
+        broker.access.require_topic(call.caller, Action.DESCRIBE, name)
+        # Of a topic that does not exist a group has no offsets.
+        keys = [PartitionKey(TopicName(name), index) for index in range(broker.partition_count(TopicName(name)))]
     found = call.gateway.broker.groups.fetch_offsets(group, keys)
     return json_answer(
         OffsetList(
@@ -123,37 +151,9 @@ async def _commit(call: Call) -> Answer:
     topic = find_topic(call, asked.topic_name, Action.READ)
     if not 0 <= asked.partition < topic.partition_count:
         raise Refusal(400, PARTITION_NOT_FOUND)
-    end_offset = await _end_offset(call, topic, asked.partition, asked.offset)
-    future: asyncio.Future[Reason | None] = call.gateway.loop.create_future()
-
-    def done(reason: Reason | None) -> None:
-        if not future.done():
-            future.set_result(reason)
-
     item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
-    call.gateway.broker.groups.commit_offset_checked(group, item, done, end_offset)
-    reason = await in_time(call.gateway, future)
-    if reason is not None:
-        raise reason_refusal(reason)
+    await _stored(call, partial(call.gateway.broker.groups.commit_offset, group, item))
     return json_answer(Committed(committed=True))
-
-
-async def _end_offset(call: Call, topic: Topic, index: int, wanted: int) -> int:
-    """Where a partition ends, by its leader; what was published just now counts. An end at or behind ``wanted`` is enough."""
-    carry = call.gateway.carry
-    if carry is not None:
-        told = await carry.ask(
-            call,
-            lambda: carry.whose.partition(topic.name, index),
-            f"/topics/{topic.name}/partitions/{index}/offsets",
-            Watermarks,
-        )
-        if told is not None:
-            return told.high_watermark
-    partition = call.gateway.broker.partition(topic.name, index)
-    if wanted > partition.high_watermark:
-        await settled(call, partition)
-    return partition.high_watermark
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -168,10 +168,12 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Consumers",
                 "Register a group for a topic",
                 {201: GroupModel},
-                errors=(400, 404, 429),
-                description="Once registered, the same call gives the same answer.",
+                errors=(400, 429),
+                description="The group gets offset 0 in each partition that it has no offset in. The topic need not exist yet: the group "
+                "gets its offsets when it is made. Once registered, the same call gives the same answer.",
                 body=required(GroupRequest, topic_name=TOPIC_NAME),
             ),
+            owner=group_owner,
         ),
         route(
             gateway,
@@ -182,7 +184,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Consumers",
                 "Show where a group goes on reading",
                 {200: OffsetList},
-                errors=(400, 404),
+                errors=(400,),
                 parameters=(Parameter("topic", str, "of this topic alone"),),
             ),
             owner=group_owner,
@@ -197,7 +199,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Commit the next offset to read",
                 {200: Committed},
                 errors=(400, 404),
-                description="A commit may go back, but never below 0 or past the end of the partition.",
+                description="A commit may go back, and it may be past the end of the partition.",
                 body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
             ),
             owner=group_owner,

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action
-from penstock.core.standing import Standing
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS_MAX, Carried, Find, can_be_elsewhere
 from penstock.gateways.standing import standing
@@ -29,8 +28,6 @@ from penstock.types import Gateway, NodeId, TopicName
 if TYPE_CHECKING:
     from penstock.gateways.tcp.connection import TcpConnection
 
-_OF_BOTH: Final = frozenset({"commit", "metrics"})
-"""What needs to know of a partition where the group is."""
 _OF_GROUPS: Final = frozenset({"commit", "metrics", "joinGroup", "leaveGroup", "heartbeat"})
 _NOT_TWICE: Final = frozenset({"commit"})
 """What must not be sent again when it may have been done: another client's later commit would be undone."""
@@ -85,7 +82,7 @@ class Carrier:
         try:
             if api == "fetch":
                 return self.carried is not None or carrying.partition(topic, index) is None
-            if api in _OF_BOTH and carrying.partition(topic, index) is not None:
+            if api == "metrics" and carrying.partition(topic, index) is not None:
                 return False
             if api == "metrics" and not request.group_id:
                 return True
@@ -164,24 +161,21 @@ class Carrier:
             return self._broker.exists(TopicName(request.topic or ""), request.partition or 0)
         return can_be_elsewhere(found)
 
-    # Here, where it takes time because a partition is led elsewhere.
+    # Here, where it takes time.
 
     async def _metrics(self, request: Request) -> bytes:
         self._broker.access.require_topic(self._connection.caller, Action.DESCRIBE, request.topic or "")
-        found = await self._standing(request)
+        topic = self._broker.topics.require(request.topic or "")
+        found = await standing(self._broker, topic, request.partition or 0)
         return metrics_answer(self._connection, request, found.start_offset, found.high_watermark)
 
     async def _commit(self, request: Request) -> bytes:
-        end_offset = (await self._standing(request)).high_watermark
         stored: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
-        commit(self._connection, request, stored.set_result, end_offset)
+        commit(self._connection, request, stored.set_result)
         reason = await stored
         if reason is not None:
             raise Unsure(PenstockError(reason))
         return group_answer(request.group_id or "")
-
-    async def _standing(self, request: Request) -> Standing:
-        return await standing(self._broker, self._broker.topics.require(request.topic or ""), request.partition or 0)
 
     def close(self) -> None:
         """The client is gone."""

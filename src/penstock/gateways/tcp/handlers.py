@@ -74,18 +74,20 @@ def fetch(connection: "TcpConnection", request: Request) -> bytes:
     return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 
 
-def commit(connection: "TcpConnection", request: Request, done: StoredDone, end_offset: int | None = None) -> None:
-    """Where the group goes on reading; told once it is durable, or why it is not. PenstockError when nothing was begun.
+def reads_up_to(request: Request) -> int:
+    """The offset behind the last record that a fetch may answer with."""
+    return (request.offset or 0) + (FETCH_MAX_DEFAULT if request.max is None else request.max)
 
-    ``end_offset`` is where the partition ends, if another node leads it.
-    """
+
+def commit(connection: "TcpConnection", request: Request, done: StoredDone) -> None:
+    """Set the offset that the group reads next. ``done`` is called once it is durable. PenstockError when nothing was begun."""
     broker = connection.broker
     group, topic = GroupId(request.group_id or ""), TopicName(request.topic or "")
     index, offset = request.partition or 0, request.offset or 0
     broker.access.require_group(connection.caller, Action.READ, group)
     broker.access.require_topic(connection.caller, Action.READ, topic)
     item = OffsetToCommit(PartitionKey(topic, index), offset)
-    broker.groups.commit_offset_checked(group, item, done, end_offset)
+    broker.groups.commit_offset(group, item, done)
 
 
 def committed(connection: "TcpConnection", request: Request, slot: "Slot", reason: Reason | None) -> None:
@@ -171,6 +173,8 @@ def heartbeat(connection: "TcpConnection", request: Request) -> bytes:
     return group_answer(group)
 
 
+ENDS_MATTER: Final = frozenset({"fetch", "metrics"})
+"""Requests whose answer depends on where a partition ends: acknowledged records count."""
 HANDLERS: Final[Mapping[str, Handler]] = {
     "fetch": fetch,
     "metrics": metrics,

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from penstock.core.groups.commits import OFFSET_MAX
 from penstock.core.groups.requests import CommitRequest, GroupState, MemberProtocol, OffsetToCommit, PartitionKey
 from penstock.core.groups.settings import GroupSettings
 from penstock.errors import PenstockError, Reason
@@ -122,23 +123,25 @@ def world_member(joined, **changes):
     return replace(joined, **changes)
 
 
-class TestCheckedCommit:
+class TestCommitWithoutMembership:
     def commit(self, world, offset, partition=0, topic=TOPIC, group=GROUP):
         item = OffsetToCommit(PartitionKey(topic, partition), offset)
         box: Box[Reason | None] = Box()
-        world.groups.commit_offset_checked(group, item, box)
+        world.groups.commit_offset(group, item, box)
         return box
 
-    @pytest.mark.parametrize("offset", [0, 57, 100])
-    def test_an_offset_in_the_log_or_right_behind_it_is_taken_and_may_go_back(self, world, offset):
+    @pytest.mark.parametrize("offset", [0, 57, 100, OFFSET_MAX])
+    def test_any_offset_from_0_on_is_accepted_and_survives_a_restart(self, world, offset):
         assert self.commit(world, 80).answer is None
         assert self.commit(world, offset).answer is None
         assert world.committed().offset == offset
+        world.restart()
+        assert world.committed().offset == offset
 
-    @pytest.mark.parametrize("offset", [-1, 101])
-    def test_an_offset_outside_the_log_is_refused_and_nothing_changes(self, world, offset):
+    @pytest.mark.parametrize("offset", [-1, OFFSET_MAX + 1])
+    def test_an_offset_that_cannot_exist_is_refused_and_nothing_changes(self, world, offset):
         self.commit(world, 80)
-        with pytest.raises(PenstockError, match="ends at 100") as refused:
+        with pytest.raises(PenstockError, match=f"offset {offset} cannot be committed") as refused:
             self.commit(world, offset)
         assert refused.value.reason is Reason.OFFSET_OUT_OF_RANGE
         assert world.committed().offset == 80
@@ -244,10 +247,10 @@ class TestDeletedTopics:
         world.log.refuse_append = Reason.STORAGE_ERROR
         world.groups.forget_topic(TOPIC)
         assert world.committed() is None
-        ends = world.topics.ends.pop(TOPIC)
+        count = world.topics.counts.pop(TOPIC)
         world.log.refuse_append = None
         world.restart()
-        world.topics.ends[TOPIC] = ends
+        world.topics.counts[TOPIC] = count
         assert world.committed() is None
         world.restart()
         assert world.committed() is None
@@ -357,3 +360,50 @@ def test_subscriptions_decide_only_for_the_topics_they_name(world):
     assert answered(lambda done: world.groups.delete_offsets(GROUP, [key], done)) == {
         key: Reason.GROUP_SUBSCRIBED_TO_TOPIC
     }
+
+
+class TestFirstOffsets:
+    def start(self, world, topic=TOPIC, group=GROUP):
+        box: Box[Reason | None] = Box()
+        world.groups.start_offsets(group, topic, box)
+        return box
+
+    def offsets(self, world):
+        return {key.partition: found.offset for key, found in world.groups.fetch_offsets(GROUP, None).items()}
+
+    def test_a_group_starts_at_0_in_each_partition(self, world):
+        assert self.start(world).answer is None
+        assert self.offsets(world) == dict.fromkeys(range(8), 0)
+        world.restart()
+        assert self.offsets(world) == dict.fromkeys(range(8), 0)
+
+    def test_offsets_that_the_group_has_stay(self, world):
+        world.commit(5, partition=3)
+        assert self.start(world).answer is None
+        assert self.start(world).answer is None
+        assert self.offsets(world) == {**dict.fromkeys(range(8), 0), 3: 5}
+
+    def test_a_commit_on_its_way_stays(self, world):
+        world.log.hold = True
+        box: Box[Reason | None] = Box()
+        world.groups.commit_offset(GROUP, OffsetToCommit(PartitionKey(TOPIC, 3), 5), box)
+        started = self.start(world)
+        world.log.settle()
+        assert (box.answer, started.answer) == (None, None)
+        assert self.offsets(world) == {**dict.fromkeys(range(8), 0), 3: 5}
+
+    def test_a_topic_of_many_partitions_is_stored_in_several_batches(self, world):
+        world.topics.counts[TOPIC] = 2500
+        assert self.start(world).answer is None
+        assert len(self.offsets(world)) == 2500
+
+    def test_a_failure_is_told(self, world):
+        world.log.refuse_append = Reason.STORAGE_ERROR
+        assert self.start(world).answer is Reason.COORDINATOR_NOT_AVAILABLE
+        assert world.groups.list_groups() == []
+
+    def test_a_group_needs_a_name(self, world):
+        with pytest.raises(PenstockError) as refused:
+            self.start(world, group=GroupId(""))
+        assert refused.value.reason is Reason.INVALID_GROUP_ID
+        assert world.groups.list_groups() == []

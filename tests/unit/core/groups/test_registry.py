@@ -148,3 +148,50 @@ async def test_a_node_that_starts_keeps_the_registrations_of_a_topic_that_it_doe
     late.registry = GroupRegistry(late.store, late.clock, late.entropy)
     await late.registry.load(late.topics)
     assert await one.registry.register(topic, "g") == registered
+
+
+# Before the topic.
+
+
+async def test_a_group_that_is_registered_before_its_topic_keeps_its_registration() -> None:
+    world = await World().start()
+    first = await world.registry.register_for("orders", "g")
+    assert await world.registry.register_for("orders", "g") == first
+    await world.start()
+    assert world.registry.awaiting("orders") == ["g"]
+    assert world.registry.awaited_topics() == ["orders"]
+    topic = await world.topics.create(NewTopic("orders", 1))
+    assert await world.registry.register(topic, "g") == first
+    assert world.registry.awaiting("orders") == []
+    assert world.registry.awaited_topics() == []
+    assert await world.keys() == [f"registered/{topic.topic_id.hex}/g"]
+    assert await world.registry.register(topic, "g") == first
+    await world.start()
+    assert world.registry.has_any(topic)
+
+
+async def test_groups_that_wait_for_a_topic_count_towards_the_limit() -> None:
+    world = await World(groups_max=1).start()
+    await world.registry.register_for("orders", "a")
+    with pytest.raises(PenstockError) as refused:
+        await world.registry.register_for("orders", "b")
+    assert refused.value.reason is Reason.POLICY_VIOLATION
+    topic = await world.topics.create(NewTopic("orders", 1))
+    await world.registry.register(topic, "a")
+
+
+async def test_a_group_cannot_wait_for_a_topic_that_cannot_be() -> None:
+    world = await World().start()
+    with pytest.raises(PenstockError) as refused:
+        await world.registry.register_for("a/b", "g")
+    assert refused.value.reason is Reason.INVALID_TOPIC
+
+
+async def test_a_group_that_is_registered_twice_at_the_moment_its_topic_is_made_waits_no_more() -> None:
+    one, two = await two_nodes()
+    topic = await one.topics.create(NewTopic("orders", 1))
+    registered = await one.registry.register(topic, "g")
+    await two.registry.register_for("orders", "g")
+    assert one.registry.awaiting("orders") == ["g"]
+    assert await two.registry.register(topic, "g") == registered
+    assert one.registry.awaited_topics() == two.registry.awaited_topics() == []
