@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.groups.commits import Commits, DeleteDone, Keeps, Needs, OnCommitted, OnForgotten
+from penstock.core.groups.deadlines import Deadlines
 from penstock.core.groups.directory import Directory, Loaded
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
@@ -60,12 +61,18 @@ class GroupCoordinator:
         report: Report,
     ) -> None:
         self._log = log
+        self._topics = partitions
         self._directory = Directory(settings, log, clock, report)
         self._rebalancer = Rebalancer(self._directory, entropy)
         self._commits = Commits(self._directory, partitions)
         self.shared: Final = SharedGroups(self._directory, partitions)
         """Members whose partitions the broker assigns."""
         self._loads: dict[int, Load] = {}
+
+    @property
+    def deadlines(self) -> Deadlines:
+        """The timers of members and rebalances."""
+        return self._directory.deadlines
 
     @property
     def on_forgotten(self) -> list[OnForgotten]:
@@ -168,14 +175,13 @@ class GroupCoordinator:
         """Store offsets as a member gave them; ``done`` is told of each partition."""
         self._commits.commit(request, done)
 
-    def commit_offset_checked(
-        self, group_id: GroupId, item: OffsetToCommit, done: StoredDone, end_offset: int | None = None
-    ) -> None:
-        """Store an offset from an API without membership, which may not lie outside the log. PenstockError when it does.
+    def commit_offset(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
+        """Store an offset from an API without membership. PenstockError when it cannot be stored, and then nothing has changed."""
+        self._commits.commit_one(group_id, item, done)
 
-        ``end_offset`` is where the log ends, as its leader says; without it, as far as this node knows.
-        """
-        self._commits.commit_checked(group_id, item, done, end_offset)
+    def start_offsets(self, group_id: GroupId, topic: TopicName, done: StoredDone) -> None:
+        """Store offset 0 for those partitions of a topic that the group has no offset in. PenstockError when nothing was begun."""
+        self._commits.start(group_id, topic, self._topics.partition_count(topic), done)
 
     def fetch_offsets(
         self, group_id: GroupId, keys: Sequence[PartitionKey] | None

@@ -90,6 +90,7 @@ class Group:
     """The state of one group."""
 
     __slots__ = (
+        "assigned_generation",
         "awaiting_join",
         "generation",
         "group_id",
@@ -123,6 +124,8 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
+        self.assigned_generation = 0
+        """The last generation whose assignment the leader sent. A second one in the same generation is not used."""
         self.leader_id: MemberId | None = None
         self.members: dict[MemberId, Member] = {}
         self.static_members: dict[str, MemberId] = {}

@@ -192,7 +192,6 @@ class Rebalancer:
     def _come_back(self, group: Group, member: Member, new_id: MemberId, request: JoinRequest, done: JoinDone) -> None:
         """A static member was restarted: it keeps its assignment, under a new id, unless that would be wrong."""
         before = (member.member_id, member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
-        leader_before = group.leader_id
         same_topics = not group.uses_consumer_protocol or subscribed_topics(
             member.metadata_for(group.protocol)
         ) == subscribed_topics(next((metadata for name, metadata in request.protocols if name == group.protocol), b""))
@@ -203,17 +202,11 @@ class Rebalancer:
         self._directory.keep_alive(member)
         if group.state is GroupState.STABLE and same_topics and group.select_protocol() == group.protocol:
             assignments = {each.member_id: each.assignment for each in group.members.values()}
-            # Without skip_assignment a leader that learns that it leads would assign, and nobody would take it. So it is
-            # told the leader's old id, which is not its own.
-            result = (
-                group.join_result(member, skip_assignment=True)
-                if request.can_skip_assignment
-                else group.join_result(member, leader_id=leader_before)
-            )
             record = group_record(group.group_id, group.stored(assignments, group.state_since_ms))
-            self._directory.store(
-                group.partition, [record], partial(self._came_back, group, member, before, done, result)
+            came_back = partial(
+                self._came_back, group, member, before, done, group.generation, request.can_skip_assignment
             )
+            self._directory.store(group.partition, [record], came_back)
         else:
             # Where the group is past joining, the leader assigns to the old id: the new one needs a new generation.
             self._prepare(group)
@@ -224,19 +217,19 @@ class Rebalancer:
         member: Member,
         before: tuple[MemberId, tuple[MemberProtocol, ...], int, int],
         done: JoinDone,
-        result: JoinResult,
+        generation: int,
+        can_skip_assignment: bool,
         reason: Reason | None,
     ) -> None:
-        if (
-            group.state is not GroupState.STABLE
-            or group.generation != result.generation
-            or member.join_done is not done
-        ):
+        if group.state is not GroupState.STABLE or group.generation != generation or member.join_done is not done:
             return  # a rebalance began, or the member came back once more: the join is answered there
+        old_id, protocols, session_timeout_ms, rebalance_timeout_ms = before
         if reason is None:
-            group.answer_join(member, result)
+            # A leader that cannot skip assigning would assign, and no member would take it: give it its old id as the leader's.
+            hides_leader = group.leader_id == member.member_id and not can_skip_assignment
+            leader_id = old_id if hides_leader else None
+            group.answer_join(member, group.join_result(member, leader_id=leader_id, skip_assignment=True))
         else:
-            old_id, protocols, session_timeout_ms, rebalance_timeout_ms = before
             group.answer_join(member, JoinResult(reason, NO_MEMBER))
             group.replace_static(member, old_id)
             group.update(member, protocols, session_timeout_ms, rebalance_timeout_ms, None)
@@ -336,7 +329,7 @@ class Rebalancer:
             return
         member.answer_sync(SyncResult(Reason.REBALANCE_IN_PROGRESS))
         member.sync_done = done
-        if group.leader_id == member.member_id:
+        if group.leader_id == member.member_id and group.assigned_generation != group.generation:
             self._store_generation(group, request.assignments)
 
     def _check_sync(self, group: Group | None, request: SyncRequest) -> Reason | None:
@@ -369,6 +362,7 @@ class Rebalancer:
         return reason
 
     def _store_generation(self, group: Group, given: dict[MemberId, bytes]) -> None:
+        group.assigned_generation = group.generation
         assignments = {member_id: given.get(member_id, b"") for member_id in group.members}
         record = group_record(group.group_id, group.stored(assignments, self._clock.now_ms()))
         self._directory.store(

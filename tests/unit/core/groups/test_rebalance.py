@@ -274,6 +274,17 @@ class TestSyncing:
         world.log.settle()
         assert box.answer.assignment == b"new"
 
+    def test_a_leader_that_assigns_again_while_its_assignment_is_being_stored_does_not_change_it(self, world):
+        joined = world.join().answer
+        world.log.hold = True
+        lost = world.sync(joined, {joined.member_id: b"first"})
+        again = world.sync(joined, {joined.member_id: b"second"})
+        world.log.settle()
+        assert lost.answer.reason is Reason.REBALANCE_IN_PROGRESS
+        assert again.answer.assignment == b"first"
+        world.restart()
+        assert world.sync(joined).answer.assignment == b"first"
+
     def test_a_member_that_waited_for_its_assignment_longer_than_its_session_is_watched_again(self, world):
         first = world.join().answer
         second = world.join()

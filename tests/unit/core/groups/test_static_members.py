@@ -121,6 +121,26 @@ def test_the_new_id_is_stored_before_it_is_told(world):
     assert world.heartbeat(second, instance_id="b") is Reason.FENCED_INSTANCE_ID
 
 
+@pytest.mark.parametrize("can_skip_assignment", [False, True])
+def test_members_that_come_back_at_the_same_time_are_told_each_others_new_ids(world, can_skip_assignment):
+    two_static(world)
+    world.log.hold = True
+    leader = world.join(instance_id="a", can_skip_assignment=can_skip_assignment)
+    follower = world.join(instance_id="b", can_skip_assignment=can_skip_assignment)
+    world.log.settle()
+    told = {each.member_id for each in leader.answer.members}
+    assert told == ({leader.answer.member_id, follower.answer.member_id} if can_skip_assignment else set())
+    assert follower.answer.leader_id == leader.answer.member_id
+
+
+def test_a_follower_that_comes_back_just_before_its_leader_is_told_the_leaders_new_id(world):
+    two_static(world)
+    world.log.hold = True
+    follower, leader = world.join(instance_id="b"), world.join(instance_id="a")
+    world.log.settle()
+    assert follower.answer.leader_id == leader.answer.member_id
+
+
 def test_a_member_that_comes_back_twice_is_told_its_last_id(world):
     two_static(world)
     world.log.hold = True

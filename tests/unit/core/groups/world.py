@@ -12,12 +12,14 @@ from penstock.core.groups.requests import (
     CommitRequest,
     CommittedOffset,
     GroupState,
+    JoinDone,
     JoinRequest,
     JoinResult,
     LeavingMember,
     MemberProtocol,
     OffsetToCommit,
     PartitionKey,
+    SyncDone,
     SyncRequest,
     SyncResult,
 )
@@ -136,20 +138,17 @@ class MemoryOffsetsLog:
 
 class Topics:
     def __init__(self) -> None:
-        self.ends: dict[TopicName, list[int]] = {TOPIC: [100] * 8, TopicName("other"): [100] * 8}
+        self.counts: dict[TopicName, int] = {TOPIC: 8, TopicName("other"): 8}
         self.ids: dict[TopicName, UUID] = {TOPIC: UUID(int=1), TopicName("other"): UUID(int=2)}
 
     def exists(self, topic: TopicName, partition: int) -> bool:
-        return 0 <= partition < len(self.ends.get(topic, ()))
+        return 0 <= partition < self.counts.get(topic, 0)
 
     def partition_count(self, topic: TopicName) -> int:
-        return len(self.ends.get(topic, ()))
+        return self.counts.get(topic, 0)
 
     def topic_id(self, topic: TopicName) -> UUID | None:
         return self.ids.get(topic)
-
-    def end_offset(self, topic: TopicName, partition: int) -> int:
-        return self.ends[topic][partition]
 
 
 def subscription(*topics: str, user_data: bytes = b"") -> bytes:
@@ -207,6 +206,7 @@ class World:
         client_id: str = "client",
         require_known_member_id: bool = False,
         can_skip_assignment: bool = False,
+        done: JoinDone | None = None,
     ) -> Box[JoinResult]:
         box: Box[JoinResult] = Box()
         request = JoinRequest(
@@ -222,7 +222,7 @@ class World:
             require_known_member_id=require_known_member_id,
             can_skip_assignment=can_skip_assignment,
         )
-        self.groups.join(request, box)
+        self.groups.join(request, done or box)
         return box
 
     def sync(
@@ -235,6 +235,7 @@ class World:
         instance_id: str | None = None,
         protocol_type: str | None = None,
         protocol: str | None = None,
+        done: SyncDone | None = None,
     ) -> Box[SyncResult]:
         box: Box[SyncResult] = Box()
         request = SyncRequest(
@@ -246,7 +247,7 @@ class World:
             protocol_type=protocol_type,
             protocol=protocol,
         )
-        self.groups.sync(request, box)
+        self.groups.sync(request, done or box)
         return box
 
     def heartbeat(
