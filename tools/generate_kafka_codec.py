@@ -22,7 +22,7 @@ import sys
 from typing import Final
 
 from kafka_codec.module import emit_module
-from kafka_codec.schema import Api, add_older_version, load_api
+from kafka_codec.schema import Api, Field, add_older_version, load_api
 
 TARGET: Final = pathlib.Path(__file__).resolve().parent.parent / "src/penstock/wire/kafka"
 
@@ -62,6 +62,11 @@ APIS: Final[tuple[tuple[str, int | None], ...]] = (
     ("elect_leaders", None),
     ("alter_partition_reassignments", None),
     ("list_partition_reassignments", None),
+    ("describe_acls", None),
+    ("alter_replica_log_dirs", None),
+    ("describe_quorum", None),
+    ("consumer_group_heartbeat", None),
+    ("list_config_resources", None),
 )
 
 
@@ -69,6 +74,7 @@ def load() -> list[Api]:
     """Read every API of the table, and describe the versions that clients still ask for but kio has dropped."""
     apis = [load_api(name, version_max) for name, version_max in APIS]
     _add_old_produce(next(api for api in apis if api.name == "produce"))
+    _add_old_describe_configs(next(api for api in apis if api.name == "describe_configs"))
     return apis
 
 
@@ -81,6 +87,18 @@ def _add_old_produce(api: Api) -> None:
             absent.add(("ProduceResponse", "throttle_time_ms"))
         add_older_version(api.response, version, absent)
         api.versions.insert(0, version)
+
+
+def _add_old_describe_configs(api: Api) -> None:
+    # Sarama asks with version 0 unless it is configured for Kafka 1.1 or later. It has a flag in place of the source, and no synonyms.
+    add_older_version(api.request, 0, {("DescribeConfigsRequest", "include_synonyms")})
+    add_older_version(
+        api.response,
+        0,
+        {("DescribeConfigsResponseConfig", "synonyms")},
+        {("DescribeConfigsResponseConfig", "config_source"): Field("is_default", "is_default", "bool")},
+    )
+    api.versions.insert(0, 0)
 
 
 def emit_table(apis: list[Api]) -> str:

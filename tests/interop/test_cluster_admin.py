@@ -143,3 +143,49 @@ def test_replicas_move_and_leaders_are_elected(
     eventually(lambda: described() == ([3, 1], 3), what="the new one leads")
     sizes = python.describe_log_dirs()
     assert sizes
+
+
+def test_a_move_is_throttled_until_the_rates_are_deleted(
+    three: LocalCluster, python: kafka.KafkaAdminClient, unique: Callable[[str], str]
+) -> None:
+    name = unique("throttled")
+    client = AdminClient({"bootstrap.servers": three.bootstrap})
+    listed = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
+    client.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2]], config=listed)])[name].result(SECONDS)
+    for _ in range(3):
+        PRODUCERS["confluent"](three.bootstrap, name, [Record(b"v" * 100_000)])
+    rates = [f"{side}.replication.throttled.rate" for side in ("leader", "follower")]
+
+    def throttle(operation: AlterConfigOpType) -> None:
+        for node in (1, 2, 3):
+            entries = [ConfigEntry(rate, "1", incremental_operation=operation) for rate in rates]
+            resource = ConfigResource(ResourceType.BROKER, str(node), incremental_configs=entries)
+            client.incremental_alter_configs([resource])[resource].result(SECONDS)
+
+    def set_on(node: int) -> list[str]:
+        resource = ConfigResource(ResourceType.BROKER, str(node))
+        found = client.describe_configs([resource])[resource].result(SECONDS)
+        return [found[rate].value for rate in rates]
+
+    def copied() -> int:
+        sizes = python.describe_log_dirs(brokers=[3])[0]["log_dirs"]
+        return sum(
+            partition["partition_size"]
+            for each in sizes
+            for topic in each["topics"]
+            if topic["name"] == name
+            for partition in topic["partitions"]
+        )
+
+    throttle(AlterConfigOpType.SET)
+    for node in (1, 2, 3):
+        eventually(lambda node=node: set_on(node) == ["1", "1"], what=f"node {node} has the rates")
+    python.alter_partition_reassignments({kafka.TopicPartition(name, 0): [1, 3]})
+    eventually(lambda: copied() >= 100_000, what="the first batch has come, and the rates are used up for a day")
+    PRODUCERS["confluent"](three.bootstrap, name, [Record(b"after")])
+    assert python.list_partition_reassignments(), "the rest waits; producers do not"
+    assert copied() < 200_000
+    throttle(AlterConfigOpType.DELETE)
+    eventually(lambda: not python.list_partition_reassignments(), what="the move is over")
+    [topic] = python.describe_topics([name])
+    assert list(topic["partitions"][0]["replica_nodes"]) == [1, 3]

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from penstock.address import Address
 from penstock.core.broker import ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord, NodeRecord, node_key
 from penstock.core.partition import Partition
@@ -50,12 +51,12 @@ class ClusterNode(KafkaNode):
         assert self.broker.cluster is not None
         return self.broker.cluster
 
-    async def join(self, node_id: int, *, shutting_down: bool = False) -> None:
-        """The node is up, perhaps not for long."""
+    async def join(self, node_id: int, *, shutting_down: bool = False, kafka: Address | None = None) -> None:
+        """The node is up, perhaps not for long. ``kafka`` is the address for Kafka clients, if any is to connect."""
         record = NodeRecord(
             incarnation=UUID(int=node_id),
             directory=UUID(int=node_id),
-            listeners={"kafka": f"127.0.0.1:{9000 + node_id}", "http": f"127.0.0.1:{8000 + node_id}"},
+            listeners={"kafka": str(kafka or f"127.0.0.1:{9000 + node_id}"), "http": f"127.0.0.1:{8000 + node_id}"},
             rack=RACKS[node_id],
             shutting_down=shutting_down,
         )

@@ -40,7 +40,10 @@ class KafkaNode:
 
     _shared = False
 
-    def __init__(self, data_dir: Path, **settings: Any) -> None:
+    def __init__(
+        self, data_dir: Path, *, flush: Flush = Flush.OS, disk: RealDisk | None = None, **settings: Any
+    ) -> None:
+        self._disk = disk or RealDisk()
         self.clock = ManualClock()
         self.caller = Caller(ANONYMOUS, Gateway.KAFKA, "127.0.0.1")
         data_dir.mkdir(exist_ok=True)
@@ -48,17 +51,17 @@ class KafkaNode:
         # One partition for the groups, since every start opens them all; and nobody moves the clock for a first generation.
         settings.setdefault("groups", GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1))
         self._settings = BrokerSettings(
-            node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=Flush.OS, **settings
+            node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=flush, **settings
         )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         store = await self._open_store()
         self._stack.push_async_callback(store.close)
-        commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
+        commit = GroupCommit(asyncio.get_running_loop(), self._settings.flush, 1)
         self._stack.callback(commit.close)
         self.flusher = commit
-        logs = LogManager(RealDisk(), self._data_dir, self.clock, lambda _text: None)
+        logs = LogManager(self._disk, self._data_dir, self.clock, lambda _text: None)
         self.broker = Broker(
             self._settings,
             clock=self.clock,
@@ -121,7 +124,7 @@ class KafkaNode:
         """An offset of a group, as a client commits it."""
         done: asyncio.Future[Reason | None] = asyncio.get_running_loop().create_future()
         item = OffsetToCommit(PartitionKey(TopicName(topic), partition), offset)
-        self.broker.groups.commit_offset_checked(GroupId(group), item, done.set_result)
+        self.broker.groups.commit_offset(GroupId(group), item, done.set_result)
         assert await done is None
 
     async def committed(self, target: Partition) -> None:

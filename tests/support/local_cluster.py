@@ -36,6 +36,8 @@ class LocalCluster:
         self._environment["PENSTOCK__CLUSTER__LEASE_MS"] = "20000"
         self._environment["TMPDIR"] = str(folder)
         self.addresses: dict[int, dict[str, str]] = {}
+        self.pids: dict[int, int] = {}
+        """As the ready lines have them."""
         self.lines: list[str] = []
 
     def __enter__(self) -> Self:
@@ -92,7 +94,9 @@ class LocalCluster:
                 for line in lines:
                     self.lines.append(line.decode())
                     pairs = dict(word.partition("=")[::2] for word in line.decode().split()[2:])
-                    self.addresses[int(pairs.pop("node"))] = pairs
+                    node = int(pairs.pop("node"))
+                    self.pids[node] = int(pairs.pop("pid"))
+                    self.addresses[node] = pairs
 
     @property
     def bootstrap(self) -> str:

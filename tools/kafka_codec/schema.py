@@ -69,11 +69,11 @@ class Field:
     name: str
     kio_name: str
     wire_type: str
-    is_array: bool
-    nullable: bool
-    tag: int | None
-    struct: str | None
-    default: object
+    is_array: bool = False
+    nullable: bool = False
+    tag: int | None = None
+    struct: str | None = None
+    default: object = False
     nullable_once: bool = False
 
     @property
@@ -163,12 +163,21 @@ def load_api(name: str, version_max: int | None = None) -> Api:
     return Api(key, name, request.class_name.removesuffix("Request"), versions, request, response)
 
 
-def add_older_version(message: Message, version: int, absent: set[tuple[str, str]]) -> None:
-    """Describe a version that kio no longer carries as the next one without some of its fields."""
+def add_older_version(
+    message: Message,
+    version: int,
+    absent: set[tuple[str, str]],
+    instead: typing.Mapping[tuple[str, str], Field] = types.MappingProxyType({}),
+) -> None:
+    """Describe a version that kio no longer carries as the next one without some of its fields, and with others `instead`."""
     for struct in message.structs.values():
         newer = struct.versions.get(version + 1)
         if newer is not None:
-            struct.versions[version] = tuple(f for f in newer if (struct.class_name, f.name) not in absent)
+            struct.versions[version] = tuple(
+                instead.get((struct.class_name, field.name), field)
+                for field in newer
+                if (struct.class_name, field.name) not in absent
+            )
     message.flexible[version] = message.flexible[version + 1]
 
 

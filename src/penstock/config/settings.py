@@ -133,8 +133,8 @@ class LogSettings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=100, description="how often the recovery point is noted; less to check after a crash")
     ] = 60_000
     housekeeping_interval_ms: Annotated[
-        int, Meta(ge=10, description="how often retention, compaction and the roll by age are looked at")
-    ] = 30_000
+        int, Meta(ge=10, description="how often the broker looks for records to delete or compact and segments to roll")
+    ] = 15_000
 
 
 class TopicSettings(Struct, frozen=True, kw_only=True):

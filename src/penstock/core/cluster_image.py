@@ -78,6 +78,8 @@ class ClusterImage:
         self._store = store
         self._clock = clock
         self.nodes: dict[NodeId, Node] = {}
+        self.left: dict[NodeId, Node] = {}
+        """Nodes that left and are not back, as they were last registered."""
         self.left_ms: dict[NodeId, int] = {}
         """When nodes were seen to leave that are not back. Only people are told: clocks may be wrong."""
         self.controller: Controller | None = None
@@ -163,8 +165,11 @@ class ClusterImage:
             self.draining.discard(_id_of(event.key, DRAINS_PREFIX))
         else:
             node_id = _id_of(event.key, NODES_PREFIX)
-            if self.nodes.pop(node_id, None) is not None and self._clock is not None:
-                self.left_ms[node_id] = self._clock.now_ms()
+            node = self.nodes.pop(node_id, None)
+            if node is not None:
+                self.left[node_id] = node
+                if self._clock is not None:
+                    self.left_ms[node_id] = self._clock.now_ms()
 
     def _put(self, entry: Entry) -> None:
         try:
@@ -176,6 +181,7 @@ class ClusterImage:
             else:
                 node = _node(entry)
                 self.nodes[node.node_id] = node
+                self.left.pop(node.node_id, None)
                 self.left_ms.pop(node.node_id, None)
         except (msgspec.DecodeError, ValueError):
             raise PenstockError(

@@ -24,6 +24,9 @@ SAME_AS_RETENTION: Final = -2
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
 _KEPT: Final = " Accepted and listed; without effect here"
+ALL_REPLICAS: Final = "*"
+_THROTTLED: Final = re.compile(r"\*|[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
+_THROTTLED_TEXT: Final = "pairs of partition:broker with commas between them, or *"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
@@ -42,13 +45,20 @@ class ConfigSource(Enum):
     """Where a value comes from, strongest first."""
 
     TOPIC = "set on the topic"
+    GROUP = "set on the group"
+    DYNAMIC_BROKER = "set on the broker while it runs"
+    DYNAMIC_DEFAULT = "set for all brokers while they run"
     STATIC_BROKER = "set in the broker's configuration"
     DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One config. ``broker_names`` are what Kafka calls the broker-wide value behind a topic's."""
+    """One config. ``broker_names`` are what Kafka calls the broker-wide value of a topic config.
+
+    A LIST with ``choices`` needs one of them at least, unless ``may_be_empty``. ``pattern`` is what a STRING, or each item of a LIST, must match as a whole;
+    ``pattern_text`` says it in words. ``is_inert``: it is accepted and listed, and changes nothing.
+    """
 
     name: str
     kind: ConfigKind
@@ -59,10 +69,20 @@ class ConfigDefinition:
     choices: tuple[str, ...] = ()
     broker_names: tuple[str, ...] = ()
     fixed: bool = False
+    may_be_empty: bool = False
+    pattern: re.Pattern[str] | None = None
+    pattern_text: str = ""
+    is_inert: bool = False
 
     def check(self, text: str) -> str:
         """The text in its plain form; ``INVALID_CONFIG`` that names what is accepted."""
         plain = text.strip()
+        chars_max = limits.CONFIG_LIST_CHARS_MAX if self.kind is ConfigKind.LIST else limits.CONFIG_CHARS_MAX
+        if len(plain) > chars_max:
+            raise PenstockError(
+                Reason.INVALID_CONFIG,
+                f"{self.name} cannot have {len(plain)} characters: it takes {self.accepts()}, in at most {chars_max} characters",
+            )
         accepted = False
         match self.kind:
             case ConfigKind.BOOLEAN:
@@ -75,13 +95,17 @@ class ConfigDefinition:
             case ConfigKind.LIST:
                 items = split_list(plain)
                 plain = ",".join(items)
-                accepted = not self.choices or (bool(items) and all(item in self.choices for item in items))
+                accepted = all(self._is_choice(item) for item in items) and (
+                    bool(items) or self.may_be_empty or not self.choices
+                )
             case ConfigKind.STRING:
-                accepted = not self.choices or plain in self.choices
+                accepted = self._is_choice(plain)
         if self.fixed:
             accepted = accepted and plain == self.default
         if not accepted:
-            raise PenstockError(Reason.INVALID_CONFIG, f"{self.name} cannot be {text!r}: it takes {self.accepts()}.")
+            raise PenstockError(
+                Reason.INVALID_CONFIG, f"{self.name} cannot be {text[:100]!r}: it takes {self.accepts()}."
+            )
         return plain
 
     def accepts(self) -> str:
@@ -91,9 +115,12 @@ class ConfigDefinition:
         match self.kind:
             case ConfigKind.BOOLEAN:
                 return "true or false"
+            case ConfigKind.STRING | ConfigKind.LIST if self.pattern_text:
+                return self.pattern_text
             case ConfigKind.STRING | ConfigKind.LIST if self.choices:
                 wanted = ", ".join(self.choices)
-                return f"one or more of {wanted}" if self.kind is ConfigKind.LIST else f"one of {wanted}"
+                some = "any of" if self.may_be_empty else "one or more of"
+                return f"{some} {wanted}" if self.kind is ConfigKind.LIST else f"one of {wanted}"
             case ConfigKind.LIST:
                 return "texts with commas between them"
             case ConfigKind.STRING:
@@ -102,6 +129,11 @@ class ConfigDefinition:
                 what = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
                 low, high = self._bounds()
                 return f"{what} from {low} to {high}"
+
+    def _is_choice(self, text: str) -> bool:
+        if self.pattern is not None:
+            return self.pattern.fullmatch(text) is not None
+        return not self.choices or text in self.choices
 
     def _bounds(self) -> tuple[float, float]:
         most = INT_MAX if self.kind is ConfigKind.INT else LONG_MAX
@@ -124,7 +156,8 @@ def split_list(text: str) -> list[str]:
     return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
-def _table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
+def config_table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
+    """By name. Every default is in its plain form."""
     table = {definition.name: definition for definition in sorted(definitions, key=lambda one: one.name)}
     assert len(table) == len(definitions), "a config is defined twice"
     for definition in definitions:
@@ -132,13 +165,14 @@ def _table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
     return table
 
 
-TOPIC_CONFIGS: Final = _table(
+TOPIC_CONFIGS: Final = config_table(
     ConfigDefinition(
         "cleanup.policy",
         ConfigKind.LIST,
         "delete",
-        "What becomes of old records: 'delete' drops whole segments by retention, 'compact' keeps the last record of each key, both do both.",
+        "What becomes of old records: 'delete' drops whole segments by retention, 'compact' keeps the last record of each key, both do both; empty keeps everything.",
         choices=("compact", "delete"),
+        may_be_empty=True,
         broker_names=("log.cleanup.policy",),
     ),
     ConfigDefinition(
@@ -198,6 +232,7 @@ TOPIC_CONFIGS: Final = _table(
         str(LONG_MAX),
         f"Sync after so many records.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
         low=1,
+        is_inert=True,
         broker_names=("log.flush.interval.messages",),
     ),
     ConfigDefinition(
@@ -206,13 +241,16 @@ TOPIC_CONFIGS: Final = _table(
         str(LONG_MAX),
         f"Sync after so many milliseconds.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
         low=0,
+        is_inert=True,
         broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     ),
     ConfigDefinition(
         "follower.replication.throttled.replicas",
         ConfigKind.LIST,
         "",
-        f"Followers whose copying is slowed down.{_KEPT} while the broker is alone.",
+        "Replicas, as partition:broker, that their broker copies no faster than its follower.replication.throttled.rate while they are not in sync.",
+        pattern=_THROTTLED,
+        pattern_text=_THROTTLED_TEXT,
     ),
     ConfigDefinition(
         "index.interval.bytes",
@@ -226,7 +264,9 @@ TOPIC_CONFIGS: Final = _table(
         "leader.replication.throttled.replicas",
         ConfigKind.LIST,
         "",
-        f"Leaders whose copying is slowed down.{_KEPT} while the broker is alone.",
+        "Leaders, as partition:broker, that send no faster than the leader.replication.throttled.rate of their broker to replicas that are not in sync.",
+        pattern=_THROTTLED,
+        pattern_text=_THROTTLED_TEXT,
     ),
     ConfigDefinition(
         "local.retention.bytes",
@@ -333,6 +373,7 @@ TOPIC_CONFIGS: Final = _table(
         ConfigKind.BOOLEAN,
         "false",
         f"Reserve the file of a segment at once.{_KEPT}: files grow as they are written.",
+        is_inert=True,
         broker_names=("log.preallocate",),
     ),
     ConfigDefinition(
@@ -387,6 +428,7 @@ TOPIC_CONFIGS: Final = _table(
         "10485760",
         f"The largest size of an index file.{_KEPT}: an index grows with its segment.",
         low=4,
+        is_inert=True,
         broker_names=("log.index.size.max.bytes",),
     ),
     ConfigDefinition(
@@ -395,6 +437,7 @@ TOPIC_CONFIGS: Final = _table(
         "0",
         f"The most by which segment.ms is shortened at random.{_KEPT}.",
         low=0,
+        is_inert=True,
         broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ),
     ConfigDefinition(

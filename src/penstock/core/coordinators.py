@@ -211,6 +211,7 @@ class Coordinators:
                 yield None
                 if _is_over(taken):
                     return
+            broker.awaited_groups.begin_all()
 
     def _let_go(self, key: _Key) -> None:
         taken = self._taken.pop(key, None)

@@ -1,15 +1,16 @@
-"""A topic's settings: from Kafka's texts to typed values, and how they change.
+"""A topic's settings: from Kafka's texts to typed values, and how configs change.
 
-A value is the topic's own override, else the broker's configuration (``[topic_defaults]``), else the default of
+A value is the topic's own override, else what was set on the broker while it runs, else the broker's configuration (``[topic_defaults]``), else the default of
 :data:`~penstock.core.config_table.TOPIC_CONFIGS`. Overrides are kept as text, in their plain form, only where they were set.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
 from penstock.core.config_table import (
+    ALL_REPLICAS,
     SAME_AS_RETENTION,
     TOPIC_CONFIGS,
     ConfigDefinition,
@@ -30,6 +31,25 @@ _COMPRESSIONS: Final[Mapping[str, Compression | None]] = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """The replicas of a topic whose copying is limited, by partition and node."""
+
+    pairs: frozenset[tuple[int, int]] = frozenset()
+    is_all: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``0:1,1:2``, or ``*`` for all of them."""
+        items = split_list(text)
+        pairs = (item.split(":") for item in items if item != ALL_REPLICAS)
+        return cls(frozenset((int(partition), int(node)) for partition, node in pairs), ALL_REPLICAS in items)
+
+    def has(self, partition: int, node: int) -> bool:
+        """Whether the replica of this partition on this node is one of them."""
+        return self.is_all or (partition, node) in self.pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +82,8 @@ class TopicConfig:
     """Its committed offsets say what is archived, and only that may be dropped; None: the topic has no tier."""
     local_retention_ms: int = SAME_AS_RETENTION
     local_retention_bytes: int = SAME_AS_RETENTION
+    throttled_leaders: ThrottledReplicas = ThrottledReplicas()
+    throttled_followers: ThrottledReplicas = ThrottledReplicas()
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Self:
@@ -101,6 +123,8 @@ class TopicConfig:
             tier_group=GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None,
             local_retention_ms=number("local.retention.ms"),
             local_retention_bytes=number("local.retention.bytes"),
+            throttled_leaders=ThrottledReplicas.parse(text("leader.replication.throttled.replicas")),
+            throttled_followers=ThrottledReplicas.parse(text("follower.replication.throttled.replicas")),
         )
 
     @property
@@ -165,7 +189,8 @@ def _definition(name: str) -> ConfigDefinition:
     definition = TOPIC_CONFIGS.get(name)
     if definition is None:
         raise PenstockError(
-            Reason.INVALID_CONFIG, f"There is no topic config {name!r}. Ask for the topic's configs to see their names."
+            Reason.INVALID_CONFIG,
+            f"There is no topic config {name[:100]!r}. Ask for the topic's configs to see their names.",
         )
     return definition
 
@@ -181,7 +206,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A change of one config of a topic; ``value`` is not read by DELETE."""
+    """A change of one config; ``value`` is not read by DELETE."""
 
     name: str
     kind: ChangeKind
@@ -191,14 +216,26 @@ class ConfigChange:
 def apply_changes(
     overrides: Mapping[str, str], defaults: Mapping[str, str], changes: Sequence[ConfigChange]
 ) -> dict[str, str]:
-    """The overrides after all changes, checked as a whole. Nothing is changed when one of them cannot be."""
-    result = dict(overrides)
+    """The overrides of a topic after all changes, checked as a whole. Nothing is changed when one of them cannot be."""
+    return check_configs(change_values(overrides, changes, _definition, defaults), defaults)
+
+
+def change_values(
+    values: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    definition_of: Callable[[str], ConfigDefinition],
+    defaults: Mapping[str, str],
+) -> dict[str, str]:
+    """The values after all changes, not checked yet. ``defaults`` are what lists without a value are appended to."""
+    result = dict(values)
     seen: set[str] = set()
     for change in changes:
         if change.name in seen:
-            raise PenstockError(Reason.INVALID_REQUEST, f"{change.name} is changed twice in one request. Name it once.")
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{change.name[:100]} is changed twice in one request. Name it once."
+            )
         seen.add(change.name)
-        definition = _definition(change.name)
+        definition = definition_of(change.name)
         if change.kind is ChangeKind.DELETE:
             result.pop(change.name, None)
             continue
@@ -211,7 +248,7 @@ def apply_changes(
         else:
             current = result.get(change.name, defaults.get(change.name, definition.default))
             result[change.name] = _changed_list(definition, current, change.kind, change.value)
-    return check_configs(result, defaults)
+    return result
 
 
 def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, value: str) -> str:
@@ -221,8 +258,10 @@ def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, 
         )
     items, given = split_list(current), split_list(value)
     if kind is ChangeKind.APPEND:
-        return ",".join([*items, *(item for item in given if item not in items)])
-    return ",".join(item for item in items if item not in given)
+        known = set(items)
+        return ",".join([*items, *(item for item in given if item not in known)])
+    unwanted = set(given)
+    return ",".join(item for item in items if item not in unwanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,26 +286,35 @@ class ConfigValue:
     read_only: bool = False
 
 
-def describe_topic_configs(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> list[ConfigValue]:
-    """Every topic config, with its value and where that comes from, by name."""
-    return [
-        _describe(definition, overrides.get(name), defaults.get(name)) for name, definition in TOPIC_CONFIGS.items()
-    ]
+ConfigLayer = tuple[ConfigSource, Mapping[str, str]]
+"""Values by name, and where they were set. Several are in the order in which they count, strongest first."""
 
 
-def _describe(definition: ConfigDefinition, override: str | None, broker_value: str | None) -> ConfigValue:
+def describe_topic_configs(overrides: Mapping[str, str], layers: Sequence[ConfigLayer]) -> list[ConfigValue]:
+    """Every topic config, with its value and where that comes from, by name. ``layers`` are the broker's."""
+    return [_describe(definition, overrides.get(name), layers) for name, definition in TOPIC_CONFIGS.items()]
+
+
+def _describe(definition: ConfigDefinition, override: str | None, layers: Sequence[ConfigLayer]) -> ConfigValue:
     broker_name = definition.broker_names[0] if definition.broker_names else definition.name
-    synonyms: list[ConfigSynonym] = []
-    if override is not None:
-        synonyms.append(ConfigSynonym(definition.name, override, ConfigSource.TOPIC))
-    if broker_value is not None:
-        synonyms.append(ConfigSynonym(broker_name, broker_value, ConfigSource.STATIC_BROKER))
-    synonyms.append(ConfigSynonym(broker_name, definition.default, ConfigSource.DEFAULT))
+    own = [] if override is None else [ConfigSynonym(definition.name, override, ConfigSource.TOPIC)]
+    broker_wide = [
+        ConfigSynonym(broker_name, values[definition.name], source)
+        for source, values in layers
+        if definition.name in values
+    ]
+    default = ConfigSynonym(broker_name, definition.default, ConfigSource.DEFAULT)
+    return described(definition, [*own, *broker_wide, default])
+
+
+def described(definition: ConfigDefinition, synonyms: Sequence[ConfigSynonym]) -> ConfigValue:
+    """A config with everything that was set for it, strongest first."""
+    holds = synonyms[0]
     return ConfigValue(
         definition.name,
         definition.kind,
-        synonyms[0].value,
-        synonyms[0].source,
+        holds.value,
+        holds.source,
         definition.documentation,
         tuple(synonyms),
         read_only=definition.fixed,

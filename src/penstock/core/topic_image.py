@@ -1,12 +1,12 @@
 """All topics as the metadata store last told them, in memory.
 
-Invariant: the image changes only by the store's events, so a change is visible here exactly when it is durable, whoever
+Invariant: the image changes only by the store's events (configs of brokers among them), so a change is visible here exactly when it is durable, whoever
 made it. When a topic appears or grows, its partitions are known already.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.core.topic_config import TopicConfig
@@ -76,7 +76,8 @@ class TopicImage:
         self.partition_count = 0
         """Of all topics together."""
         self._store = store
-        self._config_defaults = config_defaults
+        self.config_defaults = config_defaults
+        """What topics have that do not say otherwise; changed by :meth:`set_config_defaults`."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[TopicId, Topic] = {}
         self._names: list[str] = []
@@ -269,10 +270,25 @@ class TopicImage:
             internal=record.internal,
         )
 
+    def set_config_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Let topics have these configs that do not say otherwise. The hooks hear of topics for which something changes by it."""
+        if defaults == self.config_defaults:
+            return
+        self.config_defaults = defaults
+        self._configs.clear()
+        for topic in list(self._by_name.values()):
+            config = self.config_from(topic.overrides)
+            if config == topic.config:
+                continue
+            changed = replace(topic, config=config)
+            self._by_name[topic.name] = self._by_id[topic.topic_id] = changed
+            for hook in self.on_changed:
+                hook(changed)
+
     def config_from(self, overrides: Mapping[str, str]) -> TopicConfig:
         """The settings that hold with these overrides; one object for all topics that have the same."""
         key = tuple(sorted(overrides.items()))
         config = self._configs.get(key)
         if config is None:
-            config = self._configs[key] = TopicConfig.resolve(overrides, self._config_defaults)
+            config = self._configs[key] = TopicConfig.resolve(overrides, self.config_defaults)
         return config

@@ -231,10 +231,10 @@ class Topics(TopicImage):
         topic = self.require(name)
 
         def alter(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
-            overrides = apply_changes(record.config, self.defaults.configs, changes)
+            overrides = apply_changes(record.config, self.config_defaults, changes)
             return self._with_overrides(record, overrides), []
 
-        apply_changes(topic.overrides, self.defaults.configs, changes)
+        apply_changes(topic.overrides, self.config_defaults, changes)
         return topic if validate_only else await self._change(topic, alter)
 
     async def replace_configs(
@@ -242,7 +242,7 @@ class Topics(TopicImage):
     ) -> Topic:
         """Let a topic have these overrides and no others."""
         topic = self.require(name)
-        checked = check_configs(_without_nulls(overrides), self.defaults.configs)
+        checked = check_configs(without_nulls(overrides), self.config_defaults)
         if validate_only:
             return topic
         return await self._change(topic, lambda record: (self._with_overrides(record, checked), []))
@@ -307,7 +307,7 @@ class Topics(TopicImage):
             )
 
     def _check_overrides(self, new: NewTopic) -> dict[str, str]:
-        return check_configs(_without_nulls(new.configs), self.defaults.configs)
+        return check_configs(without_nulls(new.configs), self.config_defaults)
 
     def _check_room(self, count: int) -> None:
         used = self.partition_count + self._reserved_partitions
@@ -456,7 +456,8 @@ class Topics(TopicImage):
         return _replaced(record, config=overrides, updated_ms=self._clock.now_ms())
 
 
-def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The values; ``INVALID_CONFIG`` names the first config that has none."""
     given = {name: value for name, value in configs.items() if value is not None}
     if len(given) < len(configs):
         missing = next(name for name, value in configs.items() if value is None)

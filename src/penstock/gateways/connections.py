@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
+from penstock.core.broker_config import CONNECTIONS
 from penstock.ports import EndOfTurn
 from penstock.types import Gateway
 
@@ -110,6 +111,7 @@ class ConnectionGateway(Generic[Connection]):
         self._kind: Final = kind
         self._logger: Final = logging.getLogger(f"penstock.{kind.value}")
         self._connections_max: Final = connections_max
+        """Unless another number was set while the broker runs."""
         # In the order in which they came: the same clients are then looked after in the same order.
         self._connections: dict[Connection, None] = {}
         self._stopping = False
@@ -153,11 +155,11 @@ class ConnectionGateway(Generic[Connection]):
         if self._stopping:
             return "The broker is stopping; connect again in a moment"
         count = len(self._connections)
-        if count >= self._connections_max:
+        set_max = self.broker.configs.number(CONNECTIONS)
+        if count >= (self._connections_max if set_max is None else set_max):
             self.broker.meters.connections_refused.add((self._kind.value,))
-            self._logger.warning(
-                "refusing %s: %d connections are open (limits.connections_max)", connection.caller.client, count
-            )
+            setting = "limits.connections_max" if set_max is None else CONNECTIONS
+            self._logger.warning("refusing %s: %d connections are open (%s)", connection.caller.client, count, setting)
             return f"Too many connections: {count} are open; close some, then connect again"
         self._connections[connection] = None
         self._drained.clear()

@@ -2,6 +2,7 @@ import pytest
 
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind
 from penstock.errors import PenstockError, Reason
+from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 
 # What `kafka-configs --describe --all` of Kafka 4 lists for a topic.
 KAFKA_TOPIC_CONFIGS = [
@@ -53,6 +54,9 @@ def test_every_topic_config_of_kafka_is_there_and_sorted_with_our_own_among_them
         ("retention.ms", "-1", "-1"),
         ("preallocate", "TRUE", "true"),
         ("cleanup.policy", " compact , delete,compact ", "compact,delete"),
+        ("cleanup.policy", " ", ""),
+        ("leader.replication.throttled.replicas", "0:1, 12:3", "0:1,12:3"),
+        ("follower.replication.throttled.replicas", "*", "*"),
         ("min.cleanable.dirty.ratio", "0.25", "0.25"),
         ("min.cleanable.dirty.ratio", "1", "1"),
         ("compression.type", "zstd", "zstd"),
@@ -80,8 +84,8 @@ def test_good_values_are_taken_in_their_plain_form(name: str, text: str, plain: 
         ("segment.bytes", "13", "from 14"),
         ("segment.bytes", str(2**31), f"to {2**31 - 1}"),
         ("preallocate", "yes", "true or false"),
-        ("cleanup.policy", "", "one or more of compact, delete"),
-        ("cleanup.policy", "compact,drop", "one or more of compact, delete"),
+        ("cleanup.policy", "compact,drop", "any of compact, delete"),
+        ("leader.replication.throttled.replicas", "0:1,nonsense", "pairs of partition:broker"),
         ("min.cleanable.dirty.ratio", "1.1", "from 0 to 1"),
         ("min.cleanable.dirty.ratio", "nan", "a number"),
         ("min.cleanable.dirty.ratio", "many", "a number"),
@@ -90,6 +94,13 @@ def test_good_values_are_taken_in_their_plain_form(name: str, text: str, plain: 
         ("remote.storage.enable", "true", "'false' only"),
         ("local.retention.ms", "-3", "from -2"),
         ("penstock.tier.format", "csv", "one of parquet, delta, iceberg"),
+        ("penstock.tier.location", "x" * 4097, "at most 4096 characters"),
+        ("min.cleanable.dirty.ratio", "0." + "0" * 4096, "at most 4096 characters"),
+        (
+            "leader.replication.throttled.replicas",
+            ",".join(f"{n}:1" for n in range(80_000)),
+            "at most 409600 characters",
+        ),
     ],
 )
 def test_bad_values_are_refused_with_what_is_accepted(name: str, text: str, says: str) -> None:
@@ -98,6 +109,14 @@ def test_bad_values_are_refused_with_what_is_accepted(name: str, text: str, says
     assert caught.value.reason is Reason.INVALID_CONFIG
     assert name in caught.value.text
     assert says in caught.value.text
+
+
+def test_the_throttled_replicas_of_the_largest_topic_fit() -> None:
+    replicas = ",".join(
+        f"{partition}:{node}" for partition in range(PARTITIONS_PER_TOPIC_MAX) for node in (101, 102, 103)
+    )
+    for name in ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas"):
+        assert TOPIC_CONFIGS[name].check(replicas) == replicas
 
 
 @pytest.mark.parametrize("definition", TOPIC_CONFIGS.values(), ids=TOPIC_CONFIGS)

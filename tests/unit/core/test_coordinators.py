@@ -106,9 +106,7 @@ class Node(ClusterNode):
             "heartbeat": lambda: groups.heartbeat(GROUP, MemberId("m"), 1),
             "leave": lambda: refused(lambda: groups.leave(GROUP, [LeavingMember(MemberId("m"), None)])),
             "commit": lambda: told(lambda done: self._commit_done(done), lambda found: found[KEY]),
-            "commit checked": lambda: refused(
-                lambda: groups.commit_offset_checked(GROUP, OffsetToCommit(KEY, 0), print, end_offset=0)
-            ),
+            "commit one": lambda: refused(lambda: groups.commit_offset(GROUP, OffsetToCommit(KEY, 0), print)),
             "fetch": lambda: refused(lambda: groups.fetch_offsets(GROUP, None)),
             "delete offsets": lambda: refused(lambda: groups.delete_offsets(GROUP, [KEY], print)),
             "describe": lambda: groups.describe(GROUP).reason,

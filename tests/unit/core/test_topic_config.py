@@ -126,24 +126,46 @@ def test_append_and_subtract_start_from_the_value_that_holds() -> None:
 def test_changes_that_cannot_be_are_refused() -> None:
     assert "not a list" in refused(Reason.INVALID_CONFIG, ("retention.ms", ChangeKind.APPEND, "5"))
     assert "needs a value" in refused(Reason.INVALID_REQUEST, ("retention.ms", ChangeKind.SET, None))
-    assert "one or more" in refused(Reason.INVALID_CONFIG, ("cleanup.policy", ChangeKind.SUBTRACT, "delete"))
+    assert "any of" in refused(Reason.INVALID_CONFIG, ("cleanup.policy", ChangeKind.APPEND, "drop"))
     assert "no topic config" in refused(Reason.INVALID_CONFIG, ("what.ever", ChangeKind.DELETE, None))
     twice = ("retention.ms", ChangeKind.SET, "5"), ("retention.ms", ChangeKind.DELETE, None)
     assert "twice" in refused(Reason.INVALID_REQUEST, *twice)
 
 
 def test_a_description_lists_every_config_with_all_places_its_value_could_come_from() -> None:
-    values = {value.name: value for value in describe_topic_configs({"retention.ms": "1"}, {"retention.ms": "2"})}
+    layers = [(ConfigSource.DYNAMIC_BROKER, {"retention.ms": "3"}), (ConfigSource.STATIC_BROKER, {"retention.ms": "2"})]
+    values = {value.name: value for value in describe_topic_configs({"retention.ms": "1"}, layers)}
     assert list(values) == list(TOPIC_CONFIGS)
     retention = values["retention.ms"]
     assert (retention.value, retention.source, retention.read_only) == ("1", ConfigSource.TOPIC, False)
     assert retention.synonyms == (
         ConfigSynonym("retention.ms", "1", ConfigSource.TOPIC),
+        ConfigSynonym("log.retention.ms", "3", ConfigSource.DYNAMIC_BROKER),
         ConfigSynonym("log.retention.ms", "2", ConfigSource.STATIC_BROKER),
         ConfigSynonym("log.retention.ms", "604800000", ConfigSource.DEFAULT),
     )
     assert values["segment.ms"].source is ConfigSource.DEFAULT
     assert values["remote.storage.enable"].read_only
+
+
+def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
+    emptied = changed({"cleanup.policy": "delete"}, ("cleanup.policy", ChangeKind.SUBTRACT, "delete"))
+    assert emptied == {"cleanup.policy": ""}
+    config = TopicConfig.resolve(emptied, {}).log_config()
+    assert not config.deletes
+    assert not config.compacts
+
+
+def test_throttled_replicas_are_pairs_of_a_partition_and_a_node() -> None:
+    config = TopicConfig.resolve({"leader.replication.throttled.replicas": "0:1,12:3"}, {})
+    assert [config.throttled_leaders.has(*pair) for pair in ((0, 1), (12, 3), (1, 0), (0, 3))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not config.throttled_followers.has(0, 1)
+    assert TopicConfig.resolve({"follower.replication.throttled.replicas": "*"}, {}).throttled_followers.has(5, 6)
 
 
 TIER = {"penstock.tier.location": "/lake", "penstock.tier.group": "archive"}

@@ -1,6 +1,6 @@
-"""How fast partitions that are moved may be copied: so many bytes a second for all that one node sends, at most a second's worth at once.
+"""How fast replicas that are not in sync may be copied: so many bytes a second for all that one node sends, or receives, at most a second's worth at once.
 
-Only copies that nobody waits for are counted: those of replicas that are being added and are not in sync yet.
+Only copies that no producer waits for are counted.
 """
 
 from typing import Final
@@ -17,18 +17,24 @@ class ByteBudget:
 
     def __init__(self, bytes_per_second: int = BYTES_PER_SECOND) -> None:
         assert bytes_per_second > 0, "nothing would ever be copied"
-        self.bytes_per_second: Final = bytes_per_second
+        self.bytes_per_second = bytes_per_second
+        """May change at any time."""
         self._left = float(bytes_per_second)
         self._now_ms: int | None = None
 
     def left(self, now_ms: int) -> int:
-        """How many bytes may be sent now; 0 when there are none."""
+        """How many bytes may be copied now; 0 when there are none."""
+        earned = 0.0
         if self._now_ms is not None and now_ms > self._now_ms:
             earned = (now_ms - self._now_ms) * self.bytes_per_second / 1000
-            self._left = min(self._left + earned, float(self.bytes_per_second))
+        self._left = min(self._left + earned, float(self.bytes_per_second))
         self._now_ms = now_ms if self._now_ms is None else max(now_ms, self._now_ms)
         return max(0, int(self._left))
 
     def take(self, count: int) -> None:
-        """So many bytes were sent."""
+        """So many bytes were copied."""
         self._left -= count
+
+    def empty_ms(self) -> int:
+        """How long until there is something again, after :meth:`left` found nothing."""
+        return max(1, int((1 - self._left) * 1000 / self.bytes_per_second) + 1)

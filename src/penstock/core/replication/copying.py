@@ -4,8 +4,8 @@ A follower's question for an offset says that it has everything before, and is c
 again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
 nothing, however many there are. That more is committed is news that can wait a moment, for something else to tell with it.
 
-What a follower is only being given (a replica that is being added) comes last in an answer, a little at a time, and no faster than the node's budget for it: those
-that are in sync do not wait for it.
+Replicas that are being added, and throttled ones that are not in sync, come last in an answer, a little at a time, and no faster than the node's budget for them: those
+that are in sync do not wait for them.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.core.partition import Partition
+from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.in_sync import KNOWS_ALL
 from penstock.core.replication.replicas import Place, Replicas
 from penstock.core.topic_image import TopicImage
@@ -23,7 +24,7 @@ from penstock.ports import Clock
 from penstock.types import NO_OFFSET, Buffer, NodeId
 
 NEWCOMER_BYTES_MAX: Final = MIB
-"""Of one answer, for partitions that move: what is in sync waits no longer than this takes."""
+"""Of one answer, for partitions whose copying is limited: what is in sync waits no longer than this takes."""
 
 OnFetched = Callable[[Partition], None]
 """Told that a follower that is not in sync is further than it was."""
@@ -99,7 +100,7 @@ class CopySession:
         self._wanted: dict[Place, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
         self._held: dict[_Wanted, None] = {}
-        """News of partitions that move: they wait for their share."""
+        """News of partitions whose copying is limited: they wait for their share."""
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -220,7 +221,7 @@ class CopySession:
                 self.has_passed_over = True
                 continue
             del self._news[wanted]
-            if self._is_newcomer(wanted):
+            if self._budget(wanted) is not None:
                 self._held[wanted] = None
                 continue
             copied = self._copied(wanted, left, first=left == bytes_max)
@@ -231,27 +232,39 @@ class CopySession:
             found += self._collect_held(left, number)
         return found
 
-    def _is_newcomer(self, wanted: _Wanted) -> bool:
-        in_sync = None if wanted.partition is None else wanted.partition.in_sync
-        return in_sync is not None and in_sync.is_newcomer(self.node_id)
+    def _budget(self, wanted: _Wanted) -> ByteBudget | None:
+        """What limits the copying of this partition; None when nothing does."""
+        partition = wanted.partition
+        in_sync = None if partition is None else partition.in_sync
+        if partition is None or in_sync is None or not in_sync.is_outside(self.node_id):
+            return None
+        throttle = self._replicas.sending.budget(partition.topic.config, partition.index)
+        if throttle is not None:
+            return throttle
+        return self._replicas.moving_budget if in_sync.is_newcomer(self.node_id) else None
 
     def _collect_held(self, bytes_max: int, number: int) -> list[Copied]:
-        """Of partitions that move, what the budget has; the rest waits until the follower asks again, which it does all the time."""
+        """Of partitions that are limited, what their budgets have; the rest waits until the follower asks again, which it does all the time."""
         found: list[Copied] = []
-        budget = self._replicas.moving_budget
-        left = allowed = min(bytes_max, NEWCOMER_BYTES_MAX, budget.left(self._clock.monotonic_ms()))
+        now_ms = self._clock.monotonic_ms()
+        left = allowed = min(bytes_max, NEWCOMER_BYTES_MAX)
         for wanted in list(self._held):
             if left <= 0:
                 break
             if wanted.since > number:
                 self.has_passed_over = True
                 continue
+            budget = self._budget(wanted)
+            room = left if budget is None else min(left, budget.left(now_ms))
+            if room <= 0:
+                continue
             del self._held[wanted]
-            copied = self._copied(wanted, left, first=left == allowed)
+            copied = self._copied(wanted, room, first=left == allowed)
             if copied is not None:
                 found.append(copied)
                 left -= len(copied.records)
-                budget.take(len(copied.records))
+                if budget is not None:
+                    budget.take(len(copied.records))
         return found
 
     @property

@@ -19,6 +19,7 @@ from penstock.core.replication.follower import Follower
 from penstock.core.replication.in_sync import InSync
 from penstock.core.replication.observed import Observed, observed_id
 from penstock.core.replication.rules import ALL, Rules
+from penstock.core.replication.throttle import receiving_throttle, sending_throttle
 from penstock.core.topic_records import NO_LEADER, PartitionRecord
 from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
@@ -73,7 +74,9 @@ class Replicas:
         self.high_watermarks: Final[MutableMapping[Place, int]] = {} if high_watermarks is None else high_watermarks
         """What was known to be committed, of partitions that have no role here at this moment."""
         self.moving_budget = ByteBudget()
-        """How fast partitions that move to other nodes are sent there."""
+        """How fast partitions that move to other nodes are sent there, unless they are throttled."""
+        self.sending: Final = sending_throttle(world.node_id)
+        self.receiving: Final = receiving_throttle(world.node_id)
         self._leading: dict[Place, Partition] = {}
         self._following: dict[Place, Follower] = {}
         self._observed: dict[Place, Observed] = {}

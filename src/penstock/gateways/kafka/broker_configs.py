@@ -1,19 +1,22 @@
-"""The broker's own settings under Kafka's names, for tools that read them. Read-only: they are set in the TOML file.
+"""The broker's own settings under Kafka's names, for tools that read them. Those of ``BROKER_CONFIGS`` can change while the broker runs; the others are read-only.
 
-Only what is true here is listed. Broker-wide defaults of topic configs stand under their broker-level names.
+Only what is true here is listed. Broker-wide defaults of topic configs have their broker-level names.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock import limits
 from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.broker_config import BROKER_CONFIGS, HOUSEKEEPING_MS, LOG_DIRS_RATE, RECEIVING_RATE, SENDING_RATE
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.topic_config import ConfigSynonym, ConfigValue
+from penstock.core.topic_config import ConfigLayer, ConfigSynonym, ConfigValue, described
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import TopicDefaults
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import nodes_of
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -24,32 +27,55 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     broker = context.broker
     settings = broker.settings
     here = None if broker.cluster is None else broker.cluster.nodes.nodes.get(broker.node_id)
+    own = next((node.address for node in nodes_of(context) if node.node_id == broker.node_id), context.advertised)
     values = [
-        *_node_configs(settings, f"PLAINTEXT://{context.advertised}"),
+        *_node_configs(settings, f"PLAINTEXT://{own}"),
         _http_listeners(broker),
         *_new_topic_configs(settings),
         *_group_configs(settings.groups, _replicas_of(broker, OFFSETS_TOPIC)),
         *_connection_configs(context),
+        *_housekeeping_configs(settings.housekeeping_ms),
+        *_rate_configs(),
         *_topic_default_configs(settings.topic_defaults.configs),
     ]
     if here is not None:
         rack = here.rack or ""
-        values.append(_value("broker.rack", ConfigKind.STRING, rack, "", "Where this broker stands."))
-    return sorted(values, key=lambda value: value.name)
+        values.append(_value("broker.rack", ConfigKind.STRING, rack, "", "The rack of this broker."))
+    layers = broker.configs.layers()
+    return sorted((_with_layers(value, layers) for value in values), key=lambda value: value.name)
+
+
+def describe_all_brokers(values: Mapping[str, str]) -> list[ConfigValue]:
+    """What was set for all brokers while they run, and nothing else, as Kafka does."""
+    return [
+        described(BROKER_CONFIGS[name], [ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT)])
+        for name, value in sorted(values.items())
+    ]
+
+
+def _with_layers(value: ConfigValue, layers: Sequence[ConfigLayer]) -> ConfigValue:
+    """The value with what was set for it while the broker runs."""
+    if value.name not in BROKER_CONFIGS:
+        return value
+    dynamic = [
+        ConfigSynonym(value.name, values[value.name], source) for source, values in layers if value.name in values
+    ]
+    synonyms = (*dynamic, *value.synonyms)
+    return replace(value, value=synonyms[0].value, source=synonyms[0].source, synonyms=synonyms, read_only=False)
 
 
 def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigValue]:
-    node, data_dir = str(settings.node_id), settings.data_dir
+    node = str(settings.node_id)
     yield _value("node.id", ConfigKind.INT, node, "1", "This broker's number among its peers.")
     yield _value("broker.id", ConfigKind.INT, node, "1", "The same as node.id.")
     roles = "broker,controller"
     yield _value("process.roles", ConfigKind.LIST, roles, roles, "Any broker may be the controller.")
+    yield _static("log.dirs", settings.data_dir, "The data directory.")
+    yield _static("log.dir", settings.data_dir, "The same as log.dirs.")
+    yield _static("advertised.listeners", listener, "The address that clients connect to.")
     yield _value(
-        "log.dirs", ConfigKind.STRING, data_dir, data_dir, "Where everything lies that must survive a restart."
+        "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client may do everything."
     )
-    yield _value("log.dir", ConfigKind.STRING, data_dir, data_dir, "The same as log.dirs.")
-    yield _value("advertised.listeners", ConfigKind.STRING, listener, listener, "What clients are told to connect to.")
-    yield _value("authorizer.class.name", ConfigKind.STRING, "", "", "Nobody is refused anything.")
     yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
 
@@ -131,6 +157,23 @@ def _connection_configs(context: RequestContext) -> Iterator[ConfigValue]:
     yield _value("connections.max.idle.ms", ConfigKind.LONG, str(idle_ms), str(usual_ms), documentation)
 
 
+def _housekeeping_configs(interval_ms: int) -> Iterator[ConfigValue]:
+    definition = BROKER_CONFIGS[HOUSEKEEPING_MS]
+    shown, usual = str(interval_ms), definition.default
+    yield _value(HOUSEKEEPING_MS, definition.kind, shown, usual, definition.documentation)
+    name, documentation = (
+        "log.retention.check.interval.ms",
+        f"The same as {HOUSEKEEPING_MS}, unless that was set while the broker runs.",
+    )
+    yield _value(name, definition.kind, shown, usual, documentation)
+
+
+def _rate_configs() -> Iterator[ConfigValue]:
+    for name in (SENDING_RATE, RECEIVING_RATE, LOG_DIRS_RATE):
+        definition = BROKER_CONFIGS[name]
+        yield _value(name, definition.kind, definition.default, definition.default, definition.documentation)
+
+
 def _topic_default_configs(configured: Mapping[str, str]) -> Iterator[ConfigValue]:
     for definition in TOPIC_CONFIGS.values():
         if definition.broker_names:
@@ -145,6 +188,12 @@ def _topic_default_configs(configured: Mapping[str, str]) -> Iterator[ConfigValu
             count = -1 if retention_ms < 0 else retention_ms // unit_ms
             default = int(retention.default) // unit_ms
             yield _number(name, count, default, "The same as log.retention.ms.")
+
+
+def _static(name: str, value: str, documentation: str) -> ConfigValue:
+    """What is always from the broker's configuration."""
+    synonym = ConfigSynonym(name, value, ConfigSource.STATIC_BROKER)
+    return ConfigValue(name, ConfigKind.STRING, value, synonym.source, documentation, (synonym,), read_only=True)
 
 
 def _flag(name: str, documentation: str, *, on: bool) -> ConfigValue:

@@ -6,6 +6,8 @@ from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.config_table import ConfigKind, ConfigSource
+from penstock.core.dynamic_configs import Kind, Resource
+from penstock.core.groups.configs import check_group_name
 from penstock.core.topic_config import ConfigValue
 from penstock.core.topic_image import Topic
 from penstock.core.topic_names import check_topic_name, is_staging
@@ -26,8 +28,11 @@ class ResourceType(IntEnum):
 
 SOURCES: Final[Mapping[ConfigSource, int]] = {
     ConfigSource.TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
+    ConfigSource.DYNAMIC_BROKER: 2,  # DYNAMIC_BROKER_CONFIG
+    ConfigSource.DYNAMIC_DEFAULT: 3,  # DYNAMIC_DEFAULT_BROKER_CONFIG
     ConfigSource.STATIC_BROKER: 4,  # STATIC_BROKER_CONFIG
     ConfigSource.DEFAULT: 5,  # DEFAULT_CONFIG
+    ConfigSource.GROUP: 8,  # DYNAMIC_GROUP_CONFIG
 }
 
 KINDS: Final[Mapping[ConfigKind, int]] = {
@@ -47,7 +52,7 @@ def topic_of_resource(name: str, context: RequestContext) -> Topic:
 
 
 def check_broker_name(name: str, context: RequestContext) -> None:
-    """``INVALID_REQUEST`` unless the name is this broker's id: what another one was told at its start, that one knows."""
+    """``INVALID_REQUEST`` unless the name is this broker's id: each broker knows its own configuration only."""
     if name == str(context.broker.node_id):
         return
     other = next((node for node in nodes_of(context) if str(node.node_id) == name), None)
@@ -66,27 +71,38 @@ def refuse_resource(resource_type: int) -> PenstockError:
     known = {int(kind): kind.name for kind in ResourceType}
     return PenstockError(
         Reason.INVALID_REQUEST,
-        f"Resources of type {known.get(resource_type, resource_type)} have no configs here. Ask for a TOPIC or a BROKER.",
+        f"Resources of type {known.get(resource_type, resource_type)} have no configs here. Ask for a TOPIC, a BROKER or a GROUP.",
     )
 
 
-def check_alterable(resource_type: int, name: str, context: RequestContext) -> None:
-    """Only topics' configs change while the broker runs, and only for those who may."""
-    if resource_type == ResourceType.TOPIC:
-        context.require_topic(Action.ALTER, name)
-        check_topic_name(name)
-        if is_staging(name):
-            raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs stay as they are.")
-        return
+def check_topic_alterable(name: str, context: RequestContext) -> None:
+    """Whether the caller may change the configs of this topic, and they can be changed."""
+    context.require_topic(Action.ALTER, name)
+    check_topic_name(name)
+    if is_staging(name):
+        raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs stay as they are.")
+
+
+def alterable(resource_type: int, name: str, context: RequestContext) -> Resource:
+    """The broker or group whose configs the caller may change."""
+    if resource_type == ResourceType.GROUP:
+        context.require_group(Action.ALTER, name)
+        check_group_name(name)
+        return Resource(Kind.GROUP, name)
     context.require_cluster(Action.ALTER)
-    if resource_type == ResourceType.BROKER:
-        if name:
-            check_broker_name(name, context)
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            "The broker's configs cannot change while it runs. Set them in its TOML file and restart it.",
-        )
-    raise refuse_resource(resource_type)
+    if resource_type != ResourceType.BROKER:
+        raise refuse_resource(resource_type)
+    if name and not any(str(node) == name for node in _known_nodes(context)):
+        raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster.")
+    return Resource(Kind.BROKER, name)
+
+
+def _known_nodes(context: RequestContext) -> Iterable[int]:
+    """Nodes that are up, or have replicas: what was set on a node that is down can be deleted."""
+    topics = context.broker.topics
+    return {node.node_id for node in nodes_of(context)}.union(
+        *(partition.replicas for topic in topics for partition in topics.partitions(topic))
+    )
 
 
 def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:

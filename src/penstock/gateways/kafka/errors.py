@@ -7,8 +7,9 @@ from typing import Final
 
 from penstock.errors import Reason
 
+LOG_DIR_NOT_FOUND: Final = 57
 MISMATCHED_ENDPOINT_TYPE: Final = 114
-"""Only Kafka's protocol knows this one."""
+"""Only Kafka's protocol knows these."""
 
 CODES: Final[dict[Reason, int]] = {
     Reason.UNKNOWN: -1,  # UNKNOWN_SERVER_ERROR

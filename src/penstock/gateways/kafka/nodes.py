@@ -32,15 +32,22 @@ class ToldLeader(NamedTuple):
 
 
 def nodes_of(context: RequestContext) -> list[ToldNode]:
-    """All nodes that are up and serve Kafka's clients."""
-    cluster = context.broker.cluster
-    if cluster is None:
-        return [ToldNode(context.broker.node_id, context.advertised)]
-    return [
-        ToldNode(node.node_id, node.listeners["kafka"], node.rack)
-        for node in sorted(cluster.nodes.nodes.values(), key=lambda node: node.node_id)
-        if "kafka" in node.listeners
-    ]
+    """All nodes that are up and serve Kafka clients, always with this one, which is up because it answers.
+
+    This node may be unregistered for a moment: its lease has expired, and it registers again. The list must not be empty then, because librdkafka
+    closes its connections to all nodes that an answer does not list, and if none is left it may never connect again.
+    """
+    broker, cluster = context.broker, context.broker.cluster
+    listed = {broker.node_id: ToldNode(broker.node_id, context.advertised)}
+    if cluster is not None:
+        unregistered = cluster.nodes.left.get(broker.node_id)
+        nodes = [*cluster.nodes.nodes.values(), *([unregistered] if unregistered is not None else [])]
+        listed |= {
+            node.node_id: ToldNode(node.node_id, node.listeners["kafka"], node.rack)
+            for node in nodes
+            if "kafka" in node.listeners
+        }
+    return [listed[node_id] for node_id in sorted(listed)]
 
 
 def controller_of(context: RequestContext) -> int:

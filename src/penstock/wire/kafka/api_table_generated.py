@@ -40,6 +40,11 @@ class ApiKey(IntEnum):
     ELECT_LEADERS = 43
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    DESCRIBE_ACLS = 29
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_QUORUM = 55
+    CONSUMER_GROUP_HEARTBEAT = 68
+    LIST_CONFIG_RESOURCES = 74
 
 
 API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
@@ -62,7 +67,7 @@ API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
     (ApiKey.DELETE_RECORDS, "DeleteRecords", "delete_records", 0, 2, 2),
     (ApiKey.INIT_PRODUCER_ID, "InitProducerId", "init_producer_id", 0, 5, 2),
     (ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", "offset_for_leader_epoch", 2, 4, 4),
-    (ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", "describe_configs", 1, 4, 4),
+    (ApiKey.DESCRIBE_CONFIGS, "DescribeConfigs", "describe_configs", 0, 4, 4),
     (ApiKey.ALTER_CONFIGS, "AlterConfigs", "alter_configs", 0, 2, 2),
     (ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", "describe_log_dirs", 1, 5, 2),
     (ApiKey.CREATE_PARTITIONS, "CreatePartitions", "create_partitions", 0, 3, 2),
@@ -76,5 +81,10 @@ API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
     (ApiKey.ELECT_LEADERS, "ElectLeaders", "elect_leaders", 0, 2, 2),
     (ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0),
     (ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
+    (ApiKey.DESCRIBE_ACLS, "DescribeAcls", "describe_acls", 1, 3, 2),
+    (ApiKey.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2),
+    (ApiKey.DESCRIBE_QUORUM, "DescribeQuorum", "describe_quorum", 0, 2, 0),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),
+    (ApiKey.LIST_CONFIG_RESOURCES, "ListConfigResources", "list_config_resources", 0, 1, 0),
 )
 """Key, name, module, oldest version, newest version, first flexible version (None: it has none)."""

@@ -28,3 +28,17 @@ def test_over_a_long_time_it_is_the_rate():
             budget.take(4096)
             sent += 4096
     assert 59 * 10_000 <= sent <= 62 * 10_000
+
+
+def test_a_rate_that_changes_holds_at_once():
+    budget = ByteBudget(1000)
+    assert budget.left(0) == 1000
+    budget.bytes_per_second = 10
+    assert budget.left(0) == 10
+    budget.take(30)
+    assert budget.left(0) == 0
+    wait_ms = budget.empty_ms()
+    assert budget.left(wait_ms - 2) == 0
+    assert budget.left(wait_ms) == 1
+    budget.bytes_per_second = 5000
+    assert budget.left(wait_ms + 1000) == 5000

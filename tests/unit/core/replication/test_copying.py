@@ -8,6 +8,7 @@ from penstock.core.delete_records import delete_records
 from penstock.core.partition import Partition
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.copying import Asked, CopySession
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topics import Topic
 from penstock.errors import Reason
 from penstock.types import NodeId
@@ -87,6 +88,81 @@ async def test_once_in_sync_it_is_not_held_up_any_more(tmp_path: Path):
         session.ask(partitions[0], 0)
         assert session.collect() == []
         await node.set_record(topic, 0, isr=tuple(node.cluster.nodes.live().items()))
+        session.ask(partitions[0], 0)
+        assert [index for index, _ in session.collect()] == [0]
+
+
+async def outside(node: ClusterNode, **configs: str) -> list[Partition]:
+    """Two partitions of three batches each, in a topic with these configs; the third node has replicas of both and is not in sync."""
+    topic = await node.place("t", (NODE, OTHER, THIRD), (NODE, OTHER, THIRD))
+    partitions = [await node.append_written("t", index, 3) for index in (0, 1)]
+    for index in (0, 1):
+        isr = tuple(each for each in node.cluster.nodes.live().items() if each[0] != THIRD)
+        await node.set_record(topic, index, isr=isr)
+    changes = [ConfigChange(name.replace("_", "."), ChangeKind.SET, value) for name, value in configs.items()]
+    await node.broker.topics.alter("t", changes)
+    return partitions
+
+
+async def test_a_throttled_replica_waits_for_its_rate_and_others_do_not(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        partitions = await outside(node, leader_replication_throttled_replicas=f"0:{NODE}")
+        node.cluster.replicas.sending.set_rate(1)
+        session = Session(node, THIRD)
+        session.ask(partitions[0], 0)
+        ((_, sent),) = session.collect()
+        assert sent > 1, "a batch comes whole"
+        session.ask(partitions[0], 1)
+        session.ask(partitions[1], 0)
+        assert [index for index, _ in session.collect()] == [1]
+        node.clock.advance(sent * 1000)
+        assert [index for index, _ in session.collect()] == [0]
+
+
+@pytest.mark.parametrize("listed", [f"0:{OTHER}", "1:1", ""])
+async def test_a_replica_that_is_not_listed_is_not_throttled(tmp_path: Path, listed: str):
+    async with ClusterNode(tmp_path) as node:
+        partitions = await outside(node, leader_replication_throttled_replicas=listed)
+        node.cluster.replicas.sending.set_rate(1)
+        session = Session(node, THIRD)
+        for offset in range(3):
+            session.ask(partitions[0], offset)
+            assert session.collect(1)
+
+
+async def test_a_replica_in_sync_is_not_throttled(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        partitions = await outside(node, leader_replication_throttled_replicas="*")
+        node.cluster.replicas.sending.set_rate(1)
+        session = Session(node, OTHER)
+        for offset in range(3):
+            session.ask(partitions[0], offset)
+            assert session.collect(1)
+
+
+async def test_a_rate_that_is_lifted_holds_nobody_up(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        partitions = await outside(node, leader_replication_throttled_replicas="*")
+        node.cluster.replicas.sending.set_rate(1)
+        session = Session(node, THIRD)
+        for partition in partitions:
+            session.ask(partition, 0)
+        (first,) = session.collect()
+        node.cluster.replicas.sending.set_rate(None)
+        (second,) = session.collect()
+        assert {first[0], second[0]} == {0, 1}
+
+
+async def test_a_throttled_move_goes_by_its_rate_in_place_of_the_usual_one(tmp_path: Path):
+    async with ClusterNode(tmp_path) as node:
+        _, partitions = await moving(node)
+        await node.broker.topics.alter(
+            "t", [ConfigChange("leader.replication.throttled.replicas", ChangeKind.SET, "*")]
+        )
+        node.cluster.replicas.moving_budget = ByteBudget(1)
+        node.cluster.replicas.moving_budget.take(1_000_000)
+        node.cluster.replicas.sending.set_rate(1_000_000)
+        session = Session(node, THIRD)
         session.ask(partitions[0], 0)
         assert [index for index, _ in session.collect()] == [0]
 

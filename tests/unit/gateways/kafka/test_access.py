@@ -28,8 +28,14 @@ from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
 )
+from penstock.wire.kafka.alter_replica_log_dirs_generated import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+)
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
+from penstock.wire.kafka.consumer_group_heartbeat_generated import ConsumerGroupHeartbeatRequest
 from penstock.wire.kafka.create_partitions_generated import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from penstock.wire.kafka.delete_groups_generated import DeleteGroupsRequest
 from penstock.wire.kafka.delete_records_generated import (
@@ -38,10 +44,12 @@ from penstock.wire.kafka.delete_records_generated import (
     DeleteRecordsRequestTopic,
 )
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic
+from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest
 from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
 from penstock.wire.kafka.describe_log_dirs_generated import DescribeLogDirsRequest
+from penstock.wire.kafka.describe_quorum_generated import DescribeQuorumRequest
 from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestTopic,
@@ -57,6 +65,7 @@ from penstock.wire.kafka.incremental_alter_configs_generated import (
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupRequestMember
+from penstock.wire.kafka.list_config_resources_generated import ListConfigResourcesRequest
 from penstock.wire.kafka.list_groups_generated import ListGroupsRequest
 from penstock.wire.kafka.list_offsets_generated import (
     ListOffsetsRequest,
@@ -187,6 +196,18 @@ CASES: dict[ApiKey, Case] = {
     ),
     ApiKey.OFFSET_COMMIT: Case(_offset_commit, ((Action.READ, GROUP), (Action.READ, TOPIC))),
     ApiKey.OFFSET_FETCH: Case(_offset_fetch, ((Action.DESCRIBE, GROUP), (Action.DESCRIBE, TOPIC))),
+    ApiKey.DESCRIBE_ACLS: Case(lambda *_: DescribeAclsRequest(), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Case(
+        lambda *_: AlterReplicaLogDirsRequest(
+            [AlterReplicaLogDirsRequestDir("/elsewhere", [AlterReplicaLogDirsRequestTopic("t", [0])])]
+        ),
+        ((Action.ALTER, CLUSTER),),
+    ),
+    ApiKey.DESCRIBE_QUORUM: Case(lambda *_: DescribeQuorumRequest(), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Case(
+        lambda *_: ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), ((Action.READ, GROUP),)
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: Case(lambda *_: ListConfigResourcesRequest(), ((Action.DESCRIBE, CLUSTER),)),
     ApiKey.FIND_COORDINATOR: Case(_find_coordinator, ((Action.DESCRIBE, GROUP),)),
     ApiKey.JOIN_GROUP: Case(
         lambda *_: JoinGroupRequest(
@@ -298,7 +319,7 @@ async def node(tmp_path: Path) -> AsyncIterator[WireNode]:
         await node.append("t", 0, 2)
         done: list[Reason | None] = []
         item = OffsetToCommit(PartitionKey(TopicName("t"), 0), 1, -1, "")
-        node.broker.groups.commit_offset_checked(GroupId("g"), item, done.append)
+        node.broker.groups.commit_offset(GroupId("g"), item, done.append)
         await node.append("t", 1, 1)
         assert done == [None]
         yield node

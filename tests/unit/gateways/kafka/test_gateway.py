@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.dynamic_configs import ALL_BROKERS
 from penstock.core.groups.settings import GroupSettings
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import Reason
 from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.gateways.kafka.handlers import HANDLERS
@@ -47,6 +49,19 @@ async def test_no_more_connections_than_allowed_and_room_again_when_one_leaves(t
         fourth = await node.connect()
         assert (await fourth.ask(METADATA, MetadataRequest(), 1)).brokers
         assert (await second.ask(METADATA, MetadataRequest(), 1)).brokers
+
+
+async def test_another_number_of_connections_is_set_while_the_broker_runs(tmp_path: Path, caplog) -> None:
+    async with WireNode(tmp_path, KafkaLimits(connections_max=5)) as node:
+        await node.broker.configs.alter(ALL_BROKERS, [ConfigChange("max.connections", ChangeKind.SET, "1")])
+        first = await node.connect()
+        await first.ask(METADATA, MetadataRequest(), 1)
+        second = await node.connect()
+        assert await second.closed_by_peer()
+        assert "(max.connections)" in caplog.text
+        await node.broker.configs.alter(ALL_BROKERS, [ConfigChange("max.connections", ChangeKind.DELETE)])
+        third = await node.connect()
+        assert (await third.ask(METADATA, MetadataRequest(), 1)).brokers
 
 
 async def test_what_is_not_in_the_table_is_not_served(wire: WireNode) -> None:

@@ -1,15 +1,17 @@
 """What clients are told when a partition is led elsewhere: who leads it, and where that is."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from confluent_kafka import Producer
 
 from penstock.errors import Reason
 from tests.support.kafka_cluster import OTHER, THIRD, WireClusterNode
 from tests.support.kafka_node import NODE, reason_of
-from tests.support.kafka_wire import PRODUCE, batch, produce, produced, until
+from tests.support.kafka_wire import PRODUCE, SECONDS_MAX, batch, produce, produced, until
 
 TOLD_FROM = 10
 BY_ID_FROM = 13
@@ -76,3 +78,28 @@ async def test_one_leader_of_many_partitions_is_told_where_it_is_once(node: Wire
     [topic] = response.responses
     assert [each.current_leader.leader_id for each in topic.partition_responses] == [OTHER, OTHER, THIRD]
     assert [each.node_id for each in response.node_endpoints] == [OTHER, THIRD]
+
+
+async def test_a_producer_that_asks_while_no_node_is_registered_delivers_once_one_is(node: WireClusterNode) -> None:
+    """librdkafka drops every node that an answer does not list. With none left and many topics to read, it mostly never connects again."""
+    topic = await node.place("t", (NODE,), min_insync_replicas="1")
+    for n in range(300):
+        await node.place(f"other{n}", *[(OTHER,)] * 10, min_insync_replicas="1")
+    await node.join(NODE, kafka=node.address)
+    producer = Producer({"bootstrap.servers": str(node.address), "log_level": 0})
+    try:
+        registered = await asyncio.to_thread(producer.list_topics, timeout=SECONDS_MAX)
+        for each in (NODE, OTHER, THIRD):
+            await node.leave(each)
+        unregistered = await asyncio.to_thread(producer.list_topics, timeout=SECONDS_MAX)
+        await node.join(NODE, kafka=node.address)
+        epoch = node.cluster.nodes.live()[NODE]
+        node.cluster.replicas.registered(epoch)
+        await node.set_record(topic, 0, leader_node_epoch=epoch, leader_epoch=1, isr=((NODE, epoch),))
+        producer.produce("t", b"a", partition=0)
+        assert await asyncio.to_thread(producer.flush, SECONDS_MAX) == 0
+    finally:
+        producer.purge()
+        await asyncio.to_thread(producer.flush, SECONDS_MAX)
+    assert sorted(registered.brokers) == [NODE, OTHER, THIRD]
+    assert [(each.id, each.port) for each in unregistered.brokers.values()] == [(NODE, node.address.port)]

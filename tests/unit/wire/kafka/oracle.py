@@ -16,7 +16,7 @@ from kio.serial import entity_reader, entity_writer
 from penstock.wire.kafka.apis import API, Api
 
 TIME_TYPES = {"timedelta_i32", "timedelta_i64", "datetime_i64"}
-KIO_VERSION_MIN = {"produce": 3}
+KIO_VERSION_MIN = {"produce": 3, "describe_configs": 1}
 """Versions that kio has dropped and we still speak; kafka-python is their oracle."""
 
 INT_RANGES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}

@@ -10,6 +10,13 @@ import pytest
 from kafka.protocol.api_message import ApiMessage
 
 from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.describe_configs_generated import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+    DescribeConfigsResponseResult,
+)
 from penstock.wire.kafka.headers import join
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
@@ -105,3 +112,19 @@ def test_produce_before_version_3_is_as_kafka_python_had_it(version):
     decoded = getattr(old, f"ProduceResponse_v{version}").decode(io.BytesIO(data))
     assert decoded.responses == [("t", [(4, 7, 1234, 99) if version >= 2 else (4, 7, 1234)])]
     assert API[ApiKey.PRODUCE].decode_response(data, 0, version) == response
+
+
+def test_describe_configs_version_0_is_as_kafka_python_had_it():
+    old = importlib.import_module("kafka.protocol.old.admin")
+    api = API[ApiKey.DESCRIBE_CONFIGS]
+    request = DescribeConfigsRequest([DescribeConfigsRequestResource(2, "t", ["retention.ms"])])
+    data = join(api.encode_request(request, 0))
+    assert data == old.DescribeConfigsRequest_v0([(2, "t", ["retention.ms"])]).encode()
+    assert api.decode_request(data, 0, 0) == request
+
+    config = DescribeConfigsResponseConfig("retention.ms", "5", read_only=False, is_default=True)
+    response = DescribeConfigsResponse(7, [DescribeConfigsResponseResult(0, None, 2, "t", [config])])
+    data = join(api.encode_response(response, 0))
+    decoded = old.DescribeConfigsResponse_v0.decode(io.BytesIO(data))
+    assert decoded.results == [(0, None, 2, "t", [("retention.ms", "5", False, True, False)])]
+    assert api.decode_response(data, 0, 0) == response

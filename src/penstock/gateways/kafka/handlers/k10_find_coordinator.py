@@ -1,8 +1,9 @@
 """FindCoordinator (API key 10): which node speaks for a group. Of a broker that is alone it is this one.
 
 Version 1 adds the kind of key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 asks for several
-keys. Transactional ids are refused with the code on which clients give up at once, and a text that says why: on "not
-available" they would look for a coordinator for ever.
+keys. Transactional ids are refused with a code on which clients give up at once, and a text that says why: on "not
+available" they would look for a coordinator for ever. Before version 4 that is ``TRANSACTIONAL_ID_AUTHORIZATION_FAILED``, the only such code of librdkafka, which shows the
+text with it. Java's producer asks with a later version and has its own text for that code, so there it is ``UNSUPPORTED_VERSION``, with which it shows ours.
 """
 
 from collections.abc import Awaitable
@@ -26,13 +27,14 @@ KEY: Final = ApiKey.FIND_COORDINATOR
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NO_NODE: Final = -1
+_MANY_FROM: Final = 4
 
 
 def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     """Each key by itself."""
-    if context.version >= 4:
+    if context.version >= _MANY_FROM:
         keys = request.coordinator_keys
         if len(keys) > AT_ONCE_MAX:
             return _find_many(keys, request.key_type, context)
@@ -75,7 +77,7 @@ def _check(key: str, key_type: int, context: RequestContext) -> None:
         context.require_group(Action.DESCRIBE, key)
     elif key_type == _TRANSACTION:
         raise PenstockError(
-            Reason.TRANSACTIONS_NOT_SUPPORTED,
+            Reason.TRANSACTIONS_NOT_SUPPORTED if context.version < _MANY_FROM else Reason.UNSUPPORTED_VERSION,
             "This broker has no transactions. Produce without transactional.id; idempotence works without it.",
         )
     else:

@@ -50,7 +50,7 @@ async def _create(
         return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
     configs = [
         CreateTopicsResponseConfig(value.name, value.value, value.read_only, SOURCES[value.source])
-        for value in describe_topic_configs(topic.overrides, topics.defaults.configs)
+        for value in describe_topic_configs(topic.overrides, context.broker.configs.topic_layers())
     ]
     return CreateTopicsResponseTopic(
         name=name,

@@ -1,15 +1,19 @@
-"""DescribeConfigs (API key 32): every config of topics and of this broker, with its value and where that comes from.
+"""DescribeConfigs (API key 32): every config of topics, groups and of this broker, with its value and where that comes from.
 
-Version 1 tells the source and the synonyms; 3 the type, and the documentation when it is asked for.
+Version 0 tells whether a value is the default; 1 the source instead, and the synonyms; 3 the type, and the documentation when it is asked for.
+Before version 4 a text holds 32,767 bytes: a longer list has the value null there, and all the others can be read.
 """
 
 from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
+from penstock.core.config_table import ConfigSource
+from penstock.core.dynamic_configs import ALL_BROKERS, Kind, Resource
+from penstock.core.groups.configs import check_group_name, describe_group_configs
 from penstock.core.topic_config import ConfigValue, describe_topic_configs
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.broker_configs import describe_broker_configs
+from penstock.gateways.kafka.broker_configs import describe_all_brokers, describe_broker_configs
 from penstock.gateways.kafka.config_resources import (
     KINDS,
     SOURCES,
@@ -33,6 +37,8 @@ from penstock.wire.kafka.describe_configs_generated import (
 )
 
 KEY: Final = ApiKey.DESCRIBE_CONFIGS
+_LONG_TEXTS_FROM: Final = 4
+_SHORT_TEXT_BYTES_MAX: Final = 2**15 - 1
 
 
 def handle(
@@ -65,7 +71,7 @@ def _describe(
     except PenstockError as error:
         result.error_code, result.error_message = context.code(error), error.text
     else:
-        result.configs = [_config(value, request) for value in values]
+        result.configs = [_config(value, request, context.version) for value in values]
     return result
 
 
@@ -73,27 +79,40 @@ def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> l
     if asked.resource_type == ResourceType.TOPIC:
         context.require_topic(Action.DESCRIBE, asked.resource_name)
         topic = topic_of_resource(asked.resource_name, context)
-        return describe_topic_configs(topic.overrides, context.broker.topics.defaults.configs)
+        return describe_topic_configs(topic.overrides, context.broker.configs.topic_layers())
+    if asked.resource_type == ResourceType.GROUP:
+        context.require_group(Action.DESCRIBE, asked.resource_name)
+        check_group_name(asked.resource_name)
+        return describe_group_configs(context.broker.configs.values(Resource(Kind.GROUP, asked.resource_name)))
     context.require_cluster(Action.DESCRIBE)
     if asked.resource_type == ResourceType.BROKER:
-        # No name asks for what was set for all brokers while they ran, and nothing can be.
         if not asked.resource_name:
-            return []
+            return describe_all_brokers(context.broker.configs.values(ALL_BROKERS))
         check_broker_name(asked.resource_name, context)
         return describe_broker_configs(context)
     raise refuse_resource(asked.resource_type)
 
 
-def _config(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResponseConfig:
+def _config(value: ConfigValue, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponseConfig:
     synonyms: list[DescribeConfigsResponseSynonym] = []
     if request.include_synonyms:
-        synonyms = [DescribeConfigsResponseSynonym(one.name, one.value, SOURCES[one.source]) for one in value.synonyms]
+        synonyms = [
+            DescribeConfigsResponseSynonym(one.name, _as_text(one.value, version), SOURCES[one.source])
+            for one in value.synonyms
+        ]
     return DescribeConfigsResponseConfig(
         name=value.name,
-        value=value.value,
+        value=_as_text(value.value, version),
         read_only=value.read_only,
         config_source=SOURCES[value.source],
+        is_default=value.source is ConfigSource.DEFAULT,
         synonyms=synonyms,
         config_type=KINDS[value.kind],
         documentation=value.documentation if request.include_documentation else None,
     )
+
+
+def _as_text(value: str, version: int) -> str | None:
+    if version >= _LONG_TEXTS_FROM or len(value.encode()) <= _SHORT_TEXT_BYTES_MAX:
+        return value
+    return None

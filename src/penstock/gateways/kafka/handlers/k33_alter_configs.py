@@ -1,12 +1,19 @@
-"""AlterConfigs (API key 33): all configs of a topic anew; what is not named goes back to its default.
+"""AlterConfigs (API key 33): all configs of a topic, broker or group anew; what is not named goes back to its default.
 
 Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
 """
 
 from typing import Final
 
+from penstock.core.topics import without_nulls
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
+from penstock.gateways.kafka.config_resources import (
+    ResourceType,
+    alterable,
+    check_topic_alterable,
+    named_twice,
+    refuse_twice,
+)
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.alter_configs_generated import (
@@ -38,8 +45,12 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 
 
 async def _alter(asked: AlterConfigsRequestResource, context: RequestContext, *, validate_only: bool) -> None:
-    check_alterable(asked.resource_type, asked.resource_name, context)
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) < len(asked.configs):
         raise PenstockError(Reason.INVALID_REQUEST, "A config stands twice in the request. Name each one once.")
-    await context.broker.topics.replace_configs(asked.resource_name, configs, validate_only=validate_only)
+    if asked.resource_type == ResourceType.TOPIC:
+        check_topic_alterable(asked.resource_name, context)
+        await context.broker.topics.replace_configs(asked.resource_name, configs, validate_only=validate_only)
+    else:
+        resource = alterable(asked.resource_type, asked.resource_name, context)
+        await context.broker.configs.replace(resource, without_nulls(configs), validate_only=validate_only)

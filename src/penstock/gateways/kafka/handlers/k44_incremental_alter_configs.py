@@ -1,11 +1,17 @@
-"""IncrementalAlterConfigs (API key 44): set, delete, append to and subtract from configs of topics. Version 1 is flexible."""
+"""IncrementalAlterConfigs (API key 44): set, delete, append to and subtract from configs of topics, brokers and groups. Version 1 is flexible."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.config_resources import check_alterable, named_twice, refuse_twice
+from penstock.gateways.kafka.config_resources import (
+    ResourceType,
+    alterable,
+    check_topic_alterable,
+    named_twice,
+    refuse_twice,
+)
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
@@ -36,14 +42,25 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
         try:
             if (asked.resource_type, asked.resource_name) in twice:
                 raise refuse_twice(asked.resource_name)
-            check_alterable(asked.resource_type, asked.resource_name, context)
-            changes = [_change(config) for config in asked.configs]
-            await context.broker.topics.alter(asked.resource_name, changes, validate_only=request.validate_only)
+            await _alter(asked, context, validate_only=request.validate_only)
         except PenstockError as error:
             answer.error_code, answer.error_message = context.code(error), error.text
         return answer
 
     return IncrementalAlterConfigsResponse(responses=await at_a_time(request.resources, alter))
+
+
+async def _alter(
+    asked: IncrementalAlterConfigsRequestResource, context: RequestContext, *, validate_only: bool
+) -> None:
+    if asked.resource_type == ResourceType.TOPIC:
+        check_topic_alterable(asked.resource_name, context)
+        changes = [_change(config) for config in asked.configs]
+        await context.broker.topics.alter(asked.resource_name, changes, validate_only=validate_only)
+    else:
+        resource = alterable(asked.resource_type, asked.resource_name, context)
+        changes = [_change(config) for config in asked.configs]
+        await context.broker.configs.alter(resource, changes, validate_only=validate_only)
 
 
 def _change(asked: IncrementalAlterConfigsRequestConfig) -> ConfigChange:

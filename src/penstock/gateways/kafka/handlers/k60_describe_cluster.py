@@ -1,6 +1,6 @@
 """DescribeCluster (API key 60): the brokers. Version 1 may ask for controllers instead, 2 for fenced brokers too.
 
-Brokers are told that are up; one that is not registered with the cluster is not known here, so none is told to be fenced.
+It lists the brokers that are up: those registered with the cluster, and this one. No other broker is known here, so none is listed as fenced.
 """
 
 from typing import Final

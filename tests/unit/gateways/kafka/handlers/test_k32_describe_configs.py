@@ -3,7 +3,11 @@ from pathlib import Path
 import pytest
 
 from penstock.address import Address
+from penstock.core.broker_config import BROKER_CONFIGS
 from penstock.core.config_table import TOPIC_CONFIGS
+from penstock.core.dynamic_configs import ALL_BROKERS, Kind, Resource
+from penstock.core.groups.configs import GROUP_CONFIGS
+from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topics import TopicDefaults
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
@@ -16,7 +20,7 @@ from penstock.wire.kafka.describe_configs_generated import (
 from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
 KEY = ApiKey.DESCRIBE_CONFIGS
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 async def ask(
@@ -45,8 +49,11 @@ async def test_every_config_of_a_topic_is_told_in_every_version(node: KafkaNode,
     await node.create("t", retention_ms="5")
     configs = by_name(await ask(node, TOPIC, "t", version=version))
     assert list(configs) == list(TOPIC_CONFIGS)
-    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("5", 1)
-    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == ("delete", 5)
+    assert (configs["retention.ms"].value, configs["cleanup.policy"].value) == ("5", "delete")
+    if version == 0:
+        assert (configs["retention.ms"].is_default, configs["cleanup.policy"].is_default) == (False, True)
+    else:
+        assert (configs["retention.ms"].config_source, configs["cleanup.policy"].config_source) == (1, 5)
     assert not any(config.is_sensitive for config in configs.values())
     if version >= 3:
         kinds = {name: configs[name].config_type for name in ("preallocate", "cleanup.policy", "segment.bytes")}
@@ -75,7 +82,7 @@ async def test_synonyms_and_documentation_are_told_when_asked_for(tmp_path: Path
         assert (silent.value, silent.config_source, silent.synonyms, silent.documentation) == ("7", 4, [], None)
 
 
-async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
+async def test_the_broker_tells_its_settings_and_which_can_change(tmp_path: Path) -> None:
     settings = {"auto_create_topics": False, "topic_defaults": TopicDefaults(3, configs={"retention.ms": "7200000"})}
     async with KafkaNode(tmp_path / "sub", **settings) as node:
         configs = by_name(await ask(node, BROKER, str(NODE), synonyms=True, documentation=True))
@@ -99,9 +106,10 @@ async def test_the_broker_tells_its_settings_read_only(tmp_path: Path) -> None:
                 "socket.request.max.bytes": "104857600",
             }.items()
         )
-        assert all(config.read_only and config.documentation for config in configs.values())
-        sources = {name: configs[name].config_source for name in ("num.partitions", "message.max.bytes")}
-        assert sources == {"num.partitions": 4, "message.max.bytes": 5}
+        assert all(config.documentation for config in configs.values())
+        assert {name for name, config in configs.items() if not config.read_only} == set(BROKER_CONFIGS)
+        names = ("num.partitions", "message.max.bytes", "advertised.listeners")
+        assert [configs[name].config_source for name in names] == [4, 5, 4]
         assert [(one.value, one.source) for one in configs["num.partitions"].synonyms] == [("3", 4), ("1", 5)]
 
 
@@ -113,8 +121,28 @@ async def test_the_broker_tells_where_its_http_api_listens(node: KafkaNode, list
     assert configs["penstock.http.listeners"].read_only
 
 
-async def test_nothing_was_set_for_all_brokers_while_they_ran(node: KafkaNode) -> None:
+async def test_what_is_set_while_the_broker_runs_is_told_with_its_source(node: KafkaNode) -> None:
     assert by_name(await ask(node, BROKER, "")) == {}
+    await node.create("t")
+    for resource, value in ((ALL_BROKERS, "5"), (Resource(Kind.BROKER, str(NODE)), "6")):
+        await node.broker.configs.alter(resource, [ConfigChange("log.retention.ms", ChangeKind.SET, value)])
+    [told] = (await ask(node, BROKER, "")).configs
+    assert (told.name, told.value, told.config_source, told.read_only) == ("log.retention.ms", "5", 3, False)
+    told = by_name(await ask(node, BROKER, str(NODE), synonyms=True))["log.retention.ms"]
+    assert [(one.value, one.source) for one in told.synonyms] == [("6", 2), ("5", 3), ("604800000", 5)]
+    told = by_name(await ask(node, TOPIC, "t", synonyms=True))["retention.ms"]
+    assert [(one.value, one.source) for one in told.synonyms] == [("6", 2), ("5", 3), ("604800000", 5)]
+
+
+async def test_every_config_of_a_group_is_told(node: KafkaNode) -> None:
+    change = ConfigChange("share.delivery.count.limit", ChangeKind.SET, "7")
+    await node.broker.configs.alter(Resource(Kind.GROUP, "g"), [change])
+    configs = by_name(await ask(node, GROUP, "g"))
+    assert list(configs) == list(GROUP_CONFIGS)
+    told = configs["share.delivery.count.limit"]
+    assert (told.value, told.config_source, told.read_only) == ("7", 8, False)
+    assert configs["consumer.session.timeout.ms"].config_source == 5
+    assert by_name(await ask(node, GROUP, "other"))["share.delivery.count.limit"].value == "5"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +153,7 @@ async def test_nothing_was_set_for_all_brokers_while_they_ran(node: KafkaNode) -
         (BROKER, "99", Reason.INVALID_REQUEST),
         (BROKER, "seven", Reason.INVALID_REQUEST),
         (8, str(NODE), Reason.INVALID_REQUEST),
-        (32, "group", Reason.INVALID_REQUEST),
+        (32, "", Reason.INVALID_GROUP_ID),
         (77, "what", Reason.INVALID_REQUEST),
     ],
 )
@@ -135,3 +163,18 @@ async def test_what_has_no_configs_is_refused_with_a_text(
     result = await ask(node, kind, name)
     assert (reason_of(result.error_code), result.configs) == (reason, [])
     assert result.error_message
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+async def test_a_list_that_is_too_long_for_the_version_is_null_and_the_rest_is_there(
+    node: KafkaNode, version: int
+) -> None:
+    name = "leader.replication.throttled.replicas"
+    lists = {length: ",".join(f"{10_000 + n}:1" for n in range(length)) for length in (4096, 4097)}
+    assert len(lists[4096]) == 2**15 - 1
+    for length, text in lists.items():
+        await node.create(f"t{length}", **{name.replace(".", "_"): text})
+    fits, too_long = [by_name(await ask(node, TOPIC, f"t{length}", version=version, synonyms=True)) for length in lists]
+    assert fits[name].value == lists[4096]
+    assert too_long[name].value == (lists[4097] if version >= 4 else None)
+    assert (too_long["retention.ms"].value, too_long["cleanup.policy"].value) == ("604800000", "delete")

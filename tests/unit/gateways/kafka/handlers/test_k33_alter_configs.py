@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.core.dynamic_configs import ALL_BROKERS
 from penstock.errors import Reason
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
@@ -11,7 +12,7 @@ from penstock.wire.kafka.apis import ApiKey
 from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
 KEY = ApiKey.ALTER_CONFIGS
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 def resource(kind: int, name: str, *configs: tuple[str, str | None]) -> AlterConfigsRequestResource:
@@ -63,7 +64,8 @@ async def test_each_resource_is_changed_or_refused_by_itself(node: KafkaNode) ->
         resource(TOPIC, "twice", ("retention.ms", "2")),
         resource(TOPIC, "a/b"),
         resource(BROKER, str(NODE), ("num.partitions", "5")),
-        resource(BROKER, "", ("num.partitions", "5")),
+        resource(BROKER, "", ("max.connections", "5")),
+        resource(GROUP, "g", ("share.isolation.level", "read_committed")),
         resource(8, str(NODE)),
     )
     assert [reason_of(answer.error_code) for answer in answers] == [
@@ -75,9 +77,14 @@ async def test_each_resource_is_changed_or_refused_by_itself(node: KafkaNode) ->
         Reason.INVALID_REQUEST,
         Reason.INVALID_TOPIC,
         Reason.INVALID_REQUEST,
-        Reason.INVALID_REQUEST,
+        None,
+        None,
         Reason.INVALID_REQUEST,
     ]
-    assert "TOML" in (answers[7].error_message or "")
+    assert "configuration file" in (answers[7].error_message or "")
+    assert node.broker.configs.values(ALL_BROKERS) == {"max.connections": "5"}
+    [answer] = await ask(node, resource(BROKER, "", ("log.segment.bytes", "2000000")))
+    assert answer.error_code == 0
+    assert node.broker.configs.values(ALL_BROKERS) == {"log.segment.bytes": "2000000"}, "what is not named is gone"
     changed = {topic.name for topic in node.broker.topics if "retention.ms" in topic.overrides}
     assert changed == {"good"}

@@ -1,5 +1,6 @@
 import pytest
 
+from penstock.core.dynamic_configs import ALL_BROKERS, Kind, Resource
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.incremental_alter_configs_generated import (
@@ -11,7 +12,7 @@ from penstock.wire.kafka.incremental_alter_configs_generated import (
 from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
 KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -45,6 +46,27 @@ async def test_only_what_is_named_changes(node: KafkaNode, version: int) -> None
     assert node.broker.topics.require("t").config.is_compacted
 
 
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP])
+@pytest.mark.parametrize("text", ["\0" * 32_000, "n" * 32_767])
+async def test_long_names_and_values_are_refused_with_a_text_that_fits(node: KafkaNode, kind: int, text: str) -> None:
+    await node.create("t")
+    name = {TOPIC: "t", BROKER: "", GROUP: "g"}[kind]
+    number = {TOPIC: "retention.ms", BROKER: "log.retention.ms", GROUP: "share.delivery.count.limit"}[kind]
+    changes = [[(text, SET, "1")], [(text, DELETE, None)] * 2, [(number, SET, text)]]
+    for configs in changes:
+        [answer] = await ask(node, resource(name, *configs, kind=kind), version=0)
+        assert reason_of(answer.error_code) in (Reason.INVALID_CONFIG, Reason.INVALID_REQUEST)
+        assert answer.error_message
+        assert len(answer.error_message) < 1000
+
+
+async def test_a_duration_of_a_group_is_bounded(node: KafkaNode) -> None:
+    endless = f"by_duration:P{'1' * 900_000}D"
+    [answer] = await ask(node, resource("g", ("share.auto.offset.reset", SET, endless), kind=GROUP))
+    assert reason_of(answer.error_code) is Reason.INVALID_CONFIG
+    assert node.broker.configs.group_names() == []
+
+
 async def test_validate_only_changes_nothing(node: KafkaNode) -> None:
     await node.create("t")
     good, bad = await ask(
@@ -76,18 +98,39 @@ async def test_a_change_that_cannot_be_is_refused_whole(
     assert node.broker.topics.require("t").overrides == {}
 
 
-async def test_the_brokers_configs_and_other_resources_do_not_change(node: KafkaNode) -> None:
+async def test_configs_that_cannot_change_and_other_resources_are_refused(node: KafkaNode) -> None:
     await node.create("twice")
     change = ("num.partitions", SET, "5")
     answers = await ask(
         node,
         resource(str(NODE), change, kind=BROKER),
-        resource("", change, kind=BROKER),
-        resource("99", change, kind=BROKER),
-        resource("group", change, kind=32),
+        resource("", ("num.io.threads", SET, "5"), kind=BROKER),
+        resource("99", ("max.connections", SET, "5"), kind=BROKER),
+        resource("x", change, kind=8),
         resource("twice", ("retention.ms", SET, "1")),
         resource("twice", ("segment.ms", SET, "1")),
     )
     assert {reason_of(answer.error_code) for answer in answers} == {Reason.INVALID_REQUEST}
-    assert "TOML" in (answers[0].error_message or "")
+    assert "Set topics.partitions in the broker's configuration file" in (answers[0].error_message or "")
+    assert "no setting for it" in (answers[1].error_message or "")
     assert node.broker.topics.require("twice").overrides == {}
+
+
+async def test_configs_of_brokers_and_groups_are_set_and_deleted(node: KafkaNode) -> None:
+    async def change(kind: int, name: str, *changes: tuple[str, int, str | None], validate_only: bool = False) -> None:
+        [answer] = await ask(node, resource(name, *changes, kind=kind), validate_only=validate_only)
+        assert (answer.error_code, answer.error_message) == (0, None)
+
+    configs, here = node.broker.configs, Resource(Kind.BROKER, str(NODE))
+    await change(BROKER, str(NODE), ("leader.replication.throttled.rate", SET, "1000"))
+    await change(BROKER, "", ("log.cleanup.policy", APPEND, "compact"), ("message.max.bytes", SET, "5"))
+    await change(GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000"))
+    await change(GROUP, "h", ("consumer.heartbeat.interval.ms", SET, "6000"), validate_only=True)
+    assert configs.values(here) == {"leader.replication.throttled.rate": "1000"}
+    assert configs.values(ALL_BROKERS) == {"log.cleanup.policy": "delete,compact", "message.max.bytes": "5"}
+    assert configs.group_names() == ["g"]
+    await change(
+        BROKER, str(NODE), ("leader.replication.throttled.rate", DELETE, None), ("max.connections", DELETE, None)
+    )
+    await change(GROUP, "g", ("consumer.heartbeat.interval.ms", DELETE, None))
+    assert (configs.values(here), configs.group_names()) == ({}, [])

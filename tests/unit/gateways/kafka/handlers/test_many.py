@@ -21,6 +21,11 @@ from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
 )
+from penstock.wire.kafka.alter_replica_log_dirs_generated import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestTopic,
+)
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
@@ -66,6 +71,9 @@ def topic_of(key: ApiKey, count: int) -> tuple[Any, int]:
             return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]), 9
         case ApiKey.DESCRIBE_CONFIGS:
             return DescribeConfigsRequest([DescribeConfigsRequestResource(2, name, None) for name in names]), 4
+        case ApiKey.ALTER_REPLICA_LOG_DIRS:
+            moved = [AlterReplicaLogDirsRequestTopic("t", numbers)]
+            return AlterReplicaLogDirsRequest([AlterReplicaLogDirsRequestDir("/elsewhere", moved)]), 2
         case ApiKey.LIST_PARTITION_REASSIGNMENTS:
             topics = [ListPartitionReassignmentsRequestTopic("t", numbers)]
             return ListPartitionReassignmentsRequest(1000, topics), 0
@@ -84,6 +92,7 @@ def topic_of(key: ApiKey, count: int) -> tuple[Any, int]:
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.OFFSET_FETCH,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ELECT_LEADERS,
         ApiKey.ALTER_PARTITION_REASSIGNMENTS,

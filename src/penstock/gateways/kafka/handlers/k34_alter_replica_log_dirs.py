@@ -1,0 +1,43 @@
+"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of this broker. There is one directory, and every replica is in it."""
+
+import os
+from functools import partial
+from typing import Final
+
+from penstock.core.access import Action
+from penstock.errors import PenstockError
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.errors import LOG_DIR_NOT_FOUND
+from penstock.gateways.kafka.portions import Turns, in_portions
+from penstock.wire.kafka.alter_replica_log_dirs_generated import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponsePartition,
+    AlterReplicaLogDirsResponseResult,
+)
+from penstock.wire.kafka.apis import ApiKey
+
+KEY: Final = ApiKey.ALTER_REPLICA_LOG_DIRS
+
+
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
+    """A move to the directory that a replica is in is done already."""
+    results: dict[str, AlterReplicaLogDirsResponseResult] = {}
+    turns = Turns()
+    for wanted in request.dirs:
+        for topic in wanted.topics:
+            await turns.pause_if_long()
+            result = results.setdefault(topic.name, AlterReplicaLogDirsResponseResult(topic.name, []))
+            codes = await in_portions(topic.partitions, partial(_code, wanted.path, topic.name, context), turns)
+            result.partitions += map(AlterReplicaLogDirsResponsePartition, topic.partitions, codes)
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+def _code(path: str, name: str, context: RequestContext, index: int) -> int:
+    broker = context.broker
+    try:
+        context.require_cluster(Action.ALTER)
+        broker.replica(name, index)
+    except PenstockError as error:
+        return context.code(error)
+    return 0 if os.path.normpath(path) == os.path.normpath(broker.settings.data_dir) else LOG_DIR_NOT_FOUND

@@ -1,0 +1,47 @@
+"""ListConfigResources (API key 74): the resources that have configs. Version 0 lists client metrics alone, of which there are none; 1 the types that are asked for."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from penstock.core.access import Action
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.config_resources import ResourceType
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.nodes import nodes_of
+from penstock.wire.kafka.apis import ApiKey
+from penstock.wire.kafka.list_config_resources_generated import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListConfigResourcesResponseConfigResource,
+)
+
+KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
+_TYPES_FROM: Final = 1
+
+
+def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    """No type asks for all of them."""
+    kinds = {ResourceType.CLIENT_METRICS} if context.version < _TYPES_FROM else set(request.resource_types)
+    try:
+        context.require_cluster(Action.DESCRIBE)
+        if not kinds <= set(ResourceType):
+            raise PenstockError(Reason.UNSUPPORTED_VERSION)
+    except PenstockError as error:
+        return ListConfigResourcesResponse(error_code=context.code(error))
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponseConfigResource(name, kind)
+            for kind in sorted(kinds) or ResourceType
+            for name in _names(kind, context)
+        ]
+    )
+
+
+def _names(kind: int, context: RequestContext) -> Iterator[str]:
+    broker = context.broker
+    if kind == ResourceType.TOPIC:
+        yield from (topic.name for topic in broker.topics if context.allows_topic(Action.DESCRIBE, topic.name))
+    elif kind == ResourceType.BROKER:
+        yield from (str(node.node_id) for node in nodes_of(context))
+    elif kind == ResourceType.GROUP:
+        yield from (name for name in broker.configs.group_names() if context.allows_group(Action.DESCRIBE, name))
