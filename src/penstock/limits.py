@@ -26,6 +26,9 @@ CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB
 FETCH_BYTES_MAX = 55 * MIB
 """The most one fetch answers with, whatever the client asked (as Kafka's fetch.max.bytes); one larger batch still goes out."""
 FETCH_WAIT_MS_MAX = 5 * 60 * 1000
+SETTLE_MS_MAX = 1000
+"""How long a lookup or a fetch waits for followers to replicate records that its leader has acknowledged and synced: many times
+what it takes them when they are well, and short for the client of a lookup when one of them has just failed."""
 FETCH_SESSIONS_MAX = 1000
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSIONS_PARTITIONS_MAX = 1_000_000
@@ -44,6 +47,12 @@ DESCRIBED_PARTITIONS_MAX = 2000
 """In one answer of DescribeTopicPartitions (as Kafka's max.request.partition.size.limit); a cursor leads to the rest."""
 
 GROUPS_MAX = 100_000
+CONFIGURED_GROUPS_MAX = 10_000
+"""Groups that have configs of their own: all of them are in memory on every node."""
+CONFIG_CHARS_MAX = 4 * KIB
+"""The value of one config. CONFIGURED_GROUPS_MAX times the configs of a group are in memory on every node."""
+CONFIG_LIST_CHARS_MAX = 400 * KIB
+"""The value of one list: the throttled replicas of a topic with PARTITIONS_PER_TOPIC_MAX partitions. A topic has two such lists, stored together."""
 GROUP_MEMBERS_MAX = 10_000
 GROUP_ID_CHARS_MAX = 249
 GROUP_METADATA_BYTES_MAX = 1 * MIB
@@ -156,6 +165,7 @@ assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_
 assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
 assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
 assert APPEND_GATHER_BYTES_MAX < MESSAGE_BYTES_DEFAULT
+assert 2 * CONFIG_LIST_CHARS_MAX < METADATA_VALUE_BYTES_MAX
 assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX

@@ -296,6 +296,7 @@ def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> Brok
         advertised=settings.listeners.advertised_kafka,
         flush=settings.log.flush,
         auto_create_topics=settings.topics.auto_create,
+        housekeeping_ms=settings.log.housekeeping_interval_ms,
         topic_defaults=TopicDefaults(
             partition_count=settings.topics.partitions,
             replication_factor=settings.cluster.replication_factor

@@ -12,12 +12,14 @@ from confluent_kafka.admin import OffsetSpec
 from tests.support.clients import CONSUMERS, PRODUCERS, PYTHON_CLIENTS, Record, run_kcat
 
 BASE_MS = 1_700_000_000_000
+KEPT = {"retention.ms": "-1"}
+"""These times are long ago: retention would delete the records whenever the broker looks."""
 
 
 @pytest.fixture
 def timed_topic(bootstrap, new_topic):
     """Offsets 0 to 99, one a second from BASE_MS on, in several batches."""
-    topic = new_topic()
+    topic = new_topic(**KEPT)
     for first in range(0, 100, 25):
         sent = [Record(b"%d" % n, timestamp_ms=BASE_MS + 1000 * n) for n in range(first, first + 25)]
         PRODUCERS["confluent"](bootstrap, topic, sent)
@@ -83,7 +85,7 @@ def test_kcat_queries_and_reads_by_time(kcat, bootstrap, timed_topic):
 
 
 def test_the_newest_timestamp_is_found_wherever_it_stands(bootstrap, admin, new_topic):
-    topic = new_topic()
+    topic = new_topic(**KEPT)
     sent = [Record(b"v", timestamp_ms=BASE_MS + offset) for offset in (10, 50, 20)]
     PRODUCERS["confluent"](bootstrap, topic, sent)
     where = confluent_kafka.TopicPartition(topic, 0)
@@ -96,7 +98,7 @@ def test_the_newest_timestamp_is_found_wherever_it_stands(bootstrap, admin, new_
 def test_a_create_time_is_the_producers(request, bootstrap, new_topic, producer, consumer):
     if consumer == "kcat":
         request.getfixturevalue("kcat")
-    topic = new_topic()
+    topic = new_topic(**KEPT)
     sent = [Record(b"v", timestamp_ms=BASE_MS), Record(b"w", timestamp_ms=BASE_MS + 7)]
     PRODUCERS[producer](bootstrap, topic, sent)
     assert [r.timestamp_ms for r in CONSUMERS[consumer](bootstrap, topic, 2)] == [BASE_MS, BASE_MS + 7]

@@ -11,11 +11,14 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.access import Access
+from penstock.core.awaited_groups import AwaitedGroups
 from penstock.core.backlog import Backlog, BacklogSettings
+from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster_image import ClusterImage
 from penstock.core.coordinators import Coordinators
 from penstock.core.dead_letters.dead_letters import DeadLetters
 from penstock.core.dead_letters.queue_letters import QueueLetters
+from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
 from penstock.core.groups.settings import GroupSettings
@@ -72,6 +75,8 @@ class BrokerSettings:
     """What clients are told to connect to; without it, where each of them did."""
     flush: Flush = Flush.SYNC
     auto_create_topics: bool = True
+    housekeeping_ms: int = 15_000
+    """How often retention and compaction look, unless another interval is set while the broker runs."""
     topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
     groups: GroupSettings = field(default_factory=GroupSettings)
     queues: QueueSettings = field(default_factory=QueueSettings)
@@ -107,6 +112,8 @@ class Broker:
         self.cluster_id: Final = settings.cluster_id
         self.advertised: Final = settings.advertised
         self.topics: Final = Topics(store, clock, entropy, settings.node_id, settings.topic_defaults)
+        self.configs: Final = DynamicConfigs(store, settings.node_id, settings.topic_defaults.configs)
+        """What was set on brokers and groups while they run."""
         self.topics_version = 0
         """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
         self.producer_ids: Final = ProducerIds(store)
@@ -122,9 +129,13 @@ class Broker:
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
+        self.awaited_groups: Final = AwaitedGroups(self)
         self.tiering: Final = Tiering(self)
         self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
+        self.on_sooner: Callable[[int], None] = lambda _at_ms: None
+        """Set by the runtime; see :meth:`wake_at`."""
+        self.groups.deadlines.on_sooner = self.wake_at
         keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
         self.idempotency: Final = Idempotency(self, keys_topic, flusher, report, window_ms=settings.idempotency_ms)
         self.backlog: Final = Backlog(self, settings.backlog)
@@ -155,6 +166,9 @@ class Broker:
 
         A node of a cluster leads and loads nothing yet: it does when it is registered, and named by the records.
         """
+        await self.configs.load()
+        self._configs_changed()
+        self.configs.on_changed.append(self._configs_changed)
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name
@@ -193,6 +207,7 @@ class Broker:
         sinks_topic = self.topics.require(SINKS_TOPIC)
         indexes = range(sinks_topic.partition_count)
         self.sinks.load([index for index in indexes if self.logs.has_records(sinks_topic.topic_id, index)])
+        self.awaited_groups.begin_all()
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
@@ -281,6 +296,10 @@ class Broker:
                 if index not in opened and self.logs.has_records(topic.topic_id, index):
                     yield topic.name, index
 
+    def wake_at(self, at_ms: int) -> None:
+        """Something in ``timed`` is due at this monotonic time, which may be sooner than they said when they were last asked."""
+        self.on_sooner(at_ms)
+
     def open_replicas(self) -> Iterator[Replica]:
         """The same, and the copies of partitions that others lead."""
         yield from self.open_partitions()
@@ -337,9 +356,11 @@ class Broker:
         found = self.topics.get(topic)
         return 0 if found is None else found.partition_count
 
-    def end_offset(self, topic: TopicName, partition: int) -> int:
-        """The offset behind the last record a reader can see."""
-        return self.partition(topic, partition).high_watermark
+    def _configs_changed(self) -> None:
+        self.topics.set_config_defaults(self.configs.topic_defaults())
+        if self.cluster is not None:
+            self.cluster.replicas.sending.set_rate(self.configs.number(SENDING_RATE))
+            self.cluster.replicas.receiving.set_rate(self.configs.number(RECEIVING_RATE))
 
     # Changes of topics.
 
@@ -349,6 +370,7 @@ class Broker:
         if self.cluster is not None:
             self.cluster.replicas.apply_topic(topic)
         self.groups.topic_changed(topic.name)
+        self.awaited_groups.begin(topic)
 
     def _changed(self, topic: Topic) -> None:
         self.topics_version += 1

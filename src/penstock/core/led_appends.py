@@ -81,6 +81,7 @@ class LedAppends:
         count = _count(batch)
         offset = partition.append(batch, self._clock.now_ms())
         if acks is Acks.NONE:
+            partition.acknowledged_offset = max(partition.acknowledged_offset, offset + count)
             done(offset)
             return
         wait = partition.when_committed if acks is Acks.ALL else partition.when_written

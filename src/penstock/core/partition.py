@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.replica import Replica, Wake
-from penstock.core.replication.in_sync import InSync
+from penstock.core.replication.in_sync import NOT_YET, InSync
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX
@@ -38,6 +38,9 @@ Done = Callable[[Reason | None], None]
 NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 """What only the broker says of a batch."""
 
+_FORGOTTEN_SPARE: Final = 64
+"""So many waiters that were given up are kept before a look through all of them is worth it."""
+
 
 class Partition(Replica):
     """The leader's rules for one log. All calls are made on the event loop."""
@@ -49,10 +52,12 @@ class Partition(Replica):
         "_batch_bytes_max",
         "_copiers",
         "_dirty",
+        "_forgotten",
         "_sync",
         "_timestamp_after_max_ms",
         "_timestamp_before_max_ms",
         "_unhurried",
+        "acknowledged_offset",
         "in_sync",
         "is_compacted",
         "stamps",
@@ -77,8 +82,11 @@ class Partition(Replica):
         self._sync = flush is Flush.SYNC
         self._awaiting_write: deque[tuple[int, Done]] = deque()
         self._awaiting_commit: deque[tuple[int, Done]] = deque()
+        self._forgotten: dict[Done, None] = {}
         self._awaiting_start: dict[Done, int] = {}
         self._copiers: dict[Wake, None] = {}
+        self.acknowledged_offset = 0
+        """Records below it are acknowledged without waiting for their commit (acks=0, acks=1): a reader that asks later expects them."""
         self.in_sync: Final = in_sync
         if in_sync is None:
             high_watermark = log.synced_offset if self._sync else log.written_offset
@@ -113,12 +121,12 @@ class Partition(Replica):
         """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain.
 
         A ``batch`` that is here already is not refused: it waits for its commit. If it were, and those behind it were answered, its producer might go on
-        so far that it is not remembered when it comes again.
+        so far that it is not remembered when it comes again. One that is refused is the next one that its producer may bring.
         """
         wanted = self.topic.min_in_sync if self.in_sync is None else self.in_sync.min_in_sync
         count = self.in_sync_count
         if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
-            if batch is not None and self._is_repeated(batch):
+            if batch is not None and self._is_repeated_or_expected(batch):
                 return
             # What goes to the broker's own topics is not a caller's to send otherwise.
             others = (
@@ -130,16 +138,21 @@ class Partition(Replica):
                 f"nodes that are missing (penstock cluster status){others}",
             )
 
-    def _is_repeated(self, batch: Buffer) -> bool:
+    def _is_repeated_or_expected(self, batch: Buffer) -> bool:
+        """True for a batch that is here already. Any other one is expected from now on."""
         if len(batch) < HEADER_BYTES:
             return False
         header = read_header(batch)
         if header.producer_id == NO_PRODUCER_ID:
             return False
         try:
-            return self.log.producers.check(header) is not None
+            if self.log.producers.check(header) is not None:
+                return True
+            check_produced(batch, header)
         except PenstockError:
             return False
+        self.log.expect(header)
+        return False
 
     def append(
         self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True
@@ -203,7 +216,8 @@ class Partition(Replica):
             )
 
     def when_written(self, next_offset: int, done: Done) -> None:
-        """Call ``done`` once every offset below ``next_offset`` is with the operating system."""
+        """Call ``done`` once every offset below ``next_offset`` is with the operating system: it counts as acknowledged then."""
+        self.acknowledged_offset = max(self.acknowledged_offset, next_offset)
         if self.log.written_offset >= next_offset:
             done(None)
         else:
@@ -217,6 +231,37 @@ class Partition(Replica):
             done(Reason.STORAGE_ERROR)
         else:
             self._awaiting_commit.append((next_offset, done))
+
+    def forget_committed(self, done: Done) -> None:
+        """``done`` need not be called any more; fine when it was. It may be called all the same.
+
+        While nothing is committed, clients give up and ask again, over and over: without this each try would be kept.
+        """
+        forgotten, waiting = self._forgotten, self._awaiting_commit
+        if not waiting:
+            return
+        forgotten[done] = None
+        if len(forgotten) > max(_FORGOTTEN_SPARE, len(waiting) // 2):
+            kept = [entry for entry in waiting if entry[1] not in forgotten]
+            waiting.clear()
+            waiting.extend(kept)
+            forgotten.clear()
+
+    def is_settling(self, offset: int) -> bool:
+        """Whether acknowledged records below ``offset`` are not committed yet, and can be: readers wait for them.
+
+        False once the sync has failed, another node leads, or too few replicas are in sync: then waiting does not help.
+        """
+        return (
+            self.high_watermark < min(offset, self.acknowledged_offset)
+            and self.log.failed is None
+            and not self.gone
+            and (self.in_sync is None or self.in_sync.committed() != NOT_YET)
+        )
+
+    def is_held_here(self, offset: int) -> bool:
+        """Whether this node has everything below ``offset`` for good, whatever its followers have."""
+        return (self.log.synced_offset if self._sync else self.log.written_offset) >= offset
 
     @property
     def low_watermark(self) -> int:
@@ -310,13 +355,19 @@ class Partition(Replica):
         waiting = self._awaiting_commit
         while waiting and waiting[0][0] <= offset:
             waiting.popleft()[1](None)
+        if self._forgotten and not waiting:
+            self._forgotten.clear()
         if self._readers:
             self._wake_readers()
         if self._copiers:
             self._wake_copiers()
 
     def _failed(self, error: PenstockError, from_offset: int) -> None:
+        # What is gone is not waited for: readers look again, and find what there is.
+        self.acknowledged_offset = min(self.acknowledged_offset, from_offset)
         self._refuse_from(from_offset, error.reason)
+        if self._readers:
+            self._wake_readers()
 
     def _refuse_from(self, from_offset: int, reason: Reason) -> None:
         for waiting in (self._awaiting_write, self._awaiting_commit):

@@ -342,6 +342,7 @@ class Publisher:
             elif acks is Acks.LEADER:
                 partition.when_written(offset, settle)
             else:
+                partition.acknowledged_offset = max(partition.acknowledged_offset, offset)
                 settle(None)
 
     def _sent(

@@ -127,6 +127,10 @@ class InSync:
         """Whether a node is being given a replica, and has not caught up: nobody waits for it."""
         return node in self.adding and node not in self.agreed
 
+    def is_outside(self, node: int) -> bool:
+        """Whether a node has a replica that is not in sync."""
+        return node not in self.agreed and node in self.replicas
+
     def begin(self, change: Change) -> None:
         """A change is on its way to the store."""
         assert self._pending is None, "one change at a time"

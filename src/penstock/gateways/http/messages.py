@@ -56,6 +56,7 @@ from penstock.gateways.http.routing import (
     route,
 )
 from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic
+from penstock.gateways.settled import settled
 from penstock.limits import MIB
 from penstock.types import Acks, NodeId
 
@@ -284,21 +285,11 @@ def find_partition(call: Call) -> Partition:
     return call.gateway.broker.partition(topic.name, int(index))
 
 
-async def settled(call: Call, partition: Partition) -> None:
-    """Wait until all that is written is committed: whoever published just now reads what it published."""
-    end = partition.log.next_offset
-    if partition.high_watermark >= end:
-        return
-    future = call.gateway.loop.create_future()
-
-    def done(_: Reason | None) -> None:
-        if not future.done():
-            future.set_result(None)
-
-    partition.when_committed(end, done)
+async def settle(call: Call, *partitions: Partition) -> None:
+    """Wait until a client that published just now can read what it published, within the time of a request."""
     try:
         async with asyncio.timeout(call.gateway.defaults.request_timeout_ms / 1000):
-            await future
+            await settled(*partitions)
     except TimeoutError:
         # What is committed can be read all the same.
         pass
@@ -319,7 +310,7 @@ async def _read(call: Call) -> Answer:
     asked = call.int_field(fields, "max_records", RECORDS_DEFAULT, 1, 2**63 - 1)
     count = min(asked, call.gateway.defaults.max_poll_records)
     if offset + count > partition.high_watermark:
-        await settled(call, partition)
+        await settle(call, partition)
     # What retention has removed is no mistake of the reader's, and behind the end there is nothing yet.
     offset = max(offset, partition.log.start_offset)
     found = [] if offset >= partition.high_watermark else read_from(partition, offset, count, POLL_BYTES_MAX)
@@ -332,7 +323,7 @@ async def _read(call: Call) -> Answer:
 
 async def _offsets(call: Call) -> Answer:
     partition = find_partition(call)
-    await settled(call, partition)
+    await settle(call, partition)
     return json_answer(Watermarks(partition.high_watermark, partition.log.start_offset))
 
 

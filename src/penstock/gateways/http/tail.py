@@ -25,7 +25,7 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
-from penstock.gateways.http.messages import Watermarks
+from penstock.gateways.http.messages import Watermarks, settle
 from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
 from penstock.gateways.http.topics import find_topic
 from penstock.limits import KIB
@@ -74,7 +74,11 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
         offset = call.int_field(fields, "offset", 0, 0, _OFFSET_MAX)
     resumed = _resumed(call, topic)
     unknown = [index for index in indexes if offset is None and index not in resumed]
-    ends = await _ends(call, topic, unknown) if begin == "latest" else {}
+    ends: dict[int, int] = {}
+    if begin == "latest":
+        ends = await _ends(call, topic, unknown)
+        led = (call.gateway.broker.opened(topic.name, index) for index in unknown)
+        await settle(call, *(partition for partition in led if partition is not None))
     positions: list[tuple[Replica, int]] = []
     for index in indexes:
         partition = call.gateway.broker.observe(topic.name, index)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Answer:
     """Completed once, with the buffers of a whole frame."""
 
-    __slots__ = ("arrived", "connection", "due_ms", "late", "latency", "parts")
+    __slots__ = ("arrived", "connection", "due_ms", "forget", "late", "latency", "parts")
 
     def __init__(self, connection: "KafkaConnection", latency: Histogram) -> None:
         self.connection = connection
@@ -23,6 +23,7 @@ class Answer:
         self.parts: list[Buffer] | None = None
         self.due_ms: int | None = None
         self.late: Callable[[], None] | None = None
+        self.forget: Callable[[], None] | None = None
 
     def complete(self, parts: list[Buffer]) -> None:
         """This is the answer; it leaves when those before it have left."""
@@ -34,3 +35,9 @@ class Answer:
         """The time that the client gave is up."""
         if self.late is not None:
             self.late()
+        self.drop()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more: its time is up, or the client is gone."""
+        if self.forget is not None:
+            self.forget()

@@ -88,6 +88,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._closing = True
         self.gateway.forget(self)
         self._frames.close()
+        for answer in self._answers:
+            if answer.parts is None:
+                answer.drop()
         self._answers.clear()
         if self._waiting is not None:
             self._waiting.cancel()
@@ -258,7 +261,11 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             if error is not None:
                 self._fail(error)
                 return
-            parts = future.result() if is_encoded else served.encode[version](future.result())
+            try:
+                parts = future.result() if is_encoded else served.encode[version](future.result())
+            except Exception as bug:  # noqa: BLE001 - an answer that cannot be encoded would leave the client waiting for ever
+                self._fail(bug)
+                return
             self._held_bytes += sum(map(len, parts))
             answer.complete(frame(correlation_id, served.header_version(version), parts))
             self._run()

@@ -53,6 +53,7 @@ class FetchShape:
         "before",
         "bytes_max",
         "bytes_min",
+        "can_wait",
         "flow",
         "offset_at",
         "partition",
@@ -76,8 +77,8 @@ class FetchShape:
         self.size = len(view)
         bytes_max = min(max(request.max_bytes, 0), context.gateway.bounds.fetch_bytes_max)
         self.bytes_max = min(wanted.partition_max_bytes, bytes_max)
-        # Without time to wait, whatever there is will do.
-        self.bytes_min = min(request.min_bytes, bytes_max) if request.max_wait_ms > 0 else 0
+        self.bytes_min = min(request.min_bytes, bytes_max)
+        self.can_wait = request.max_wait_ms > 0
         self._flexible = context.version >= FLEXIBLE_FROM
         body = _empty_answer(request, context.version)
         at = body.index(_OFFSETS.pack(*_PLACEHOLDER))
@@ -156,7 +157,10 @@ class FetchLane:
             records, next_offset = partition.read(offset, shape.bytes_max)
         except (PenstockError, OSError):
             return False
-        if len(records) < shape.bytes_min or not records:
+        if not records:
+            return False
+        # Without time to wait, whatever there is will do, unless more was acknowledged.
+        if len(records) < shape.bytes_min and (shape.can_wait or partition.is_settling(partition.acknowledged_offset)):
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset

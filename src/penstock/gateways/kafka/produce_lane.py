@@ -8,6 +8,7 @@ Version 9 made the encoding flexible, 10 can name a new leader, 13 names topics 
 exist: those versions are listed, because older librdkafka would otherwise stop compressing, and refused when used.
 """
 
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +19,9 @@ from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers.k00_produce import (
+    Committing,
     ProducedTopics,
+    forget,
     place_of,
     refuse_all,
     start_produce,
@@ -184,6 +187,11 @@ class LaneAnswer(Answer):
     def time_out(self) -> None:
         """The client's own time is up: the records may still become committed, as with every broker."""
         self(Reason.REQUEST_TIMED_OUT)
+        self.drop()
+
+    def drop(self) -> None:
+        """Nobody waits for it any more: its time is up, or the client is gone."""
+        self.place.partition.forget_committed(self)
 
 
 class ProduceLane:
@@ -254,6 +262,7 @@ class ProduceLane:
             flow.records_in += count
             flow.bytes_in += len(batch)
         if acks == 0:
+            partition.acknowledged_offset = log.next_offset
             return
         due_ms = connection.gateway.swept_ms + place.shape.timeout_ms
         answer = LaneAnswer(connection, correlation_id, base_offset, place, due_ms)
@@ -271,6 +280,7 @@ class ProduceLane:
         version = context.version
         header_version = 1 if version >= FLEXIBLE_FROM else 0
         encode = ENCODE_RESPONSE[version]
+        committing: list[Committing] = []
         if request.acks == 0:
 
             def refused(response: ProduceResponse) -> None:
@@ -283,6 +293,7 @@ class ProduceLane:
             answer = connection.reserve(connection.gateway.produce_latency)
             answer.due_ms = context.monotonic_ms + request.timeout_ms
             answer.late = lambda: answered(refuse_all(request, context, PenstockError(Reason.REQUEST_TIMED_OUT)))
+            answer.forget = partial(forget, committing)
 
             def answered(response: ProduceResponse) -> None:
                 answer.complete(frame(correlation_id, header_version, encode(response)))
@@ -301,7 +312,7 @@ class ProduceLane:
             text = "transactions are not supported; produce without transactional.id"
             done(refuse_all(request, context, PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)))
             return
-        waiting = start_produce(request, context, done)
+        waiting = start_produce(request, context, done, committing)
         if waiting is not None:
             connection.hold_up(waiting)
         self._learn(request, context, view, position)

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partition import Partition
-from penstock.core.standing import AskedProducer, standing_of
+from penstock.core.standing import NO_PRODUCER, AskedProducer, standing_of
 from penstock.errors import PenstockError
+from penstock.gateways.settled import settled
 from penstock.types import Buffer, GroupId, TopicName
 from penstock.wire.kafka.headers import frame
 from penstock.wire.peers import AppendHead, AppendOnceHead, CommittedHead, Head, decode_peer_request, encode_answer
@@ -36,6 +37,7 @@ class PeerAppends:
         self._on_room = on_room
         self._under_way = 0
         self._answers: list[Buffer] = []
+        self._settling: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @property
@@ -68,7 +70,20 @@ class PeerAppends:
             done(self._gateway.broker.groups.committed(head.partition, GroupId(head.group), key))
         else:
             asked = AskedProducer(head.producer_id, head.producer_epoch, head.from_offset)
-            done(list(standing_of(partition, asked)))
+            if asked == NO_PRODUCER and partition.is_settling(partition.acknowledged_offset):
+                task = asyncio.ensure_future(self._stand_settled(head, done))
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
+            else:
+                done(list(standing_of(partition, asked)))
+
+    async def _stand_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
+        """Say how a partition stands once what it acknowledged is committed."""
+        try:
+            await settled(self._led(head))
+            done(list(standing_of(self._led(head))))
+        except PenstockError as error:
+            done(error)
 
     def _led(self, head: Head) -> Partition:
         topic = self._gateway.broker.topics.require_id(UUID(bytes=head.topic_id))

@@ -14,13 +14,15 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
+from penstock.gateways.settled import settled
 from penstock.gateways.tcp.answers import refusal
 from penstock.gateways.tcp.carrier import Carrier, Unsure
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, UNKNOWN_TYPE, Refused, text_for
-from penstock.gateways.tcp.handlers import HANDLERS, SLOW_HANDLERS, commit, committed
+from penstock.gateways.tcp.handlers import ENDS_MATTER, HANDLERS, SLOW_HANDLERS, commit, committed, reads_up_to
 from penstock.gateways.tcp.produce import ProduceRun
 from penstock.gateways.tcp.requests import CARRY, Request, new_record, parse
 from penstock.types import Gateway
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 _PRODUCE: Final = "produce"
 _COMMIT: Final = "commit"
+_FETCH: Final = "fetch"
 _KEPT_BYTES_FREE: Final = 16 * 1024
 """A line of this length every client may have on its way, however many there are."""
 
@@ -74,6 +77,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Lines whose answers are not ready."""
         self._under_way = {_PRODUCE: 0, _COMMIT: 0}
         self._working: asyncio.Task[None] | None = None
+        self._settled: Line = None
+        """The line for which acknowledged records were waited for."""
         self._carrier: Final = None if gateway.broker.cluster is None else Carrier(self)
         self._ended = False
         """The client sends no more; it may still read."""
@@ -166,7 +171,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             request = self._take_produces()
             if request is None:
                 continue
-            if self._must_wait(request):
+            if self._must_wait(request) or self._settles(request):
                 break
             line = backlog.popleft()
             assert line is not None, "it was parsed"
@@ -218,6 +223,25 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Whether something before it has to be durable first, so that this request sees it."""
         under_way = self._under_way
         return under_way[_PRODUCE] > 0 or (under_way[_COMMIT] > 0 and request.type != _COMMIT)
+
+    def _settles(self, request: Request) -> bool:
+        """Whether the request has to wait for records that are acknowledged and not committed yet; it is looked at again then."""
+        if request.type not in ENDS_MATTER or self._settled is self._backlog[0]:
+            self._settled = None
+            return False
+        partition = self.broker.opened(request.topic or "", request.partition or 0)
+        if partition is None or not partition.is_settling(partition.acknowledged_offset):
+            return False
+        if request.type == _FETCH and reads_up_to(request) <= partition.high_watermark:
+            return False
+        self._settled = self._backlog[0]
+        self._working = asyncio.ensure_future(self._settle(partition))
+        return True
+
+    async def _settle(self, partition: Partition) -> None:
+        await settled(partition)
+        self._working = None
+        self._run()
 
     def _apply(self, request: Request, line: bytes) -> None:
         api, carrier = request.type or "", self._carrier

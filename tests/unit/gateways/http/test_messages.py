@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
-from penstock.types import Acks
+from penstock.types import Flush
+from tests.support.held_disk import HeldDisk
 from tests.support.http_node import HttpNode, becomes
 
 PATH = "/topics/orders/messages"
@@ -94,26 +94,22 @@ async def test_a_batch_has_a_bound(tmp_path: Path) -> None:
         assert (await node.client.post(PATH, json=[{"value": "x"}] * 2)).status_code == 200
 
 
-async def test_a_read_waits_until_what_is_written_is_committed(node: HttpNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    await node.create("orders", 1)
-    partition = node.broker.partition("orders", 0)
-    node.broker.publisher.publish(node.caller, "orders", [NewRecord(None, b"x")], Acks.NONE, lambda _: None)
-    await asyncio.sleep(0)
-    # As it is while a sync is under way.
-    committed, waiting = partition.high_watermark, []
-    assert committed == 1
-    partition.high_watermark = 0
-    monkeypatch.setattr(type(partition), "when_committed", lambda _self, _offset, done: waiting.append(done))
-    path = "/topics/orders/partitions/0"
-    asked = [asyncio.ensure_future(node.client.get(f"{path}/{call}")) for call in ("messages", "offsets")]
-    while len(waiting) < 2:  # noqa: ASYNC110 - what happens here happens in this loop
-        await asyncio.sleep(0)
-    partition.high_watermark = 1
-    for done in waiting:
-        done(None)
-    messages, offsets = [(await answer).json() for answer in asked]
-    assert [message["value"] for message in messages["messages"]] == ["x"]
-    assert offsets["high_watermark"] == 1
+async def test_a_read_waits_for_the_sync_of_what_was_acknowledged(tmp_path: Path) -> None:
+    disk = HeldDisk()
+    async with HttpNode(tmp_path, flush=Flush.SYNC, disk=disk) as node:
+        await node.create("orders", 1)
+        partition = node.broker.partition("orders", 0)
+        with disk.held():
+            published = await node.client.post(PATH, json={"value": "x", "acks": "leader"})
+            assert (published.status_code, partition.high_watermark) == (200, 0)
+            path = "/topics/orders/partitions/0"
+            asked = [asyncio.ensure_future(node.client.get(f"{path}/{call}")) for call in ("messages", "offsets")]
+            await becomes(lambda: len(partition._readers) == 2 or any(answer.done() for answer in asked))
+            assert not any(answer.done() for answer in asked), "it answered without the acknowledged record"
+            disk.release()
+            messages, offsets = [(await answer).json() for answer in asked]
+        assert [message["value"] for message in messages["messages"]] == ["x"]
+        assert offsets == {"high_watermark": 1, "low_watermark": 0}
 
 
 async def test_retention_is_no_mistake_of_the_readers(node: HttpNode) -> None:

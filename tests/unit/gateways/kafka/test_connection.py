@@ -18,7 +18,7 @@ from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.headers import decode_response_header
 from penstock.wire.kafka.list_offsets_generated import ListOffsetsRequest
-from penstock.wire.kafka.metadata_generated import MetadataRequest
+from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataResponse
 from tests.support.kafka_wire import (
     FETCH,
     METADATA,
@@ -307,6 +307,17 @@ async def test_a_mistake_of_ours_costs_one_connection_and_is_told_to_the_operato
         assert await client.closed_by_peer()
         assert caplog.text.count("Traceback") == number
     assert (await other.ask(METADATA, MetadataRequest(), 1)).brokers
+
+
+async def test_an_answer_that_cannot_be_encoded_ends_its_connection(wire: WireNode, caplog) -> None:
+    async def too_long(request: object, context: object) -> MetadataResponse:
+        return MetadataResponse(cluster_id="x" * 2**15)
+
+    wire.gateway.served[int(METADATA)].handle = too_long
+    client = await wire.connect()
+    client.send(METADATA, MetadataRequest(), 2)
+    assert await client.closed_by_peer()
+    assert "Traceback" in caplog.text
 
 
 async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_and_the_connection_stays(

@@ -36,6 +36,8 @@ class ProducedTopics:
 Done = Callable[[ProduceResponse], None]
 Later = Callable[[], Awaitable[None]]
 """Work that is begun when its turn comes."""
+Committing = tuple[Partition, Callable[[Reason | None], None]]
+"""A batch that waits for its commit, and what is called then."""
 
 
 def refuse_all(request: ProduceRequest, context: RequestContext, error: PenstockError) -> ProduceResponse:
@@ -77,8 +79,9 @@ def tell_leader(response: ProduceResponse, answer: ProduceResponsePartition, lea
 class _Pending:
     """Counts the partitions that are not through; the last one answers."""
 
-    def __init__(self, response: ProduceResponse, done: Done) -> None:
+    def __init__(self, response: ProduceResponse, done: Done, committing: list[Committing]) -> None:
         self.response = response
+        self.committing = committing
         self._done = done
         self._open = 1
 
@@ -91,16 +94,25 @@ class _Pending:
             self._done(self.response)
 
 
-def start_produce(request: ProduceRequest, context: RequestContext, done: Done) -> Awaitable[None] | None:
+def forget(committing: list[Committing]) -> None:
+    """Nobody waits for these any more."""
+    for partition, through in committing:
+        partition.forget_committed(through)
+
+
+def start_produce(
+    request: ProduceRequest, context: RequestContext, done: Done, committing: list[Committing]
+) -> Awaitable[None] | None:
     """Append everything; ``done`` gets the answer when the acknowledgements asked for are there.
 
+    What waits for its commit is added to ``committing``; give it to :func:`forget` when the answer is not wanted any more.
     Returns something to wait for before the connection's next request, when batches must be compressed anew first.
     """
     if request.acks not in (-1, 0, 1):
         done(refuse_all(request, context, PenstockError(Reason.INVALID_REQUIRED_ACKS)))
         return None
     response = ProduceResponse()
-    pending = _Pending(response, done)
+    pending = _Pending(response, done, committing)
     recompressing: list[Later] = []
     responses: list[ProduceResponseTopic] = []
     for topic in request.topic_data:
@@ -212,12 +224,14 @@ def _append(
     stamped = partition.stamps
     answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
     if acks == 0:
+        partition.acknowledged_offset = partition.log.next_offset
         return
     pending.expect()
     through = partial(_through, answer, context, pending, partition.topic.name)
     if acks == 1:
         partition.when_written(partition.log.next_offset, through)
     else:
+        pending.committing.append((partition, through))
         partition.when_committed(partition.log.next_offset, through)
 
 

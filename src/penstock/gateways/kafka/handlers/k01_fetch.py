@@ -2,7 +2,8 @@
 
 Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says where the client is (``closest.py``), 12
 detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets
-on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
+on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends; and whatever the client
+said, for the commit of records that were acknowledged with acks=1 before the request came.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from penstock.gateways.kafka.closest import closer_replica, copy_here
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
 from penstock.gateways.kafka.nodes import ToldNode, leader_instead, reason_for_readers
-from penstock.limits import FETCH_WAIT_MS_MAX
+from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
 from penstock.types import Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
@@ -79,6 +80,10 @@ class _Fetch:
         self._found: list[tuple[Wanted, FetchResponsePartition]] = []
         self._counted: list[tuple[str, int, int]] = []
         """Topic, records and bytes of what was found."""
+        self._settling: list[tuple[Partition, int]] = []
+        """Partitions with acknowledged records that it would read if they were committed, and where those end."""
+        self._is_late = self._wait_ms == 0 or self._bytes_min <= 0
+        """The client does not want to wait, or not any longer."""
         self._watched: list[Replica] = []
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +92,7 @@ class _Fetch:
     def satisfied(self) -> bool:
         """Read, unless it is already known that there is too little; say whether the answer can go."""
         enough = False
-        if self._bytes_min > 1 and self._future is not None:
+        if self._bytes_min > 1 and self._future is not None and not self._is_late:
             enough = self._available() >= self._bytes_min
             if not enough:
                 return False
@@ -96,7 +101,7 @@ class _Fetch:
         total = 0
         self._counted.clear()
         self._leaders.clear()
-        urgent = self._wait_ms == 0 or self._bytes_min <= 0 or not self._wanted
+        urgent = not self._wanted
         for wanted in self._wanted:
             answer = self._read(wanted, left, first=total == 0)
             if answer.error_code or answer.diverging_epoch is not None or answer.preferred_read_replica >= 0:
@@ -106,7 +111,9 @@ class _Fetch:
                 left = max(left - len(answer.records), 0)
             found.append((wanted, answer))
         self._found = found
-        if urgent or enough or total >= self._bytes_min:
+        if urgent or enough or total >= max(self._bytes_min, 1):
+            return True
+        if self._is_late and not any(partition.is_settling(end) for partition, end in self._settling):
             return True
         # What was read ends with a whole batch, and with the segment: there may be enough although this is less.
         return total > 0 and self._available() >= self._bytes_min
@@ -125,6 +132,10 @@ class _Fetch:
                 if not partition.log.start_offset <= wanted.offset <= partition.log.next_offset:
                     raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
                 end = partition.stable_offset if self._committed_only else partition.high_watermark
+                if self._future is None and isinstance(partition, Partition):
+                    acknowledged = partition.acknowledged_offset
+                    if acknowledged > end and acknowledged > wanted.offset:
+                        self._settling.append((partition, acknowledged))
                 if wanted.offset < end and (left > 0 or first):
                     records, next_offset = partition.read(
                         wanted.offset, min(wanted.bytes_max, left), at_least_one=first
@@ -207,7 +218,7 @@ class _Fetch:
         return total
 
     def wait(self) -> Awaitable[FetchResponse]:
-        """Wait for appends, at most as long as the client said."""
+        """Wait for appends, at most as long as the client said, and for the commit of what was acknowledged before."""
         loop = self._gateway.loop
         future: asyncio.Future[FetchResponse] = loop.create_future()
         self._future = future
@@ -215,8 +226,8 @@ class _Fetch:
             partition = self._replica(wanted)
             partition.watch(self._wake)
             self._watched.append(partition)
-        self._timer = loop.call_later(self._wait_ms / 1000, self._finish)
-        self._gateway.unhurried[self._finish] = None
+        self._timer = loop.call_later(self._wait_ms / 1000, self._time_up)
+        self._gateway.unhurried[self._answer_now] = None
         future.add_done_callback(self._release)
         return future
 
@@ -231,15 +242,28 @@ class _Fetch:
         if future is not None and not future.done() and self.satisfied():
             future.set_result(self.response())
 
-    def _finish(self) -> None:
+    def _time_up(self) -> None:
+        """The client's time is over: only what was acknowledged before the request came is worth waiting for."""
+        self._is_late = True
+        self._look()
+        if self._future is not None and not self._future.done():
+            self._timer = self._gateway.loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up)
+
+    def _settle_time_up(self) -> None:
+        if all(partition.is_held_here(end) for partition, end in self._settling):
+            self._answer_now()
+        else:
+            self._timer = self._gateway.loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up)
+
+    def _answer_now(self) -> None:
         future = self._future
         if future is not None and not future.done():
-            self._bytes_min = 0
+            self._is_late = True
             self.satisfied()
             future.set_result(self.response())
 
     def _release(self, _: "asyncio.Future[FetchResponse]") -> None:
-        self._gateway.unhurried.pop(self._finish, None)
+        self._gateway.unhurried.pop(self._answer_now, None)
         for partition in self._watched:
             partition.unwatch(self._wake)
         if self._timer is not None:

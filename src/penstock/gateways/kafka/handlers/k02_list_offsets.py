@@ -5,6 +5,8 @@ last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1
 
 A leader that was just elected does not know yet what is committed of what it has. Until it does, it must not tell an end that lies before one that
 its predecessor told: from version 5 on that is OFFSET_NOT_AVAILABLE, before it LEADER_NOT_AVAILABLE.
+
+Records that were acknowledged with acks=1 count: where the answer depends on some that are not committed yet, it waits for them (``settled.py``).
 """
 
 from collections.abc import Awaitable
@@ -17,6 +19,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
+from penstock.gateways.settled import settled
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import (
@@ -42,38 +45,64 @@ def handle(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Each partition by itself: an error of one is no error of the others."""
-    committed_only = request.isolation_level == READ_COMMITTED
+    settling: list[Partition] = []
     if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
-        return _many(request, context, committed_only=committed_only)
+        return _when_settled(request, context, settling)
+    response = _few(request, context, settling)
+    return _when_settled(request, context, settling) if settling else response
+
+
+async def _when_settled(
+    request: ListOffsetsRequest, context: RequestContext, settling: list[Partition]
+) -> ListOffsetsResponse:
+    """The answer, given again once the records that it depends on are committed."""
+    if not settling:
+        response = await _many(request, context, settling)
+        if not settling:
+            return response
+    await settled(*settling)
+    return await _many(request, context, [])
+
+
+def _few(request: ListOffsetsRequest, context: RequestContext, settling: list[Partition]) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponseTopic(
-                name=topic.name,
-                partitions=[
-                    _answer(topic.name, asked, context, committed_only=committed_only) for asked in topic.partitions
-                ],
+                topic.name,
+                [_answer(topic.name, asked, request.isolation_level, context, settling) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-async def _many(request: ListOffsetsRequest, context: RequestContext, *, committed_only: bool) -> ListOffsetsResponse:
+async def _many(request: ListOffsetsRequest, context: RequestContext, settling: list[Partition]) -> ListOffsetsResponse:
     turns, topics = Turns(), []
     for topic in request.topics:
-        answer = partial(_answer, topic.name, context=context, committed_only=committed_only)
+        answer = partial(
+            _answer, topic.name, isolation_level=request.isolation_level, context=context, settling=settling
+        )
         topics.append(ListOffsetsResponseTopic(topic.name, await in_portions(topic.partitions, answer, turns)))
     return ListOffsetsResponse(topics=topics)
 
 
 def _answer(
-    topic: str, asked: ListOffsetsRequestPartition, context: RequestContext, *, committed_only: bool
+    topic: str,
+    asked: ListOffsetsRequestPartition,
+    isolation_level: int,
+    context: RequestContext,
+    settling: list[Partition],
 ) -> ListOffsetsResponsePartition:
+    """What is known now; a partition whose answer may be another in a moment is added to ``settling``."""
     try:
         context.require_topic(Action.DESCRIBE, topic)
         partition = context.broker.partition(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
-        offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=committed_only)
+        offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=isolation_level == READ_COMMITTED)
+        # A record found by its time is the first one, whatever follows.
+        depends = asked.timestamp in (LATEST, MAX_TIMESTAMP) or (asked.timestamp >= 0 and offset == NO_OFFSET)
+        if depends and partition.is_settling(partition.acknowledged_offset):
+            settling.append(partition)
     except (PenstockError, OSError) as error:
         reason = reason_for_readers(error)
         if reason is Reason.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_FROM:

@@ -7,7 +7,7 @@ Version 2 is flexible; nothing else changed.
 """
 
 import asyncio
-from functools import partial
+from collections.abc import Awaitable
 from typing import Final
 
 from penstock.core.access import Action
@@ -16,7 +16,7 @@ from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.settled import committed, settled
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_records_generated import (
@@ -60,9 +60,14 @@ async def _delete(
     try:
         context.require_topic(Action.DELETE, topic)
         partition = context.broker.partition(topic, index)
-        if partition.high_watermark < asked.offset <= partition.log.next_offset:
+        if asked.offset == TO_HIGH_WATERMARK:
+            # All of them, so those too that were acknowledged just now.
+            await _in_time(settled(partition), until)
+            partition = context.broker.partition(topic, index)
+        elif partition.high_watermark < asked.offset <= partition.log.next_offset:
             # Acknowledged by the leader and on its way to the disk: it can be deleted once it is committed.
-            await _committed(partition, asked.offset, until)
+            await _in_time(committed(partition, asked.offset), until)
+            partition = context.broker.partition(topic, index)
         start = delete_records(partition, asked.offset)
     except PenstockError as error:
         return DeleteRecordsResponsePartition(index, NO_OFFSET, context.code(reason_for_readers(error)))
@@ -71,17 +76,13 @@ async def _delete(
     return answer
 
 
-async def _committed(partition: Partition, offset: int, until: float) -> None:
+async def _in_time(committed: Awaitable[None], until: float) -> None:
     """Wait for it; whatever came of that, the rules say what can be deleted then."""
     try:
         async with asyncio.timeout_at(until):
-            await answer_later(partial(partition.when_committed, offset), _nothing)
+            await committed
     except TimeoutError:
         return
-
-
-def _nothing(_: Reason | None) -> None:
-    """Told, and that is all."""
 
 
 async def _deleted(partition: Partition, offset: int, until: float) -> Reason | None:

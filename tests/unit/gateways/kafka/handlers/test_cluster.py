@@ -73,6 +73,18 @@ async def test_every_node_that_is_up_is_told_with_its_rack(node: ClusterNode, ve
     assert [each.broker_id for each in answer.brokers] == [NODE, OTHER]
 
 
+async def test_a_node_lists_itself_as_it_was_registered_while_it_is_not(node: ClusterNode) -> None:
+    await node.leave(NODE)
+    for others in ([OTHER, THIRD], [THIRD], []):
+        described = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), 0)
+        metadata = await node.ask(ApiKey.METADATA, MetadataRequest(topics=[]), 12)
+        assert [each.broker_id for each in described.brokers] == [NODE, *others]
+        assert [each.node_id for each in metadata.brokers] == [NODE, *others]
+        assert (metadata.brokers[0].port, metadata.brokers[0].rack) == (9007, "a")
+        if others:
+            await node.leave(others[0])
+
+
 async def told_controllers(node: ClusterNode) -> set[int]:
     described = await node.ask(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest(), 0)
     metadata = await node.ask(ApiKey.METADATA, MetadataRequest(topics=[]), 12)
