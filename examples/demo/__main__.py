@@ -43,6 +43,7 @@ WORKERS: Final = 3
 SPARK_SECONDS_MAX: Final = 240.0
 QUEUE_SECONDS_MAX: Final = 60.0
 _INTERRUPTED: Final = 130
+_interrupted: Final = threading.Event()
 
 
 class Demo:
@@ -207,6 +208,10 @@ def _shown(path: Path) -> str:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     del number, frame
+    if not _interrupted.is_set():
+        _interrupted.set()
+        # Safe in a signal handler, unlike print. What was started takes some seconds to end.
+        os.write(2, b"\nstopping...\n")
     raise KeyboardInterrupt
 
 
@@ -221,7 +226,8 @@ def main() -> int:
         "--keep", action="store_true", help="keep the broker and the workers, to look around, until Ctrl-C"
     )
     told = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     print("Penstock demo: orders through a queue, failures into dead letters, sales by window with Spark.")
     try:

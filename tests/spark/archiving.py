@@ -1,7 +1,6 @@
 """Runs built-in pipelines in the test's own session, and in processes that can be killed."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.registry import Registry
 from penstock.spark.pipelines.run import Execution, Settings
 from penstock.spark.pipelines.values import Trigger
+from tests.support.marked import Mark
 
 
 class Silent:
@@ -60,17 +60,17 @@ def run_builtin(spark, kind, arguments, *, bootstrap, state, name="", rate=None,
 
 
 class PipelineProcess:
-    """``penstock pipeline ...`` with its JVM and its Python workers, in a process group of its own."""
+    """``penstock pipeline ...`` with its JVM and its Python workers."""
 
     def __init__(self, *words, log, environment=None):
         self._log = log.open("ab")
+        self._mark = Mark()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "penstock", "pipeline", *words],
             stdout=self._log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **(environment or {}), **self._mark.environment},
         )
 
     def __enter__(self):
@@ -88,30 +88,13 @@ class PipelineProcess:
 
     def kill(self):
         """kill -9 to all of it: driver, JVM, workers."""
-        for pid in self.pids():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        self._mark.kill()
         self._process.wait()
         self._log.close()
 
-    def pids(self):
-        """Every process of the session that it began."""
-        found = []
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            # Fields behind the name: state, parent, process group, session.
-            if int(fields[3]) == self._process.pid and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-        return found
-
     def pythons(self):
         """All but the JVM, whose memory is what it was given."""
-        return [pid for pid in self.pids() if "python" in command_of(pid).split(" ")[0]]
+        return [pid for pid, words in self._mark.commands().items() if "python" in words[0]]
 
     def python_workers(self):
         """Those that run tasks: forked from the daemon of tasks, which is their parent.
@@ -119,8 +102,8 @@ class PipelineProcess:
         Spark has more daemons, named by what they are for: those plan and commit for the driver, and nothing
         tries again what one of them did when it dies.
         """
-        commands = {pid: command_of(pid) for pid in self.pids()}
-        daemons = {pid for pid, command in commands.items() if command.endswith("pyspark.daemon pyspark.worker")}
+        commands = self._mark.commands()
+        daemons = {pid for pid, words in commands.items() if words[-2:] == ["pyspark.daemon", "pyspark.worker"]}
         return [pid for pid in daemons if parent_of(pid) in daemons]
 
 

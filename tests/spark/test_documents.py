@@ -19,11 +19,11 @@ def values_of(spark, bootstrap, topic):
 def test_the_programs_of_the_spark_document_do_what_they_say(
     spark, bootstrap, cluster, produce, tmp_path, monkeypatch, capsys
 ):
-    Admin(cluster).create_topic("orders", partitions=2)
-    for topic in ("big-orders", "people", "counts"):
+    Admin(cluster).create_topic("sales", partitions=2)
+    for topic in ("big-sales", "people", "counts"):
         Admin(cluster).create_topic(topic, partitions=1)
-    orders = [(b"a", b'{"id": 1, "amount": 10.5}'), (b"b", b'{"id": 2, "amount": 99}')]
-    produce("orders", orders)
+    sales = [(b"a", b'{"id": 1, "amount": 10.5}'), (b"b", b'{"id": 2, "amount": 99}')]
+    produce("sales", sales)
     monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall((ROOT / "docs" / "spark.md").read_text(encoding="utf-8"))
     assert len(blocks) == 5
@@ -32,7 +32,7 @@ def test_the_programs_of_the_spark_document_do_what_they_say(
         text = block.replace(ADDRESS, bootstrap).replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
         exec(compile(text, "docs/spark.md", "exec"), names)
     assert '{"id": 2, "amount": 99}' in capsys.readouterr().out
-    assert [(key, json.loads(value)) for key, value in values_of(spark, bootstrap, "big-orders")] == [
+    assert [(key, json.loads(value)) for key, value in values_of(spark, bootstrap, "big-sales")] == [
         (b"b", {"id": 2, "amount": 99.0})
     ]
     assert [key for key, _ in values_of(spark, bootstrap, "people")] == [b"anna", b"bert"]

@@ -40,7 +40,7 @@ from penstock.cli.pipeline_options import (
     Trigger,
     Yes,
 )
-from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen
+from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen, rows_read
 from penstock.cli.places import moment
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError, PipelineUsageError
 from penstock.spark.pipelines.registry import ALIVE, Registry, Run, State, state_folder
@@ -236,9 +236,12 @@ def forget(
     """Forget a pipeline that does not run; its checkpoint stays unless --checkpoint is given."""
     with _told():
         registry = _registry(state_dir)
+        run = registry.load(name)
         if checkpoint:
-            _remove_checkpoint(registry, registry.load(name))
+            _remove_checkpoint(registry, run)
         registry.forget(name)
+    kept = f"; its checkpoint is still in {run.checkpoint}" if run.checkpoint else ""
+    note(f"forgot pipeline {name}{' and its checkpoint' if checkpoint else kept}")
 
 
 def _remove_checkpoint(registry: Registry, run: Run) -> None:
@@ -271,6 +274,11 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
     wrong = problem_with_name(name)
     if wrong:
         raise Failure(f"--name: {wrong}", Exit.USAGE)
+    file = pipeline.file and str(Path(pipeline.file).absolute())
+    checkpoint = given.checkpoint or head.checkpoint
+    other = registry.continued_file(name, file, checkpoint or str(registry.checkpoint(name))) if streams else None
+    if other is not None:
+        note(f"continues from the checkpoint of {other}; use --name or --checkpoint to start anew")
     # The process that was started for it is told by its environment: -d may stand in one word with others.
     if given.detach and LOG_VARIABLE not in os.environ:
         _detach(registry, name)
@@ -280,11 +288,11 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
         kind=head.kind,
         bootstrap=given.bootstrap or head.bootstrap or BOOTSTRAP_DEFAULT,
         master=given.master,
-        checkpoint=given.checkpoint or head.checkpoint,
+        checkpoint=checkpoint,
         trigger=_trigger(given, head.trigger),
         rate=given.rate or head.rate,
         conf={**head.conf, **parse_pairs(given.conf, "--conf")},
-        file=pipeline.file and str(Path(pipeline.file).absolute()),
+        file=file,
         description=head.description,
         log=str(registry.log(name)),
         streams=streams,
@@ -307,7 +315,7 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
         if streams:
             screen.clear()
             if given.output is Format.TABLE:
-                note(f"pipeline {name} is {run.state}: {run.rows:,} rows read")
+                note(f"pipeline {name} is {run.state}: {rows_read(run)}")
             else:
                 emit_one(_row(run), given.output)
 
@@ -434,12 +442,12 @@ def _analysed(pipeline: Pipeline, bootstrap: str | None) -> list[Row]:
 
 def _summary(file: Path, pipeline: Pipeline) -> str:
     if pipeline.arguments is not None:
-        return f"{file} is right: {pipeline.head.name}, a {pipeline.head.kind} pipeline"
+        return f"{file} is valid: {pipeline.head.name}, a {pipeline.head.kind} pipeline"
     parts = [
         f"{len(each)} {word}{'' if len(each) == 1 else 's'}"
         for each, word in ((pipeline.sources, "source"), (pipeline.steps, "step"), (pipeline.sinks, "sink"))
     ]
-    return f"{file} is right: {pipeline.head.name}, {', '.join(parts)}"
+    return f"{file} is valid: {pipeline.head.name}, {', '.join(parts)}"
 
 
 def _row(run: Run) -> Row:

@@ -11,6 +11,7 @@ import typer.core
 import typer.main
 
 from penstock.cli.failures import Exit, Failure
+from penstock.cli.options import AliasCommand
 from penstock.cli.output import Format
 from penstock.cli.pipeline_options import (
     Bootstrap,
@@ -67,7 +68,7 @@ def _command(name: str) -> object:
     own = typer.Typer(
         rich_markup_mode=None, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]}
     )
-    own.command(name, short_help=builtin.summary)(_function(builtin))
+    own.command(name, cls=AliasCommand, short_help=builtin.summary)(_function(builtin))
     command = typer.main.get_command(own)
     command.name = name
     return command

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.output import Format, Row, emit
 from penstock.cli.progress import LINE_INTERVAL_S, Progress, progress
-from penstock.cli.stderr import stderr_into
+from penstock.cli.stderr import say_at_once, stderr_into
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.registry import Run
@@ -110,6 +110,11 @@ class TerminalScreen:
         """For people."""
         note(text)
 
+    def stopping(self) -> None:
+        """Ctrl-C was heard, though the end may take a while."""
+        say_at_once("\nstopping..." if self._drawn else "stopping...")
+        self._drawn = False
+
     def need_answer(self) -> None:
         """Refuse to begin what must be asked for when nobody can answer."""
         if not self._yes and not sys.stdin.isatty():
@@ -135,4 +140,9 @@ def line_of(run: Run) -> str:
         # One that has nothing to do, as for bad values that do not come, may never have one.
         batch = f"{waiting} of {len(run.queries)} queries without a batch yet"
     lag = "" if run.lag is None else f", lag {run.lag:,}"
-    return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {run.rows:,} rows read"
+    return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {rows_read(run)}"
+
+
+def rows_read(run: Run) -> str:
+    """How many, as a phrase."""
+    return f"{run.rows:,} row{'' if run.rows == 1 else 's'} read"

@@ -1,6 +1,8 @@
 """How far a long command is, on stderr: a bar on a terminal, a line now and then elsewhere, nothing when it is quick."""
 
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -8,6 +10,8 @@ from typing import Protocol
 
 LINE_INTERVAL_S = 10.0
 BAR_INTERVAL_S = 0.1
+SECOND_S = 1.0
+CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress(Protocol):
@@ -113,3 +117,32 @@ def _bar(what: str, unit: str, total: int | None) -> Iterator[Progress]:
         bar = Bar()
         yield bar
         bar.finish()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """On a terminal, show what the command waits for and for how many seconds; clear the line at the end. Elsewhere, show nothing."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.flush()
+    # A copy, because the stream itself may be redirected meanwhile.
+    terminal = os.dup(sys.stderr.fileno())
+    ended = threading.Event()
+
+    def show() -> None:
+        began = monotonic()
+        while True:
+            os.write(terminal, f"{CLEAR_LINE}{what}... {monotonic() - began:.0f} s".encode())
+            if ended.wait(SECOND_S):
+                return
+
+    showing = threading.Thread(target=show, daemon=True)
+    showing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        showing.join()
+        os.write(terminal, CLEAR_LINE.encode())
+        os.close(terminal)

@@ -7,7 +7,7 @@ while it runs goes to a file, which is shown only when Spark does not start.
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,6 +17,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, connected, parse_pairs
 from penstock.cli.places import parse_place
+from penstock.cli.progress import waiting
 from penstock.cli.sql_rows import RowFormat, write_rows
 from penstock.cli.stderr import stderr_into
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 ROWS_DEFAULT: Final = 100
 LOG_LINES_SHOWN: Final = 20
+QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+"""Java compiles once, and not a second time for speed: that is over when a query of seconds is, and takes most of its CPU time.
+Nor does it look for garbage each time that the loaded classes have outgrown a limit that begins low."""
 SUFFIXES: Final = "of each topic there are also NAME__json, the fields of its JSON values as columns, and NAME__raw, key and value as bytes"
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
@@ -75,12 +79,18 @@ def sql(
     Names with dots or dashes stand in backticks. \d lists them all, \d NAME the columns of one: at the prompt, and wherever a
     query may stand.
     """
-    from penstock.cli.sql_shell import obey, script_of, shell
+    from penstock.cli.sql_shell import ASK_HELP, HELP, LEAVE, obey, parts_of, script_of, shell
 
     options = range_options(start, to, last, int(time() * 1000))
     settings = parse_pairs(conf, "--conf")
     at_prompt = query is None and sys.stdin.isatty()
-    script = [] if at_prompt else script_of(sys.stdin.read() if query is None else query)
+    text = "" if at_prompt else sys.stdin.read() if query is None else query
+    script = script_of(text)
+    if not at_prompt and {*script} <= {ASK_HELP} and (script or LEAVE in parts_of(text)[0]):
+        # Nothing of it needs Spark.
+        for _ in script:
+            print(HELP)
+        return Exit.OK
     if not at_prompt and not script:
         raise Failure("there is no query: write penstock sql 'SELECT ...', or nothing for a prompt", Exit.USAGE)
     with connected(bootstrap, timeout) as cluster:
@@ -115,9 +125,10 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
             note(SUFFIXES)
         return
     try:
-        frame = _analysed(spark, views, statement)
-        # A table fetches one row more than it shows, to know whether there are more; the rest streams.
-        rows = frame.limit(rows_max + 1).collect() if output is RowFormat.TABLE else frame.toLocalIterator()
+        with waiting("running the query"):
+            frame = _analysed(spark, views, statement)
+            # A table fetches one row more than it shows, to know whether there are more; the rest streams.
+            rows = frame.limit(rows_max + 1).collect() if output is RowFormat.TABLE else frame.toLocalIterator()
         write_rows(frame.columns, rows, output, rows_max)
     except (NotJson, SameName) as error:
         raise Failure(str(error)) from error
@@ -197,16 +208,17 @@ def range_options(start: str | None, to: str | None, last: str | None, now_ms: i
 @contextmanager
 def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
     """A session, and a word on stderr while it starts: that takes seconds."""
-    from penstock.spark.sessions import SparkMissing, need_spark
+    from penstock.spark.sessions import SparkMissing, is_local, need_spark
 
     try:
         need_spark()
     except SparkMissing as error:
         raise Failure(str(error), Exit.USAGE) from error
     with tempfile.TemporaryFile("w+", prefix="penstock-sql-", errors="replace") as log:
-        said = _say_starting()
+        if not sys.stderr.isatty():
+            note("starting Spark...")
         try:
-            with stderr_into(log.fileno()):
+            with waiting("starting Spark"), stderr_into(log.fileno()):
                 spark = _session(master, settings)
         except Exception as error:
             from penstock.spark.java import JavaError
@@ -223,25 +235,20 @@ def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
             for line in log.read().splitlines()[-LOG_LINES_SHOWN:]:
                 complain(line)
             raise Failure(f"Spark did not start: {sentence_of(error)}") from error
-        finally:
-            said()
         try:
             yield spark
         finally:
-            with stderr_into(log.fileno()):
-                spark.stop()
+            # A local Spark stops with its Java, which ends by itself when this process does: nobody has to wait a second for it.
+            if not is_local(master):
+                with stderr_into(log.fileno()):
+                    spark.stop()
 
 
 def _session(master: str, settings: dict[str, str]) -> "SparkSession":
     from penstock.spark import session
+    from penstock.spark.sessions import is_local
 
-    return session("penstock sql", master, **{"spark.ui.showConsoleProgress": False, **settings})
-
-
-def _say_starting() -> Callable[[], None]:
-    """Say it; what is returned takes it back from a terminal."""
-    if not sys.stderr.isatty():
-        note("starting Spark...")
-        return lambda: None
-    print("starting Spark...", end="", file=sys.stderr, flush=True)
-    return lambda: print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    usual: dict[str, object] = {"spark.ui.showConsoleProgress": False}
+    if is_local(master):
+        usual["spark.driver.extraJavaOptions"] = QUICK_JAVA
+    return session("penstock sql", master, **{**usual, **settings})

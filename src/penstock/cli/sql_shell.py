@@ -1,8 +1,8 @@
 r"""The prompt of ``penstock sql``: a statement may go over lines until its ``;``, arrows bring earlier ones back.
 
-``\d`` lists what can be queried, ``\d NAME`` its columns, ``\q`` leaves, and so do Ctrl-D, exit and quit. A command goes from its backslash to
-the end of the line and is obeyed at once, as psql does it: a statement that was begun before goes on behind it. A text that nobody typed at the
-prompt is read in the same way.
+``\d`` lists what can be queried, ``\d NAME`` its columns, ``\?`` or help shows all commands, and ``\q``, exit, quit or Ctrl-D leaves. A command
+goes from its backslash to the end of the line and is obeyed at once, as psql does it: a statement that was begun before goes on behind it. A text
+that nobody typed at the prompt is read in the same way.
 
 A statement that fails is told in a sentence and the prompt is there again; so it is after Ctrl-C, which cancels what Spark does for the statement.
 """
@@ -27,12 +27,14 @@ HISTORY_LINES_MAX: Final = 1_000
 CANCEL_INTERVAL_S: Final = 0.2
 CANCEL_WAIT_S: Final = 10.0
 LEAVE: Final = "\\q"
-_LEAVE_TOO: Final = ("exit", "quit", "exit;", "quit;")
+ASK_HELP: Final = "\\?"
+_WORDS: Final = {"exit": LEAVE, "quit": LEAVE, "help": ASK_HELP}
+"""Commands that need no backslash: in any case, alone on a line or before a semicolon, where no statement is begun."""
 HELP: Final = r"""SELECT ...;   a statement, over as many lines as it takes, to its semicolon
 \d            what can be queried: topics, and what the broker knows of them
 \d NAME       its columns
-\?            this help
-\q            leave (also Ctrl-D)
+\? or help    this help
+\q or exit    leave (also quit, Ctrl-D)
 A command is obeyed at once, and a statement that you have begun goes on behind it; Ctrl-C drops that one."""
 
 
@@ -45,21 +47,30 @@ def parts_of(text: str) -> tuple[list[str], str]:
     begun = ""
     while text:
         start, end, rest = 0, len(text), ""
+        is_begun = any(tokens_of(begun))
         for token in tokens_of(text):
+            is_command = token.kind == "sign" and token.text == "\\"
+            if is_command or not is_begun:
+                line, _, after = text[token.start :].partition("\n")
+                if is_command or _word_in(line) is not None:
+                    parts.append(line)
+                    end, rest = token.start, after
+                    break
+            is_begun = token.text != ";"
             if token.kind == "open":
                 # What follows is quoted, to wherever the end of that will be.
                 break
             if token.kind == "sign" and token.text == ";":
                 parts.append(begun + text[start : token.start])
                 begun, start = "", token.end
-            elif token.kind == "sign" and token.text == "\\":
-                command, _, rest = text[token.start :].partition("\n")
-                parts.append(command)
-                end = token.start
-                break
         begun += text[start:end]
         text = rest
-    return [part.strip() for part in parts if any(tokens_of(part))], begun if any(tokens_of(begun)) else ""
+    found = [_word_in(part) or part.strip() for part in parts if any(tokens_of(part))]
+    return found, begun if any(tokens_of(begun)) else ""
+
+
+def _word_in(line: str) -> str | None:
+    return _WORDS.get(line.strip().rstrip("; ").casefold())
 
 
 def script_of(text: str) -> list[str]:
@@ -86,7 +97,7 @@ def shell(run: Callable[[str], None]) -> None:
                 gathered = ""
                 continue
             # Also in a quote that was opened by mistake.
-            if line.strip() == LEAVE or (not gathered and line.strip() in _LEAVE_TOO):
+            if line.strip() == LEAVE:
                 return
             parts, gathered = parts_of(f"{gathered}{line}\n")
             for part in parts:
@@ -110,7 +121,7 @@ def obey(part: str, run: Callable[[str], None]) -> None:
         run(f"DESCRIBE {argument if argument.startswith('`') else f'`{argument}`'}")
     elif name == "\\d":
         run("SHOW TABLES")
-    elif name == "\\?":
+    elif name == ASK_HELP:
         print(HELP)
     else:
         raise Failure(f"{name} is no command here: \\d, \\d NAME, \\q, \\?", Exit.USAGE)

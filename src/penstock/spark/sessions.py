@@ -3,7 +3,8 @@
 Settings are Spark's own. What is set here unless the caller says otherwise, and why:
 
 - the driver's log says errors only, and a failed query is not logged beside being raised;
-- Python workers are spoken to through Unix sockets (a quarter more rows a second), and filters reach the source;
+- Python workers are spoken to through Unix sockets (a quarter more rows a second), with a local master in a folder that is removed at the end, and
+  filters reach the source;
 - with a local master: Spark's ports are on loopback, there is no web page, and a shuffle has as many partitions as there
   are cores, since each of the usual 200 costs a task in every batch of a stream.
 
@@ -15,23 +16,25 @@ import logging
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark import java, shipped, shipping
+from penstock.spark import gateway, java, shipped, shipping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER: Final = "local[*]"
 CONNECT_SCHEME: Final = "sc://"
-_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_SUBMITTED: Final = gateway.PORT
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ON_A_SERVER: Final[dict[str, object]] = {"spark.sql.python.filterPushdown.enabled": True}
 """The server's own settings are its owner's; these are a session's."""
-_EVERYWHERE: Final[dict[str, object]] = _ON_A_SERVER | {"spark.python.unix.domain.socket.enabled": True}
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
+_EVERYWHERE: Final[dict[str, object]] = _ON_A_SERVER | {_SOCKETS: True}
 _EXTRA: Final = ("pyspark", "pyarrow")
 _MISSING: Final = "PySpark is not installed: pip install 'penstock[spark]', in a clone pip install '.[spark]'"
 _LOGGERS_OF_FAILURES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -77,14 +80,29 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
             settings = (_on_this_machine() if is_local(master) else {}) | settings
     else:
         settings = given
-    for name, value in settings.items():
-        if value is not None:
-            builder = builder.config(name, as_setting(value))
-    with _found_by_the_driver(existing is None and not master.startswith(CONNECT_SCHEME) and not is_local(master)):
+    texts = {name: as_setting(value) for name, value in settings.items() if value is not None}
+    for name, value in texts.items():
+        builder = builder.config(name, value)
+    is_driver_here = existing is None and not master.startswith(CONNECT_SCHEME)
+    with _found_by_the_driver(is_driver_here and not is_local(master)):
+        if is_driver_here:
+            named = {"spark.app.name": app_name, "spark.master": master}
+            gateway.open_gateway(named | texts, is_local=is_local(master))
+            if wants_socket_folder(master, texts):
+                builder = builder.config(_SOCKET_FOLDER, gateway.socket_folder())
         spark: SparkSession = builder.getOrCreate()
     _be_quiet()
     make_known(spark)
     return spark
+
+
+def wants_socket_folder(master: str, settings: Mapping[str, str]) -> bool:
+    """Whether sockets get a folder of their own: a Spark that is not stopped leaves one in the temporary folder.
+
+    Not for executors elsewhere, which have no such folder; a program started by spark-submit may have these.
+    """
+    is_here = is_local(master) and _SUBMITTED not in os.environ
+    return is_here and settings.get(_SOCKETS) == "true" and _SOCKET_FOLDER not in settings
 
 
 def make_known(spark: "SparkSession") -> None:

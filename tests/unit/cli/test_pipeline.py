@@ -59,7 +59,7 @@ def a_run(pid, **more):
 
 def test_a_good_file_is_said_to_be_one(file, capsys):
     assert main.run(["pipeline", "check", str(file)]) == Exit.OK
-    assert capsys.readouterr().err == f"{file} is right: copy, 1 source, 1 step, 1 sink\n"
+    assert capsys.readouterr().err == f"{file} is valid: copy, 1 source, 1 step, 1 sink\n"
 
 
 def test_mistakes_are_on_stderr_a_line_each(file, capsys):
@@ -192,6 +192,34 @@ def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told
     assert capsys.readouterr().err.startswith(f"error: {file}:{told}")
 
 
+def a_stopped_copy(state, file, **more):
+    state.checkpoint("copy").mkdir(parents=True)
+    given = {"name": "copy", "state": State.STOPPED, "file": str(file), "checkpoint": str(state.checkpoint("copy"))}
+    state.save(a_run(os.getpid(), **given | more))
+
+
+def test_a_file_that_continues_from_the_checkpoint_of_another_says_so(file, state, capsys):
+    a_stopped_copy(state, "/elsewhere/first.toml")
+    assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
+    note, *rest = capsys.readouterr().err.splitlines()
+    assert note == "continues from the checkpoint of /elsewhere/first.toml; use --name or --checkpoint to start anew"
+    assert not any("continues" in line for line in rest)
+
+
+@pytest.mark.parametrize("words", [["--name", "other"], ["--checkpoint", "CHECKPOINT"]])
+def test_a_file_that_starts_anew_says_nothing_of_others(words, file, state, tmp_path, capsys):
+    a_stopped_copy(state, "/elsewhere/first.toml")
+    given = [str(tmp_path / "c") if word == "CHECKPOINT" else word for word in words]
+    assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1", *given]) == Exit.UNREACHABLE
+    assert "continues" not in capsys.readouterr().err
+
+
+def test_a_file_that_continues_from_its_own_checkpoint_says_nothing(file, state, capsys):
+    a_stopped_copy(state, file.parent / "x" / ".." / file.name)
+    assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
+    assert "continues" not in capsys.readouterr().err
+
+
 def test_nothing_ran_yet(state, capsys):
     assert main.run(["pipeline", "ls"]) == Exit.OK
     assert capsys.readouterr().err == "no pipeline has run yet; see penstock pipeline run --help\n"
@@ -247,8 +275,12 @@ def test_forget(state, sleeper, capsys):
     state.save(a_run(sleeper.pid))
     assert main.run(["pipeline", "forget", "big"]) == Exit.FAILED
     state.save(a_run(sleeper.pid, state=State.STOPPED))
+    capsys.readouterr()
     assert main.run(["pipeline", "forget", "big"]) == Exit.OK
+    assert capsys.readouterr().err == "forgot pipeline big; its checkpoint is still in there\n"
     assert state.all() == []
+    assert main.run(["pipeline", "forget", "big"]) == Exit.NOT_FOUND
+    assert capsys.readouterr().err == f"error: there is no pipeline big in {state.folder}\n"
 
 
 def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys):
@@ -261,7 +293,9 @@ def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state,
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.FAILED
     assert place.exists()
     state.save(a_run(sleeper.pid, state=State.FAILED, **given))
+    capsys.readouterr()
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.OK
+    assert capsys.readouterr().err == "forgot pipeline big and its checkpoint\n"
     assert state.all() == []
     assert [path.name for path in (state.folder / "checkpoints").iterdir()] == ["other"]
 

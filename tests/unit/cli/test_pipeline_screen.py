@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cli.failures import Failure
 from penstock.cli.output import Format
-from penstock.cli.pipeline_screen import SparkLog, TerminalScreen, line_of
+from penstock.cli.pipeline_screen import SparkLog, TerminalScreen, line_of, rows_read
 from penstock.spark.pipelines.registry import QueryStatus, Run, State
 
 
@@ -25,6 +25,13 @@ def test_what_started_processes_say_is_in_the_log_and_not_on_the_terminal(tmp_pa
     log.tell()
     log.close()
     assert capfd.readouterr().err == f"what Spark said is in {tmp_path / 'big.log'}\n"
+
+
+def test_a_stop_is_told_on_the_terminal_while_spark_starts(tmp_path, capfd):
+    screen = TerminalScreen(Format.TABLE, yes=False)
+    SparkLog(tmp_path / "big.log").around(lambda _: screen.stopping())(None)
+    assert capfd.readouterr().err == "stopping...\n"
+    assert (tmp_path / "big.log").read_text() == ""
 
 
 def test_what_does_not_start_has_said_why(tmp_path, capfd):
@@ -60,3 +67,10 @@ def test_nobody_to_ask_is_told_before_the_question(monkeypatch):
     with pytest.raises(Failure, match="nobody is there to ask: add --yes"):
         TerminalScreen(Format.TABLE, yes=False).need_answer()
     TerminalScreen(Format.TABLE, yes=True).need_answer()
+
+
+@pytest.mark.parametrize(("rows", "phrase"), [(0, "0 rows read"), (1, "1 row read"), (1_200, "1,200 rows read")])
+def test_rows_are_counted_in_plain_words(rows, phrase):
+    run = Run(name="big", kind="steps", pid=1, birth="", state=State.RUNNING, done=rows)
+    assert rows_read(run) == phrase
+    assert line_of(run).endswith(phrase)

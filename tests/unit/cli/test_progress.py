@@ -1,9 +1,13 @@
-"""Progress in a log: what its lines say, and when there are any."""
+"""Progress in a log: what its lines say, and when there are any. A wait, on a terminal."""
+
+import os
+import pty
+from contextlib import suppress
 
 import pytest
 
 from penstock.cli import progress as module
-from penstock.cli.progress import progress
+from penstock.cli.progress import progress, waiting
 
 
 @pytest.fixture
@@ -54,3 +58,26 @@ def test_a_long_run_that_fails_says_how_far_it_came(clock, capsys):
     with pytest.raises(OSError, match="gone"):
         fail()
     assert capsys.readouterr().err.splitlines() == ["1 bytes", "2 bytes"]
+
+
+def test_a_wait_is_shown_on_a_terminal_and_cleared_at_its_end(monkeypatch):
+    controller, terminal = pty.openpty()
+    with os.fdopen(controller, "rb", buffering=0) as screen:
+        with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
+            patched.setattr("sys.stderr", stderr)
+            patched.setattr(module, "monotonic", lambda: 0.0)
+            patched.setattr(module, "SECOND_S", 3_600.0)
+            with waiting("starting Spark"):
+                pass
+        shown = b""
+        # A terminal that its program has closed ends with an error.
+        with suppress(OSError):
+            while part := screen.read(1_000):
+                shown += part
+    assert shown == b"\r\x1b[Kstarting Spark... 0 s\r\x1b[K"
+
+
+def test_a_wait_is_not_shown_in_a_log(clock, capsys):
+    with waiting("starting Spark"):
+        pass
+    assert capsys.readouterr().err == ""

@@ -34,6 +34,16 @@ NOW_MS = 1_800_000_000_000
         ("SELECT '\n\\d\n', r'\\d+' -- \\d\n", ["SELECT '\n\\d\n', r'\\d+' -- \\d"]),
         ("SELECT '\n\\d", ["SELECT '\n\\d"]),
         ("SELECT 1; SELECT\n\\q\n2; SELECT 3", ["SELECT 1"]),
+        ("help\nSELECT 1", ["\\?", "SELECT 1"]),
+        ("Help;\nSELECT 1;HELP ;", ["\\?", "SELECT 1", "\\?"]),
+        ("help; SELECT 1", ["\\?", "SELECT 1"]),
+        ("SELECT 1;\nexit\nSELECT 2", ["SELECT 1"]),
+        ("SELECT 1; Quit; SELECT 2", ["SELECT 1"]),
+        ("-- so\nEXIT;", []),
+        ("SELECT 1 AS\nexit;", ["SELECT 1 AS\nexit"]),
+        ("SELECT 1 AS\n\\d\nhelp", ["\\d", "SELECT 1 AS\nhelp"]),
+        ("SELECT '\nexit\n'", ["SELECT '\nexit\n'"]),
+        ("SELECT help FROM quit", ["SELECT help FROM quit"]),
     ],
 )
 def test_a_text_holds_statements_and_commands(text, statements):
@@ -187,8 +197,16 @@ def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path):
 
 def test_a_statement_that_was_begun_by_mistake_keeps_nobody_at_the_prompt(monkeypatch, tmp_path):
     ran = []
-    at_prompt(monkeypatch, tmp_path, ["help", "\\q", "SELECT 3;"], ran.append)
+    at_prompt(monkeypatch, tmp_path, ["SELECT '", "\\q", "SELECT 3;"], ran.append)
     assert ran == []
+
+
+@pytest.mark.parametrize("word", ["exit", "quit;", "EXIT", " Quit ; "])
+def test_words_leave_the_prompt_and_help_spoils_no_statement(word, monkeypatch, tmp_path, capsys):
+    ran = []
+    at_prompt(monkeypatch, tmp_path, ["help", "SELECT 1;", "HELP;", word, "SELECT 3;"], ran.append)
+    assert ran == ["SELECT 1"]
+    assert capsys.readouterr().out.count("this help") == 2
 
 
 def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys):
@@ -311,6 +329,14 @@ def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, cap
     assert main.run(["sql"]) == Exit.OK
     assert answered == ["SHOW TABLES", "SELECT 1", "DESCRIBE `orders`"]
     assert "its columns" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("text", "helps"), [("exit\nSELECT 1;", 0), ("help\n", 1), ("help;\nQUIT;\nSELECT 1", 1)])
+def test_words_on_standard_input_that_need_no_spark_start_none(text, helps, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert main.run(["sql", "--bootstrap", "127.0.0.1:1"]) == Exit.OK
+    shown = capsys.readouterr()
+    assert (shown.out.count("this help"), shown.err) == (helps, "")
 
 
 def test_a_command_may_stand_where_a_query_is_given(capsys, answered):

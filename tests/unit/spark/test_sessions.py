@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from penstock.spark.sessions import as_setting, is_local, spark_name
+from penstock.spark.sessions import as_setting, is_local, spark_name, wants_socket_folder
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,28 @@ def test_a_local_master(master):
 @pytest.mark.parametrize("master", ["local-cluster[2,1,512]", "spark://h:7077", "yarn", "k8s://https://h", "sc://h"])
 def test_a_master_with_executors_elsewhere(master):
     assert not is_local(master)
+
+
+ENABLED = {"spark.python.unix.domain.socket.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "is_wanted"),
+    [
+        ("local[2]", ENABLED, True),
+        ("local[2]", ENABLED | {"spark.python.unix.domain.socket.dir": "/run/mine"}, False),
+        ("local[2]", {"spark.python.unix.domain.socket.enabled": "false"}, False),
+        ("spark://h:7077", ENABLED, False),
+    ],
+)
+def test_sockets_have_a_folder_of_their_own_where_all_of_spark_is_on_this_machine(
+    master, settings, is_wanted, monkeypatch
+):
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    assert wants_socket_folder(master, settings) is is_wanted
+    # Started by spark-submit, which may have named another master.
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert not wants_socket_folder(master, settings)
 
 
 def test_without_pyspark_the_text_says_what_to_install():

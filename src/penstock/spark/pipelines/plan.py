@@ -18,7 +18,8 @@ from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
 from penstock.spark.pipelines.hints import schema_hint
 from penstock.spark.pipelines.loading import bad_name
-from penstock.spark.pipelines.model import OnBad, Pipeline, Step
+from penstock.spark.pipelines.model import OnBad, Pipeline, Source, Step
+from penstock.spark.pipelines.patience import patiently
 from penstock.spark.pipelines.sinks import topic_writer, writer_of
 from penstock.spark.pipelines.typed import bad_records, bad_topic, read, typed
 from penstock.spark.pipelines.values import interval_of
@@ -67,7 +68,7 @@ class Plan:
         self._ship_python()
         for name, source in self._pipeline.sources.items():
             with self.blaming(f"sources.{name}", "source", about=f"source {name}", view=name):
-                self._keep(name, typed(read(self._spark, source, self._bootstrap, self._rate), source))
+                self._keep(name, typed(self._read(source), source))
         for number, step in enumerate(self._pipeline.steps):
             paths = [f"steps.{number}.{key}" for key in ("sql", "python", "deduplicate")]
             with self.blaming(*paths, about=f"step {step.as_}", view=step.as_):
@@ -85,7 +86,7 @@ class Plan:
             yield Output(sink.name, writer, path)
         for name, source in self._pipeline.sources.items():
             if source.on_bad is OnBad.DEAD_LETTER:
-                bad = bad_records(read(self._spark, source, self._bootstrap, self._rate), source)
+                bad = bad_records(self._read(source), source)
                 yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
 
     @contextmanager
@@ -123,9 +124,12 @@ class Plan:
             else:
                 self._spark.sparkContext.addPyFile(str(source))
 
+    def _read(self, source: Source) -> DataFrame:
+        return patiently(lambda: read(self._spark, source, self._bootstrap, self._rate))
+
     def _keep(self, name: str, frame: DataFrame) -> None:
         # Spark Connect looks at a query only when it must: here, where the line is known.
-        frame.schema  # noqa: B018
+        patiently(lambda: frame.schema)
         self._views[name] = frame
         frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
 

@@ -132,8 +132,8 @@ class Registry:
             return self._as_it_stands(self._read(self._file(name)))
         except FileNotFoundError:
             known = [run.name for run in self.all()]
-            names = f"known are {', '.join(known)}" if known else "none has run yet"
-            raise PipelineNotFoundError(f"no pipeline {name} is remembered in {self.folder}; {names}") from None
+            names = f"; known are {', '.join(known)}" if known else ""
+            raise PipelineNotFoundError(f"there is no pipeline {name} in {self.folder}{names}") from None
 
     def all(self) -> list[Run]:
         """The last run of each pipeline, by name."""
@@ -161,6 +161,18 @@ class Registry:
     def checkpoint(self, name: str) -> Path:
         """Where its checkpoints are unless it says another place."""
         return self.folder / "checkpoints" / name
+
+    def continued_file(self, name: str, file: str, checkpoint: str) -> str | None:
+        """The other file whose checkpoint a run of ``file`` under this name continues from; None when there is none."""
+        try:
+            last = self.load(name)
+        except PipelineError:
+            # Nothing is known of an earlier run.
+            return None
+        if not last.file or last.state in ALIVE or last.checkpoint != checkpoint:
+            return None
+        is_begun = "://" in checkpoint or Path(checkpoint).exists()
+        return last.file if is_begun and os.path.realpath(last.file) != os.path.realpath(file) else None
 
     def log(self, name: str) -> Path:
         """What Spark says, and a detached run with it."""

@@ -22,6 +22,7 @@ import msgspec
 from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
+from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
 from penstock.spark.pipelines.plan import Plan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
@@ -41,9 +42,6 @@ STOP_GRACE_S: Final = 60.0
 
 START_TURN_S: Final = 30.0
 """How long a query may take to begin before the next one is started beside it."""
-RESTARTS_MAX: Final = 5
-TOO_SLOW: Final = "Python worker failed to connect back"
-"""Spark waits ten seconds for a Python program that it starts, and no setting changes that."""
 DATA_LOSS: Final = "failOnDataLoss"
 """The option that every error about lost records names."""
 
@@ -73,6 +71,10 @@ class Screen(Protocol):
 
     def note(self, text: str) -> None:
         """For people."""
+        ...
+
+    def stopping(self) -> None:
+        """A stop was asked for. Called in a signal handler."""
         ...
 
     def need_answer(self) -> None:
@@ -176,6 +178,8 @@ class Execution:
             except Told:
                 self._end(State.STOPPED)
             except KeyboardInterrupt:
+                # Spark's own handler may have taken the signal.
+                self._stop_once()
                 self._end(State.STOPPED, "interrupted")
                 raise
             except Exception as error:
@@ -214,8 +218,9 @@ class Execution:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         place = f"{self.checkpoint.rstrip('/')}/{suffix or 'query'}"
         writer = writer.queryName(query_name(self.name, suffix)).option("checkpointLocation", place)
-        query = writer.start()
-        self._started[str(query.id)] = _Started(suffix or "query", writer)
+        started = _Started(suffix or "query", writer)
+        query = self._begin(started)
+        self._started[str(query.id)] = started
         # Each query starts Python programs for its source and its sink, and Spark gives each ten seconds: not all at once.
         _wait(lambda: not query.isActive or query.lastProgress is not None or _is_past_beginning(query), START_TURN_S)
         return query
@@ -289,13 +294,20 @@ class Execution:
                 continue
             reason = _reason(error)
             started = self._started.get(str(follower.query.id))
-            if started is None or self._stop.is_set() or started.again >= RESTARTS_MAX or TOO_SLOW not in reason:
+            if started is None or self._stop.is_set() or started.again >= AGAIN_MAX or TOO_SLOW not in reason:
                 raise PipelineError(f"query {follower.query.name} failed: {reason}{self._advice(reason)}") from None
             started.again += 1
-            self.note(f"{started.name}: {reason} This machine is busy; it begins again.")
-            follower.query = started.writer.start()
+            self._note_busy(started, error)
+            follower.query = self._begin(started)
             begun = True
         return begun
+
+    def _begin(self, started: _Started) -> StreamingQuery:
+        # A server of Spark Connect plans the query before it answers, with Python programs that may be too slow.
+        return patiently(started.writer.start, lambda error: self._note_busy(started, error))
+
+    def _note_busy(self, started: _Started, error: BaseException) -> None:
+        self.note(f"{started.name}: {_reason(error)} This machine is busy; it begins again.")
 
     def _advice(self, reason: str) -> str:
         """What an option of Spark's source is called in a pipeline; the source itself does not know that it is in one."""
@@ -339,9 +351,16 @@ class Execution:
         """The first signal lets the batch end, the second does not, the third waits for nothing."""
         del frame
         if not self._following or self._hurry.is_set():
-            self._stop.set()
+            self._stop_once()
             raise KeyboardInterrupt if number == signal.SIGINT else Told
-        (self._hurry if self._stop.is_set() else self._stop).set()
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop_once()
+
+    def _stop_once(self) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+            self._screen.stopping()
 
 
 class _Remembered:

@@ -15,6 +15,10 @@ class Screen:
 
     def __init__(self):
         self.done = 0
+        self.stops = 0
+
+    def stopping(self):
+        self.stops += 1
 
     def clear(self):
         pass
@@ -45,14 +49,20 @@ class Query:
         self.stopped = True
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Look at the queries as often as can be: these answer at once."""
+    monkeypatch.setattr("penstock.spark.pipelines.run.ASK_INTERVAL_S", 0.001)
+
+
 @pytest.fixture
 def registry(tmp_path):
     return Registry(tmp_path)
 
 
-def execution(registry, **more):
+def execution(registry, screen=None, **more):
     given = {"name": "p", "kind": "steps", "bootstrap": "h:1", "description": "d"} | more
-    return Execution(Settings(**given), registry, Screen())
+    return Execution(Settings(**given), registry, screen or Screen())
 
 
 def test_one_that_ends_is_finished_and_was_starting_before(registry):
@@ -77,7 +87,9 @@ def test_one_that_fails_says_why_and_lets_its_name_go(registry):
 
 def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry):
     before = signal.getsignal(signal.SIGTERM)
-    run = execution(registry).execute(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    screen = Screen()
+    run = execution(registry, screen).execute(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    assert screen.stops == 1
     assert run.state is State.STOPPED
     assert signal.getsignal(signal.SIGTERM) is before
     with pytest.raises(KeyboardInterrupt):
@@ -97,8 +109,10 @@ def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, numbe
         queries[0].exception = told_once
         context.follow(queries)
 
-    assert execution(registry).execute(work).state is State.STOPPED
+    screen = Screen()
+    assert execution(registry, screen).execute(work).state is State.STOPPED
     assert [query.stopped for query in queries] == [True, True]
+    assert screen.stops == 1
 
 
 def test_one_query_that_fails_stops_the_others(registry):
@@ -122,7 +136,10 @@ class Writer:
         return self
 
     def start(self):
-        return self.queries.pop(0)
+        query = self.queries.pop(0)
+        if isinstance(query, Exception):
+            raise query
+        return query
 
 
 class Done(Query):
@@ -146,6 +163,31 @@ def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry):
     run.note = notes.append
     assert run.execute(work).state is State.FINISHED
     assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 2
+
+
+def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins_again(registry):
+    slow = RuntimeError("Python worker failed to connect back.")
+    notes = []
+
+    def work(context):
+        writer = Writer(slow, Query(slow), slow, slow, Done())
+        context.follow([context.start(writer, "sink")])
+        assert writer.queries == []
+
+    run = execution(registry)
+    run.note = notes.append
+    assert run.execute(work).state is State.FINISHED
+    assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 4
+
+
+@pytest.mark.parametrize("error", ["Python worker failed to connect back.", "boom"])
+def test_a_start_that_fails_otherwise_or_for_ever_is_not_tried_again(registry, error):
+    writer = Writer(*[RuntimeError(error)] * 7)
+    run = execution(registry)
+    run.note = lambda text: None
+    with pytest.raises(RuntimeError, match=error):
+        run.execute(lambda context: context.start(writer, "sink"))
+    assert len(writer.queries) == (6 if error == "boom" else 1)
 
 
 def test_it_does_not_begin_again_for_ever(registry):

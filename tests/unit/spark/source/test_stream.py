@@ -6,7 +6,7 @@ import uuid
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from penstock.client import GroupAdmin, GroupConsumer
+from penstock.client import At, GroupAdmin, GroupConsumer
 from penstock.spark.errors import DataLossError, SourceError
 from penstock.spark.source.stream import NOT_BEGUN, dump, load
 
@@ -274,8 +274,8 @@ def test_the_group_has_read_what_was_processed(stream, fill, topic, cluster):
 def test_a_commit_that_fails_stops_nothing(stream, fill, topic, cluster, caplog):
     fill(topic, 1)
     group = f"g-{uuid.uuid4().hex}"
-    with GroupConsumer(cluster, group, [topic]) as member:
-        member.poll(5000)
+    with GroupConsumer(cluster, group, [topic], start=At.EARLIEST) as member:
+        assert member.poll(5000)
         # A group that others are members of takes no commit from outside.
         query = stream(startingOffsets="earliest", **{"kafka.group.id": group})
         assert query.latestOffset(query.initialOffset(), ALL) == {topic: {"0": 1, "1": 0}}
