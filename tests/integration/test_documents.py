@@ -25,6 +25,13 @@ GRPC_ADDRESS = "127.0.0.1:50051"
 TCP_WORDS = "127.0.0.1 4040"
 """As nc takes it."""
 
+NAME = r"([a-z][\w.-]*)"
+WRITES = re.compile(
+    rf"penstock (?:topic create|produce) {NAME}|pipeline (?:transform|replay|stats) .*--to {NAME}|/v1/topics\?name={NAME}"
+    rf'|/topics -d .{{"name": "{NAME}"|createTopic", "topic": "{NAME}"|create_topic\("{NAME}"|CreateTopicRequest\(name="{NAME}"'
+)
+"""A topic that a command or a program of a document makes or writes to."""
+
 BLOCK = re.compile(r"<!-- test: (run|prints)(?: needs=(\S+))? -->\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -65,11 +72,19 @@ def run(example: Example, broker: BrokerProcess) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.document}: {e.text.strip().splitlines()[0][:40]}")
-def test_an_example_does_what_it_says(broker_process, example):
+def need_programs(example: Example) -> None:
     for program in example.needs.split(",") if example.needs else ():
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
+
+
+def name_of(example: Example) -> str:
+    return f"{example.document}: {example.text.strip().splitlines()[0][:40]}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_does_what_it_says(broker_process, example):
+    need_programs(example)
     printed = run(example, broker_process).splitlines()
     position = 0
     for line in example.prints:
@@ -77,10 +92,28 @@ def test_an_example_does_what_it_says(broker_process, example):
         position = printed.index(line, position) + 1
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_an_example_can_be_run_again(broker_process, example):
+    """By a reader who comes back to a broker that has all of it already."""
+    need_programs(example)
+    for _ in range(2):
+        run(example, broker_process)
+
+
 def test_the_readme_has_examples_of_each_kind():
     readme = [example for example in EXAMPLES if example.document == "README.md"]
     assert {example.language for example in readme} == {"sh", "python"}
     assert sum(bool(example.prints) for example in readme) >= 3
+
+
+def test_no_two_pages_write_to_the_same_topic():
+    """So that a reader who has followed one page can follow any other."""
+    pages: dict[str, set[str]] = {}
+    for path in DOCUMENTS:
+        for match in WRITES.finditer(path.read_text(encoding="utf-8")):
+            pages.setdefault(match[match.lastindex or 0], set()).add(path.relative_to(ROOT).as_posix())
+    assert {topic: sorted(found) for topic, found in pages.items() if len(found) > 1} == {}
+    assert len(pages) >= 20
 
 
 def documented_versions() -> dict[int, tuple[int, int]]:

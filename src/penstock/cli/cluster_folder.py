@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import msgspec
 
 from penstock.cli.failures import Exit, Failure
-from penstock.cli.locks import LOCK
+from penstock.cli.locks import LOCK, is_locked
 
 HOST: Final = "127.0.0.1"
 NAME: Final = "local"
@@ -24,6 +24,8 @@ VERSION: Final = 1
 NODES_MAX: Final = 32
 KAFKA_PORT: Final = 9092
 HTTP_PORT: Final = 8080
+TCP_PORT: Final = 4040
+GRPC_PORT: Final = 50051
 ANY_PORT: Final = 0
 _FILE: Final = "cluster.json"
 _PORT_MAX: Final = 65535
@@ -134,8 +136,10 @@ class ClusterFolder:
             found = dict(known.nodes) if known is not None else {}
             for node in range(1, count + 1):
                 if node not in found:
+                    # Node 1 answers where a broker that is alone does, so that examples work as they are.
+                    tcp, grpc = (TCP_PORT, GRPC_PORT) if node == 1 and kafka != ANY_PORT else (ANY_PORT, ANY_PORT)
                     found[node] = NodePorts(
-                        ports.from_on(kafka), ports.from_on(http), ports.free(), ports.free(), ports.free()
+                        ports.from_on(kafka), ports.from_on(http), ports.at(tcp), ports.at(grpc), ports.free()
                     )
         before = () if known is None else known.racks
         named = before if racks is None else tuple(racks)
@@ -144,6 +148,27 @@ class ClusterFolder:
         if made != known:
             self._write(made)
         return made
+
+    def check_ports(self, layout: Layout) -> None:
+        """Refuse to start anything while a port of the cluster is taken: clients that ask there would reach another program."""
+        for node in sorted(layout.nodes):
+            lock = self.data_dir(f"node-{node}") / LOCK
+            if is_locked(lock):
+                raise Failure(
+                    f"node {node} of this cluster is still running (pid {lock.read_text().strip()}), left by an earlier penstock cluster up; stop it first"
+                )
+        owners = {"etcd": layout.etcd} | {f"node {node}": ports for node, ports in sorted(layout.nodes.items())}
+        taken = [
+            f"port {port} of {owner}"
+            for owner, ports in owners.items()
+            for port in msgspec.structs.astuple(ports)
+            if _is_taken(port)
+        ]
+        if taken:
+            is_or_are = "is" if len(taken) == 1 else "are"
+            raise Failure(
+                f"{', '.join(taken)} {is_or_are} in use by another program; stop it, or use another --data-dir"
+            )
 
     def _check(self, known: Layout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
         if nodes is not None and nodes < len(known.nodes):
@@ -207,6 +232,10 @@ class _Ports:
             if port is not None:
                 return port
 
+    def at(self, wanted: int) -> int:
+        """This one, or any when it is taken."""
+        return self._take(wanted) or self.free()
+
     def from_on(self, first: int) -> int:
         """The first that is free at or above ``first``; any when that is 0."""
         if first == ANY_PORT:
@@ -228,6 +257,18 @@ class _Ports:
         port: int = probe.getsockname()[1]
         # One of a node that does not run at this moment is taken all the same.
         return None if port in self._used else port
+
+
+def _is_taken(port: int) -> bool:
+    """Whether a server could not listen there. Connections of the last run that linger do not matter to servers, nor here."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+            probe.listen()
+        except OSError:
+            return True
+    return False
 
 
 def _used(layout: Layout) -> set[int]:

@@ -49,6 +49,7 @@ def up(
     program = find_etcd()
     with _folder(data_dir) as folder, folder.held():
         layout = folder.layout(nodes, kafka_port, http_port, racks)
+        folder.check_ports(layout)
         return LocalCluster(folder, layout, program, is_kept=data_dir is not None).run()
 
 
@@ -84,6 +85,7 @@ class Child:
         self.name: Final = name
         self.log_file: Final = log_file
         self._log = log_file.open("ab")
+        self._log_start = self._log.tell()
         self._text = b""
         self.process: Final = subprocess.Popen(
             command,
@@ -126,10 +128,10 @@ class Child:
         return code
 
     def last_lines(self) -> list[str]:
-        """The end of its log."""
+        """The end of what it has logged; earlier processes wrote to the same file."""
         with self.log_file.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            file.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
 
 
@@ -265,7 +267,7 @@ class LocalCluster:
 
     def _is_ready(self, child: Child, line: str) -> None:
         node = int(child.name.removeprefix("node-"))
-        print(f"{line} node={node}", flush=True)
+        print(f"{line} node={node} pid={child.process.pid}", flush=True)
         self._ready[node] = line
         self._greet_once()
 
@@ -276,15 +278,12 @@ class LocalCluster:
             self._greet()
 
     def _greet(self) -> None:
-        nodes = [self._layout.nodes[node] for node in sorted(self._layout.nodes)]
-        bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in nodes)
-        http = ",".join(f"{HOST}:{ports.http}" for ports in nodes)
-        count = len(self._ready)
-        up = (
-            f"{count} node{' is' if count == 1 else 's are'}"
-            if count == len(nodes)
-            else f"{count} of {len(nodes)} nodes are"
-        )
+        # The ports of a node that is not up may be another program's.
+        ready = [self._layout.nodes[node] for node in sorted(self._ready)]
+        bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in ready)
+        http = ",".join(f"{HOST}:{ports.http}" for ports in ready)
+        count, total = len(ready), len(self._layout.nodes)
+        up = f"{count} node{' is' if count == 1 else 's are'}" if count == total else f"{count} of {total} nodes are"
         racks = ", ".join(f"node {node} in {self._layout.rack_of(node)}" for node in sorted(self._layout.nodes))
         kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
         note(
@@ -306,7 +305,10 @@ class LocalCluster:
         self._failed = True
         tail = "\n".join(f"  {line}" for line in child.last_lines())
         what = "nodes agree on nothing without it: all of it is stopped" if child.name == _ETCD else "the others go on"
-        complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:\n{tail}".rstrip())
+        complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:")
+        # Lines of another log are no errors of this command, whatever their level.
+        if tail:
+            note(tail)
         if child.name == _ETCD:
             return
         node = int(child.name.removeprefix("node-"))

@@ -69,7 +69,7 @@ def run(arguments: Sequence[str]) -> int:
                 raise
             complain(f"unexpected: {type(error).__name__}: {error}; set PENSTOCK_DEBUG=1 to see where, and report it")
             return Exit.FAILED
-        text = _text_of(error)
+        text = _text_of(error, arguments)
         if type(error).__name__ == "NoArgsIsHelpError":
             note(text)
         elif text:
@@ -115,19 +115,19 @@ def build(only: str = "") -> "typer.Typer":
     for noun in NOUNS:
         if only not in NOUNS or noun == only:
             import_module(f"penstock.cli.{noun}").mount(root)
-    _take_json(root)
+    _take_aliases(root)
     return root
 
 
-def _take_json(root: "typer.Typer") -> None:
-    """Every command that has --output takes --json too."""
-    from penstock.cli.options import JsonCommand
+def _take_aliases(root: "typer.Typer") -> None:
+    """Let every command take the aliases of the options that it has."""
+    from penstock.cli.options import AliasCommand
 
     for command in root.registered_commands:
-        command.cls = JsonCommand
+        command.cls = AliasCommand
     for group in root.registered_groups:
         if group.typer_instance is not None:
-            _take_json(group.typer_instance)
+            _take_aliases(group.typer_instance)
 
 
 def _epilog() -> str:
@@ -172,7 +172,7 @@ _PARSER_WORDS: Final = (
 """What the parser says to programmers, and what people are told."""
 
 
-def _text_of(error: Exception) -> str:
+def _text_of(error: Exception, arguments: Sequence[str]) -> str:
     format_message = getattr(error, "format_message", None)
     if format_message is None:
         return "" if type(error).__name__ in ("Exit", "Abort") else f"{error}{hint_of(error)}"
@@ -184,5 +184,34 @@ def _text_of(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return text
+    better = _with_option_last(error, arguments)
+    if better is not None:
+        return f"{text.rstrip('.')}; write it after the command: {better}"
     see = f"ee {context.command_path} --help"
     return f"{text} S{see}" if text.endswith("?") else f"{text.rstrip('.')}; s{see}"
+
+
+def _with_option_last(error: Exception, arguments: Sequence[str]) -> str | None:
+    """The same command line with an option after the command that has it, where it was written before; None for other mistakes."""
+    import shlex
+
+    from penstock.cli.options import options_of
+
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", None)
+    if context is None or type(error).__name__ != "NoSuchOption" or not hasattr(context.command, "get_command"):
+        return None
+    places = [index for index, word in enumerate(arguments) if word.partition("=")[0] == option]
+    names = context.command.list_commands(context)
+    begins = [index for index in range(places[0] + 1, len(arguments)) if arguments[index] in names] if places else []
+    if not begins:
+        return None
+    moved, words = arguments[places[0] : begins[0]], list(arguments[begins[0] :])
+    command, left = context.command, list(words)
+    while left and hasattr(command, "get_command") and (found := command.get_command(context, left[0])) is not None:
+        command = found
+        left.pop(0)
+    if option not in options_of(command):
+        return None
+    end = words.index("--") if "--" in words else len(words)
+    words[end:end] = moved
+    return shlex.join(["penstock", *arguments[: places[0]], *words])

@@ -1,5 +1,6 @@
 """Options that several commands share, and what they mean."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,16 +74,34 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.
 _JSON: Final = "--json"
 
 
-class JsonCommand(typer.core.TyperCommand):
-    """A command that takes ``--json`` for ``--output json`` where it has the one and not the other."""
+_BOOTSTRAP: Final = "--bootstrap"
+_KAFKAS_WORDS: Final = ("--bootstrap-server", "--bootstrap-servers")
+_AS_KAFKA_SAYS: Final = rf"^({'|'.join(_KAFKAS_WORDS)})(?==|$)"
+
+
+def options_of(command: typer.core.TyperCommand) -> set[str]:
+    """The options that a command takes, with their aliases."""
+    known = {name for parameter in command.params for name in parameter.opts}
+    if _BOOTSTRAP in known:
+        known.update(_KAFKAS_WORDS)
+    if "--output" in known:
+        known.add(_JSON)
+    return known
+
+
+class AliasCommand(typer.core.TyperCommand):
+    """A command that also takes ``--json`` for ``--output json``, and ``--bootstrap-server``, Kafka's word, for ``--bootstrap``."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Before the parser looks: what stands behind ``--`` is not for it."""
         known = {name for parameter in self.params for name in parameter.opts}
+        end = args.index("--") if "--" in args else len(args)
+        own, rest = args[:end], args[end:]
         if "--output" in known and _JSON not in known:
-            end = args.index("--") if "--" in args else len(args)
-            args = [f"--output={Format.JSON}" if each == _JSON else each for each in args[:end]] + args[end:]
-        return super().parse_args(ctx, args)
+            own = [f"--output={Format.JSON}" if each == _JSON else each for each in own]
+        if _BOOTSTRAP in known:
+            own = [re.sub(_AS_KAFKA_SAYS, _BOOTSTRAP, each) for each in own]
+        return super().parse_args(ctx, own + rest)
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")]

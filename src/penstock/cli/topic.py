@@ -77,7 +77,12 @@ def create(
                     raise
                 if not if_not_exists:
                     raise Failure(f"{error}; with --if-not-exists that is fine") from error
-                note(f"topic {name} is there already")
+                there = len(Admin(cluster).topic(name).partitions)
+                is_other = partitions is not None and partitions != there
+                with_others = (
+                    f", with {there} partition{'' if there == 1 else 's'}, not {partitions}" if is_other else ""
+                )
+                note(f"topic {name} exists already{with_others}")
             else:
                 note(f"topic {name} would be created" if dry_run else f"created topic {name}")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.client.cluster import Cluster, ClusterInfo, TopicInfo, TopicPartition
 from penstock.client.connection import Connection
-from penstock.client.errors import check
+from penstock.client.errors import TOPIC_ALREADY_EXISTS, check
 
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
@@ -65,8 +65,9 @@ class Admin:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
+        exists_ok: bool = False,
     ) -> None:
-        """Make a topic; TOPIC_ALREADY_EXISTS when it is there."""
+        """Create a topic. If it exists: TOPIC_ALREADY_EXISTS, or with ``exists_ok`` it stays as it is."""
         from penstock.wire.kafka.create_topics_generated import (
             CreateTopicsRequest,
             CreateTopicsRequestConfig,
@@ -84,7 +85,8 @@ class Admin:
 
         def attempt() -> None:
             for result in self._cluster.controller().call(request, CreateTopicsResponse).topics:
-                check(result.error_code, f"topic {result.name!r}", result.error_message)
+                if not (exists_ok and result.error_code == TOPIC_ALREADY_EXISTS):
+                    check(result.error_code, f"topic {result.name!r}", result.error_message)
 
         self._cluster.retry(attempt, lost=False)
         self._cluster.forget(name)

@@ -17,6 +17,10 @@ from penstock.cli.failures import Exit
 from tests.support.local_cluster import LocalCluster, is_there
 from tests.support.waiting import eventually
 
+needs_etcd = pytest.mark.skipif(
+    shutil.which("etcd") is None, reason="etcd is not on PATH; tools/install_test_tools.sh installs it"
+)
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
@@ -52,6 +56,7 @@ def replicas_of(penstock, topic: str) -> list[list[int]]:
 def test_every_node_says_where_it_is_and_the_cluster_is_well(cluster: LocalCluster, penstock) -> None:
     assert sorted(cluster.addresses) == [1, 2, 3]
     assert all(line.startswith("penstock ready kafka=127.0.0.1:") for line in cluster.lines)
+    assert cluster.pids == {node: cluster.pid_of(node) for node in (1, 2, 3)}
     found = eventually(
         lambda: (now := status(penstock)) and now["partitions"] > 3 and now, what="internal topics are made"
     )
@@ -211,14 +216,16 @@ def test_a_restart_has_the_same_ports_and_a_kill_leaves_nothing(tmp_path) -> Non
         eventually(lambda: not any(is_there(pid) for pid in children), what="all children are gone")
 
 
-@pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not on PATH; tools/install_test_tools.sh installs it")
+@needs_etcd
 def test_a_node_that_cannot_start_keeps_nobody_from_the_others(tmp_path) -> None:
     folder = ClusterFolder(tmp_path / "c")
     with folder.held():
         layout = folder.layout(2, 0, 0)
+    # A file is in the place of its data directory.
+    folder.data_dir("node-1").write_text("")
     command = [sys.executable, "-m", "penstock", "cluster", "up", "--data-dir", str(folder.path)]
     said = tmp_path / "said"
-    with socket.create_server(("127.0.0.1", layout.nodes[2].kafka)), said.open("wb") as log:
+    with said.open("wb") as log:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, start_new_session=True)
         try:
             eventually(lambda: "export PENSTOCK_HTTP=" in said.read_text(), 60, "the way to the others is told")
@@ -228,8 +235,24 @@ def test_a_node_that_cannot_start_keeps_nobody_from_the_others(tmp_path) -> None
             process.kill()
             process.wait()
     assert "1 of 2 nodes are up" in said.read_text()
-    assert "node-2 ended with exit code 1; the others go on" in said.read_text()
-    assert "address already in use" in said.read_text()
+    assert "node-1 ended with exit code 1; the others go on" in said.read_text()
+    assert f"export PENSTOCK_BOOTSTRAP=127.0.0.1:{layout.nodes[2].kafka}\n" in said.read_text()
+    assert f"export PENSTOCK_HTTP=127.0.0.1:{layout.nodes[2].http}\n" in said.read_text()
+
+
+@needs_etcd
+def test_nothing_is_started_while_another_program_has_a_port_of_the_cluster(tmp_path) -> None:
+    folder = ClusterFolder(tmp_path / "c")
+    with folder.held():
+        port = folder.layout(2, 0, 0).nodes[1].kafka
+    command = [sys.executable, "-m", "penstock", "cluster", "up", "--data-dir", str(folder.path)]
+    with socket.create_server(("127.0.0.1", port)):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.FAILED
+    assert done.stderr == (
+        f"error: port {port} of node 1 is in use by another program; stop it, or use another --data-dir\n"
+    )
+    assert sorted(path.name for path in folder.path.iterdir()) == ["cluster.json", "lock"]
 
 
 def test_when_etcd_dies_all_of_it_is_stopped_and_says_why(tmp_path) -> None:

@@ -5,7 +5,7 @@ def test_the_life_of_a_topic(penstock):
     assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "created topic life\n"
     again = penstock("topic", "create", "life", code=1)
     assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS); with --if-not-exists that is fine\n"
-    penstock("topic", "create", "life", "--if-not-exists")
+    assert penstock("topic", "create", "life", "--if-not-exists").err == "topic life exists already\n"
     (row,) = [row for row in penstock("topic", "ls", "-o", "ndjson").lines if row["topic"] == "life"]
     assert (row["partitions"], row["replicas"], row["internal"]) == (3, 1, False)
     (described,) = penstock("topic", "describe", "life", "-o", "json").json
@@ -70,3 +70,15 @@ def test_a_description_fits_a_terminal_of_80_columns(penstock):
     assert max(map(len, shown[1:])) <= 80
     assert shown[1].split() == ["part", "leader", "replicas", "in", "sync", "first", "next", "records", "bytes"]
     assert len(shown) == 1 + 2 + 2
+
+
+def test_a_topic_that_has_another_number_of_partitions_already_is_told_as_such(penstock):
+    penstock("topic", "create", "has-one", "--partitions", "1")
+    penstock("topic", "create", "has-three", "--partitions", "3")
+    words = ("topic", "create", "has-one", "has-three", "--if-not-exists", "--partitions")
+    assert penstock(*words, "3").err == (
+        "topic has-one exists already, with 1 partition, not 3\ntopic has-three exists already\n"
+    )
+    assert penstock(*words, "2", "--dry-run").err == (
+        "topic has-one exists already, with 1 partition, not 2\ntopic has-three exists already, with 3 partitions, not 2\n"
+    )

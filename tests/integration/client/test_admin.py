@@ -37,6 +37,14 @@ def test_what_cannot_be_is_refused_with_its_code(cluster, topic):
     refused("INVALID_PARTITIONS", admin.add_partitions, topic, 1)
 
 
+def test_a_topic_that_exists_stays_as_it_is_when_that_is_fine(cluster):
+    admin = Admin(cluster)
+    for partitions in (1, 2):
+        admin.create_topic("admin-twice", partitions=partitions, exists_ok=True)
+    assert len(admin.topic("admin-twice").partitions) == 1
+    refused("INVALID_TOPIC_EXCEPTION", admin.create_topic, "no spaces", exists_ok=True)
+
+
 def test_a_dry_run_makes_nothing(cluster):
     admin = Admin(cluster)
     admin.create_topic("admin-dry", partitions=2, validate_only=True)

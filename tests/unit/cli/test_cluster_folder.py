@@ -1,10 +1,12 @@
 """A local cluster's folder: ports are chosen once, and nobody else has it meanwhile."""
 
+import fcntl
 import json
 import socket
 
 import pytest
 
+from penstock.cli import cluster_folder
 from penstock.cli.cluster_folder import ClusterFolder
 from penstock.cli.failures import Exit, Failure
 
@@ -42,6 +44,23 @@ def test_a_port_that_is_taken_is_passed_over(folder):
         port = taken.getsockname()[1]
         layout = folder.layout(2, port, 0)
         assert port < layout.nodes[1].kafka < layout.nodes[2].kafka
+
+
+def test_the_first_node_has_the_usual_ports_of_json_lines_and_grpc_where_they_are_free(folder, monkeypatch):
+    usual = {"TCP_PORT": free_port(), "GRPC_PORT": free_port()}
+    for name, port in usual.items():
+        monkeypatch.setattr(cluster_folder, name, port)
+    with folder.held():
+        layout = folder.layout(2, free_port(), 0)
+    assert (layout.nodes[1].tcp, layout.nodes[1].grpc) == tuple(usual.values())
+    assert len(set(ports_of(layout))) == 12
+
+
+def test_the_first_node_has_other_ports_where_the_usual_ones_are_taken(folder, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken, folder.held():
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(cluster_folder, "TCP_PORT", port)
+        assert folder.layout(1, free_port(), 0).nodes[1].tcp != port
 
 
 @pytest.mark.parametrize(("nodes", "kafka", "http"), [(1, None, None), (None, 9092, None), (None, None, 8080)])
@@ -108,6 +127,57 @@ def test_racks_are_kept_and_may_be_others_the_next_time(folder):
 def test_a_folder_is_one_cluster_s_at_a_time(folder, tmp_path):
     with folder.held(), pytest.raises(Failure, match="in use"), ClusterFolder(tmp_path / "c").held():
         pass
+
+
+@pytest.mark.parametrize("listener", ["kafka", "http", "tcp", "grpc", "peer"])
+def test_a_port_of_a_node_that_another_program_has_is_refused(folder, listener):
+    with folder.held():
+        layout = folder.layout(2, 0, 0)
+        folder.check_ports(layout)
+        port = getattr(layout.nodes[2], listener)
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(Failure) as raised:
+            folder.check_ports(layout)
+    assert str(raised.value) == (
+        f"port {port} of node 2 is in use by another program; stop it, or use another --data-dir"
+    )
+    assert raised.value.code is Exit.FAILED
+
+
+def test_all_ports_that_are_taken_are_named(folder):
+    with folder.held():
+        layout = folder.layout(1, 0, 0)
+        kafka, client = layout.nodes[1].kafka, layout.etcd.client
+        with (
+            socket.create_server(("127.0.0.1", kafka)),
+            socket.create_server(("127.0.0.1", client)),
+            pytest.raises(Failure, match=f"^port {client} of etcd, port {kafka} of node 1 are in use"),
+        ):
+            folder.check_ports(layout)
+
+
+def test_a_connection_of_the_last_run_that_lingers_does_not_keep_its_port(folder):
+    with folder.held():
+        layout = folder.layout(1, 0, 0)
+        with socket.create_server(("127.0.0.1", layout.nodes[1].kafka)) as server:
+            client = socket.create_connection(server.getsockname())
+            served, _ = server.accept()
+            # The side that closes first is the one that lingers.
+            served.close()
+            client.recv(1)
+            client.close()
+        folder.check_ports(layout)
+
+
+def test_a_node_that_an_earlier_run_left_running_is_named_as_such(folder):
+    with folder.held():
+        layout = folder.layout(2, 0, 0)
+        folder.data_dir("node-2").mkdir()
+        with (folder.data_dir("node-2") / "lock").open("w") as lock:
+            lock.write("4711\n")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(Failure, match=r"node 2 of this cluster is still running \(pid 4711\)"):
+                folder.check_ports(layout)
 
 
 PORTS = {"kafka": 1, "http": 2, "tcp": 3, "grpc": 4, "peer": 5}

@@ -12,7 +12,9 @@ from penstock.cli.cluster_up import LocalCluster
 
 SILENT_SECONDS_MAX = 10
 PORTS = NodePorts(1, 2, 3, 4, 5)
-CHILD = "import signal; print('penstock ready x', flush=True); signal.pause()"
+CHILD = (
+    "import signal, sys; print('all is well', file=sys.stderr); print('penstock ready x', flush=True); signal.pause()"
+)
 
 
 class Cluster(LocalCluster):
@@ -73,3 +75,13 @@ def test_a_wish_starts_a_node_once(tmp_path, capfd):
     cluster.run()
     assert cluster.begun == [1, 1]
     assert "no node is left" in capfd.readouterr().err
+
+
+def test_the_end_of_a_dead_node_s_log_is_of_its_last_start_and_not_shown_as_errors_of_the_command(tmp_path, capfd):
+    (tmp_path / "node-1.log").write_text("a line of an earlier start\n" * 20)
+    Cluster(tmp_path, 2, deaths=1).run()
+    told = capfd.readouterr().err.splitlines()
+    (shown,) = [line for line in told if "all is well" in line]
+    assert not shown.startswith("error:")
+    assert any(line.startswith("error: node-1 was ended by SIGKILL") for line in told)
+    assert not any("an earlier start" in line for line in told)

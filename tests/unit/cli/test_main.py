@@ -108,6 +108,37 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys):
 
 
 @pytest.mark.parametrize(
+    ("line", "better"),
+    [
+        ("--bootstrap-server h:1 topic ls", "topic ls --bootstrap-server h:1"),
+        ("--bootstrap-server=h:1 topic ls", "topic ls --bootstrap-server=h:1"),
+        ("--bootstrap h:1 topic create t", "topic create t --bootstrap h:1"),
+        ("-b h:1 --request-timeout 3 topic ls", "topic ls -b h:1 --request-timeout 3"),
+        ("topic --bootstrap h:1 ls", "topic ls --bootstrap h:1"),
+        ("--http h:1 queue ls", "queue ls --http h:1"),
+        ("--json topic ls", "topic ls --json"),
+        ("--bootstrap h:1 produce t -- -v", "produce t --bootstrap h:1 -- -v"),
+        ("--kafka h:1 serve", "serve --kafka h:1"),
+    ],
+)
+def test_an_option_that_is_written_before_its_command_is_shown_after_it(line, better, capsys):
+    assert main.run(line.split()) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert told.startswith("error: No such option: -")
+    assert told.endswith(f"; write it after the command: penstock {better}\n")
+
+
+@pytest.mark.parametrize(
+    "line", ["--nonsense topic ls", "--bootstrap h:1", "--bootstrap h:1 nonsense", "--bootstrap h:1 cluster up"]
+)
+def test_an_option_that_no_command_on_the_line_has_is_only_refused(line, capsys):
+    assert main.run(line.split()) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert told.startswith("error: No such option: --")
+    assert told.endswith("see penstock --help\n")
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["topic", "ls"],
@@ -152,6 +183,26 @@ def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys):
     assert main.run(["topic", "rm", "t", "--json"]) == Exit.USAGE
     # An argument is no option, whatever it is called.
     assert main.run(["topic", "rm", "--yes", "--bootstrap", f"127.0.0.1:{closed_port()}", "--", "--json"]) != Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "ls"],
+        ["produce", "t"],
+        ["consume", "t"],
+        ["group", "ls"],
+        ["pipeline", "archive", "t", "--to", "lake"],
+    ],
+)
+@pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap-servers"])
+def test_the_bootstrap_option_may_be_written_as_in_kafkas_tools(arguments, flag, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    port = closed_port()
+    for written in ([flag, f"127.0.0.1:{port}"], [f"{flag}=127.0.0.1:{port}"]):
+        assert main.run([*arguments, *written]) != Exit.USAGE
+        assert f"127.0.0.1:{port}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all", "none", "leader"])
