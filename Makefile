@@ -3,14 +3,21 @@
 VENV ?= .venv
 PYTHON ?=
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest
+# COVERAGE=1 measures the coverage of any test target: make test-unit COVERAGE=1
+COVERAGE ?=
+PYTEST := $(BIN)/$(if $(COVERAGE),coverage run,python) -m pytest
 WORKERS ?= auto
 # A session of Spark waits more than it works, and takes a gigabyte. The long tests have names that come first.
 SPARK_WORKERS ?= 2
 ARGS ?=
 SEEDS ?= 1-200
 
-export VENV PYTHON
+# What make coverage runs. Simulated clusters and Spark are left out for the time that they take.
+COVERAGE_STAGES ?= test-unit test-integration test-conformance test-interop test-crash test-cluster
+
+export VENV PYTHON COVERAGE
+# Processes that tests start in other folders write their measurements here too.
+export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 
 .DEFAULT_GOAL := help
 
@@ -94,7 +101,7 @@ test-conformance: $(VENV)/.installed-dev ## Run what the four APIs promise again
 
 .PHONY: test-crash
 test-crash: $(VENV)/.installed-dev ## Kill, tear, fill up and cut the power (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).
-	@$(PYTEST) -q tests/crash $(ARGS)
+	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/crash $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/.installed-dev ## Run several nodes on a real etcd: kill, pause and cut off (CLUSTER_ROUNDS=100 for a long run).
@@ -105,12 +112,27 @@ test-simulation: $(VENV)/.installed-dev ## Run simulated clusters from 200 seeds
 	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/simulation $(ARGS)
 
 .PHONY: simulate
-simulate: $(VENV)/.installed-dev ## Run simulated clusters from other seeds (SEEDS=1-1000, or SEEDS=7 ARGS=-v to see all that happens).
+simulate: $(VENV)/.installed-dev ## Run simulated clusters from other seeds (SEEDS=1-1000 ARGS="--jobs 2", or SEEDS=7 ARGS=-v to see all that happens).
 	@exec $(BIN)/python -m penstock.testing.simulation $(SEEDS) $(ARGS)
 
 .PHONY: test-spark
 test-spark: $(VENV)/.installed-dev ## Run the Spark source, sink and pipelines on a real Spark (Java comes with pip where there is none).
 	@$(PYTEST) -q -n $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder tests/spark $(ARGS)
+
+.PHONY: coverage
+coverage: $(VENV)/.installed-dev ## Run the tests with branch coverage, their processes included; fails below the floor.
+	@tools/install_test_tools.sh
+	@rm -rf $(dir $(COVERAGE_FILE))
+	@COVERAGE=1 $(BIN)/python tools/run_stages.py $(COVERAGE_STAGES)
+	@$(MAKE) --no-print-directory coverage-report
+
+.PHONY: coverage-report
+coverage-report: $(VENV)/.installed-dev ## Sum up what test targets with COVERAGE=1 have measured; fails below the floor.
+	@$(BIN)/python tools/coverage_floor.py
+
+.PHONY: coverage-raise
+coverage-raise: $(VENV)/.installed-dev ## Raise the floor in pyproject.toml to what was measured last.
+	@$(BIN)/python tools/coverage_floor.py --raise
 
 .PHONY: test-versions
 test-versions: ## Run unit and integration tests on each other Python 3.11+ found here.

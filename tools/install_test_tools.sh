@@ -1,11 +1,22 @@
 #!/bin/sh
-# Install the programs that tests drive the broker with, where the machine allows it: kcat, curl, nc; and for clusters etcd, openssl to make
-# certificates, and ip to cut a network.
-# Never fails: without one of them its tests are skipped, and say so.
-missing=""
-for pair in kcat:kcat curl:curl nc:netcat-openbsd etcd:etcd-server openssl:openssl ip:iproute2; do
-    command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair##*:}"
-done
+# Install the programs that the tests use, where the machine allows it.
+# Never fails: the tests of a program that is missing are skipped, and say so.
+
+# One line for each program: its command, and the Debian package that has it.
+tools="
+kcat     kcat
+curl     curl
+nc       netcat-openbsd
+wrk      wrk
+etcd     etcd-server
+openssl  openssl
+ip       iproute2
+fusermount3  fuse3
+"
+
+missing="$(echo "$tools" | while read -r command package; do
+    [ -z "$command" ] || command -v "$command" >/dev/null 2>&1 || printf ' %s' "$package"
+done)"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "missing:$missing, and there is no apt-get here: their tests will be skipped. Install them to run those too."
@@ -17,14 +28,14 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "installing$missing for the tests"
 export DEBIAN_FRONTEND=noninteractive
-# Tests start their own etcd, on ports that are free. The package would start one as a service: this is Debian's way to say no.
+# The tests start their own etcd, on free ports. The package would start one as a service; this prevents it.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
     trap 'exit 1' HUP INT TERM
     printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"
 fi
-# Each by itself: a system that lacks one has the others all the same.
+# One at a time, because a system that lacks one package may still have the others.
 install() {
     for package in $missing; do
         timeout 120 apt-get install -qq -y --no-install-recommends "$package" >/dev/null 2>&1 || return 1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make .venv and install the package into it: tools/setup_venv.sh [extra]. Called by the Makefile; needs python3 3.11+ alone.
 #
-# PYTHON names the interpreter to use; VENV the folder (default .venv). Nothing outside this folder is touched.
+# PYTHON names the interpreter to use; VENV the folder (default .venv). Outside this folder only pip's own cache is touched.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -41,7 +41,35 @@ if ! good_python "$venv/bin/python"; then
 fi
 
 say "installing penstock${extra:+[$extra]} into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+log="$venv/setup.log"
+# A line for every tenth package and for each large one: a fresh machine downloads for a minute or two. All of it is in the log.
+show() {
+    count=0
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$log"
+        case $line in
+            Collecting*)
+                count=$((count + 1))
+                [ $((count % 10)) -ne 0 ] || say "  $count packages so far"
+                ;;
+            *Downloading*MB*) say "  ${line#"${line%%[! ]*}"}" ;;
+            *"Building wheel for "*": started") line=${line#*for } && say "  building ${line%% *}" ;;
+            Installing*) say "  unpacking $count packages" ;;
+        esac
+    done
+}
+: >"$log"
+rm -f "$log.failed"
+{
+    "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check --editable ".${extra:+[$extra]}" 2>&1 ||
+        printf 'failed\n' >"$log.failed"
+} | show
+if [ -e "$log.failed" ]; then
+    rm -f "$log.failed"
+    tail -n 20 "$log" >&2
+    say "pip failed; all that it said is in $log"
+    exit 1
+fi
 
 # An editable install is not compiled by pip, and where Python may not write bytecode every start would compile it anew.
 "$venv/bin/python" -m compileall -q src

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -69,8 +70,11 @@ class ClusterProcesses:
 
     def __enter__(self) -> Self:
         try:
-            for node in self.nodes.values():
-                node.start()
+            first, *others = self.nodes.values()
+            # The first one becomes the controller.
+            first.start()
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                list(pool.map(NodeProcess.start, others))
             self.wait_until_in_sync()
         except BaseException:
             self._end()
@@ -177,15 +181,19 @@ def created(admin: AdminClient, topic: NewTopic) -> bool:
 
 
 class AnyNode:
-    """Stands for the cluster where one broker is expected: each new connection goes to another node that runs."""
+    """Stands for the cluster where one client expects one broker: each new connection goes to the next node that runs.
 
-    def __init__(self, cluster: ClusterProcesses) -> None:
+    Each client needs its own. If clients shared one, the turns of the others could lead a client back to the node that it has just given up.
+    """
+
+    def __init__(self, cluster: ClusterProcesses, first: int = 0) -> None:
         self._cluster = cluster
-        self._turn = 0
+        self._turn = first
 
     @property
     def addresses(self) -> dict[str, str]:
         nodes = list(self._cluster.nodes.values())
         running = [node for node in nodes if node.running] or nodes
+        found = running[self._turn % len(running)].addresses
         self._turn += 1
-        return running[self._turn % len(running)].addresses
+        return found

@@ -2,6 +2,8 @@
 
 import pytest
 
+from penstock.client import cluster as cluster_module
+from penstock.client import sinks as sinks_module
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdResponse
 from penstock.wire.kafka.metadata_generated import (
@@ -11,6 +13,16 @@ from penstock.wire.kafka.metadata_generated import (
     MetadataResponseTopic,
 )
 from tests.support.scripted_broker import ScriptedBroker
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses between attempts, in seconds. For the client's deadlines no other time passes, so that a slow machine cannot miss them."""
+    taken = []
+    for module in (cluster_module, sinks_module):
+        monkeypatch.setattr(module, "monotonic", lambda: sum(taken))
+        monkeypatch.setattr(module, "sleep", taken.append)
+    return taken
 
 
 @pytest.fixture

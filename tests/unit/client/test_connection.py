@@ -129,9 +129,9 @@ def test_an_announced_size_takes_no_memory_before_bytes_come():
 
 def test_no_answer_in_time_closes_the_connection():
     with ScriptedBroker({ApiKey.METADATA: lambda _: None}) as broker:
-        connection = connect(broker.port, timeout_ms=50)
+        connection = connect(broker.port)
         with pytest.raises(RequestTimeout, match="did not answer Metadata within 50 ms"):
-            connection.call(MetadataRequest(), MetadataResponse)
+            connection.call(MetadataRequest(), MetadataResponse, timeout_ms=50)
         assert not connection.is_open
         with pytest.raises(ConnectionLost, match="is closed"):
             connection.call(MetadataRequest(), MetadataResponse)

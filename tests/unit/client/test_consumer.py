@@ -54,7 +54,7 @@ def consume(scripted):
 
     def start(fetches, *, at=0, earliest=0, **options):
         broker = scripted({ApiKey.FETCH: fetches, ApiKey.LIST_OFFSETS: starts(earliest)})
-        cluster = Cluster(broker.bootstrap, timeout_ms=5_000)
+        cluster = Cluster(broker.bootstrap, timeout_ms=60_000)
         clusters.append(cluster)
         consumer = Consumer(cluster, **options)
         consumer.assign({("t", 0): at})

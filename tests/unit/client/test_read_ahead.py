@@ -69,7 +69,7 @@ def read(scripted):
 
     def start(log, first, end, **options):
         broker = scripted({ApiKey.FETCH: log})
-        cluster = Cluster(broker.bootstrap, timeout_ms=5_000)
+        cluster = Cluster(broker.bootstrap, timeout_ms=60_000)
         clusters.append(cluster)
         return ReadAhead(cluster, "t", 0, first, end, wait_ms_max=0, **options)
 
