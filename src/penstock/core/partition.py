@@ -85,8 +85,9 @@ class Partition(Replica):
         self._forgotten: dict[Done, None] = {}
         self._awaiting_start: dict[Done, int] = {}
         self._copiers: dict[Wake, None] = {}
-        self.acknowledged_offset = 0
-        """Records below it are acknowledged without waiting for their commit (acks=0, acks=1): a reader that asks later expects them."""
+        self.acknowledged_offset = 0 if in_sync is None else in_sync.epoch_start
+        """A reader that asks later expects the records below it: they are acknowledged without waiting for their commit (acks=0, acks=1),
+        or an earlier leader may have acknowledged them."""
         self.in_sync: Final = in_sync
         if in_sync is None:
             high_watermark = log.synced_offset if self._sync else log.written_offset

@@ -3,10 +3,9 @@
 Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timestamp (-3), 8 the earliest local one (-4), 9 the
 last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
 
-A leader that was just elected does not know yet what is committed of what it has. Until it does, it must not tell an end that lies before one that
-its predecessor told: from version 5 on that is OFFSET_NOT_AVAILABLE, before it LEADER_NOT_AVAILABLE.
-
-Records that were acknowledged with acks=1 count: where the answer depends on some that are not committed yet, it waits for them (``settled.py``).
+Records that were acknowledged with acks=1 count, and so do those that an earlier leader may have acknowledged: where the answer depends on some that are not
+known to be committed yet, it waits for them (``settled.py``). A new leader whose followers do not answer in that time must not report an end before one that its
+predecessor reported: it answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before.
 """
 
 from collections.abc import Awaitable
@@ -100,9 +99,10 @@ def _answer(
         partition.check_epoch(asked.current_leader_epoch)
         offset, timestamp, epoch = _find(partition, asked.timestamp, committed_only=isolation_level == READ_COMMITTED)
         # A record found by its time is the first one, whatever follows.
-        depends = asked.timestamp in (LATEST, MAX_TIMESTAMP) or (asked.timestamp >= 0 and offset == NO_OFFSET)
-        if depends and partition.is_settling(partition.acknowledged_offset):
-            settling.append(partition)
+        if asked.timestamp in (LATEST, MAX_TIMESTAMP) or (asked.timestamp >= 0 and offset == NO_OFFSET):
+            if partition.is_settling(partition.acknowledged_offset):
+                settling.append(partition)
+            _check_known(partition)
     except (PenstockError, OSError) as error:
         reason = reason_for_readers(error)
         if reason is Reason.OFFSET_NOT_AVAILABLE and context.version < _NOT_AVAILABLE_FROM:
@@ -124,7 +124,6 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tupl
     log = partition.log
     end = partition.stable_offset if committed_only else partition.high_watermark
     if timestamp == LATEST:
-        _check_known(partition)
         return end, NO_TIMESTAMP, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.start_offset, NO_TIMESTAMP, log.epochs.epoch_at(log.start_offset)
@@ -134,6 +133,5 @@ def _find(partition: Partition, timestamp: int, *, committed_only: bool) -> tupl
         raise PenstockError(Reason.INVALID_REQUEST, f"{timestamp} is neither a timestamp nor -1 to -6")
     found = log.latest_by_time(end) if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
     if found is None:
-        _check_known(partition)
         return NO_OFFSET, NO_TIMESTAMP, NO_EPOCH
     return found.offset, found.timestamp, found.leader_epoch

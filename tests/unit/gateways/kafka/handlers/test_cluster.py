@@ -188,8 +188,9 @@ def _list_offsets(timestamp: int, leader_epoch: int = -1) -> ListOffsetsRequest:
 
 @pytest.mark.parametrize(("version", "reason"), [(4, Reason.LEADER_NOT_AVAILABLE), (5, Reason.OFFSET_NOT_AVAILABLE)])
 async def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(
-    node: ClusterNode, version: int, reason: Reason
+    node: ClusterNode, version: int, reason: Reason, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("penstock.gateways.settled._SETTLE_SECONDS_MAX", 0)
     topic = await node.place("t", ALL)
     await node.append_written("t", 0, 3)
     # Elected once more: what it has may be committed, or not.
@@ -203,6 +204,24 @@ async def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(
     node.fetched(partition, THIRD, 3)
     [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), version)).topics
     assert (answer.partitions[0].error_code, answer.partitions[0].offset) == (0, 3)
+
+
+@pytest.mark.parametrize("timestamp", [-1, 2**62], ids=["end", "no such time"])
+async def test_an_offset_asked_of_a_new_leader_waits_until_it_knows_what_is_committed(
+    node: ClusterNode, timestamp: int
+) -> None:
+    topic = await node.place("t", ALL)
+    await node.append_written("t", 0, 3)
+    await node.set_record(topic, 0, leader_epoch=1)
+    asked = asyncio.ensure_future(node.ask(ApiKey.LIST_OFFSETS, _list_offsets(timestamp), 9))
+    partition = node.broker.partition("t", 0)
+    while not partition._readers:
+        assert not asked.done(), asked.result()
+        await asyncio.sleep(0)
+    node.fetched(partition, OTHER, 3)
+    node.fetched(partition, THIRD, 3)
+    [answer] = (await asked).topics
+    assert (answer.partitions[0].error_code, answer.partitions[0].offset) == (0, 3 if timestamp == -1 else -1)
 
 
 @pytest.mark.parametrize(
