@@ -60,6 +60,18 @@ class InternalTopic:
             target.check_in_sync()
         return target.append(builder.build(), now_ms, keys_checked=True, hurried=hurried) + len(records)
 
+    def can_store(self, partition: int) -> bool:
+        """Whether an append would not be refused for want of replicas in sync."""
+        try:
+            self._led(partition).check_in_sync()
+        except PenstockError as error:
+            return error.reason is not Reason.NOT_ENOUGH_REPLICAS
+        return True
+
+    def next_offset(self, partition: int) -> int:
+        """The offset after the last record that was appended."""
+        return self._led(partition).log.next_offset
+
     def hurry(self, partition: int) -> None:
         """Somebody waits for what was appended without hurry."""
         self._led(partition).hurry()

@@ -11,6 +11,7 @@ from penstock.core.dead_letters.letters import ALL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord
+from penstock.core.queues import upkeep
 from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
@@ -19,7 +20,7 @@ from penstock.core.replication import replicas as replicas_module
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.observed import observed_id
 from penstock.core.replication.replicas import Place
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
+from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import SECONDS_MAX, until
@@ -442,6 +443,36 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         await cluster.start(2)
         await until(lambda: state.in_sync_count == 2, "another node is in sync")
         assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]
+
+
+async def test_an_ack_waits_for_replicas_as_those_of_later_records_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with world(tmp_path) as cluster:
+        await cluster.ready()
+        group = cluster.group_on(1, 2, 3)
+        first = cluster.nodes[1]
+        await cluster.create("t", (1, 2, 3))
+        places(await cluster.publish(first, "t", [b"a", b"b"]))
+        taken = await cluster.lease(first, "t", group, 2)
+        while len(taken) < 2:
+            taken += await cluster.lease(first, "t", group)
+        await cluster.kill(cluster.nodes[2])
+        await cluster.kill(cluster.nodes[3])
+        index = partition_of(group, 6)
+        state = first.broker.partition(QUEUE_STATE_TOPIC, index)
+        offsets = first.broker.partition(OFFSETS_TOPIC, index)
+        await until(lambda: state.in_sync_count == offsets.in_sync_count == 1, "it is alone")
+        reads: list[object] = []
+        monkeypatch.setattr(upkeep, "read_images", lambda *given: reads.append(given))
+        acks = [asyncio.create_task(cluster.ack(first, group, [item])) for item in taken]
+        key = PartitionKey(TopicName("t"), 0)
+        queue = first.broker.queues.get("t", group)
+        assert queue is not None
+        await until(lambda: queue.partitions[0].floor == 2, "both are acked in memory")
+        assert not any(ack.done() for ack in acks)
+        await cluster.start(2)
+        await asyncio.gather(*acks)
+        assert first.broker.groups.fetch_offsets(GroupId(group), [key])[key].offset == 2
+        assert reads == [], "nothing failed, so nothing is loaded again"
 
 
 async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path):

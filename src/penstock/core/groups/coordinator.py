@@ -179,6 +179,10 @@ class GroupCoordinator:
         """Store an offset from an API without membership. PenstockError when it cannot be stored, and then nothing has changed."""
         self._commits.commit_one(group_id, item, done)
 
+    def can_store(self, group_id: GroupId) -> bool:
+        """Whether enough replicas are in sync to store something of this group."""
+        return self._directory.can_store(group_id)
+
     def start_offsets(self, group_id: GroupId, topic: TopicName, done: StoredDone) -> None:
         """Store offset 0 for those partitions of a topic that the group has no offset in. PenstockError when nothing was begun."""
         self._commits.start(group_id, topic, self._topics.partition_count(topic), done)

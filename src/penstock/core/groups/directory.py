@@ -96,6 +96,10 @@ class Directory:
         """The groups whose records are in ``partition``."""
         return [group for group in self.groups.values() if group.partition == partition]
 
+    def can_store(self, group_id: GroupId) -> bool:
+        """Whether enough replicas are in sync to store something of this group."""
+        return self._log.can_store(self._log.partition_for(group_id))
+
     def store(self, partition: int, records: Sequence[Record], done: StoredDone) -> None:
         """Append ``records`` and tell ``done`` once they are committed, or why not, in words for a member of a group."""
         try:

@@ -33,6 +33,10 @@ class OffsetsLog(Protocol):
         """Append the records as one batch: all of them or, with PenstockError, none. Returns the offset behind them."""
         ...
 
+    def can_store(self, partition: int) -> bool:
+        """Whether an append would not be refused for want of replicas in sync."""
+        ...
+
     def when_committed(self, partition: int, next_offset: int, done: StoredDone) -> None:
         """Call ``done`` once everything below ``next_offset`` is committed; at once when it is."""
         ...

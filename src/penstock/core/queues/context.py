@@ -55,7 +55,7 @@ class Context:
         self._timers_max = _TIMERS_SPARE
         self._sequence = 0
         self.lost: dict[int, None] = {}
-        """Partitions of the state topic in which an append failed."""
+        """Partitions of the state topic in which an append failed: memory may be ahead of the log until they are loaded again."""
         self.scheduled = False
 
     @property
@@ -72,14 +72,17 @@ class Context:
     def end_turn(self) -> None:
         """Hand out what there is, then append all that changed."""
         self.scheduled = False
-        lost, self.lost = self.lost, {}
-        for state_partition in lost:
+        for state_partition in list(self.lost):
+            del self.lost[state_partition]
             self.reload(state_partition)
         queues, self.to_dispatch = self.to_dispatch, {}
         for queue in queues:
             queue.dispatch()
         self.mover.flush()
         self.floors.flush()
+        for state_partition in list(self.lost):
+            # What changed is based on what was lost.
+            self.state_log.refuse(state_partition)
         self.state_log.flush()
 
     # -- timers, by wall time: leases outlive the process

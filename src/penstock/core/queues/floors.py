@@ -2,6 +2,9 @@
 
 At most one commit is under way for a partition; when it is done, the floor as it is by then is next. So a thousand acks in a
 row cost as many commits as the disk can do, and the last one counts.
+
+While too few replicas are in sync, a floor waits, and the acks that wait for it: what is stored elsewhere waits for the same. Memory is sound then,
+because nothing was tried. A commit that was tried and failed is another matter: see ``on_lost``.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,19 +19,25 @@ from penstock.errors import PenstockError, Reason
 
 
 class Floors:
-    """The commits of all queues. ``schedule`` has :meth:`flush` called at the end of this turn."""
+    """The commits of all queues. ``schedule`` has :meth:`flush` called at the end of this turn, ``schedule_retry`` some time later."""
 
     def __init__(
         self,
         groups: GroupCoordinator,
+        *,
         schedule: Callable[[], None],
+        schedule_retry: Callable[[], None],
         on_stored: Callable[[QueuePartition], None],
         on_lost: Callable[[int], None],
+        is_lost: Callable[[int], bool],
     ) -> None:
+        """``on_lost`` gets the partition of the state topic that must be loaded again; ``is_lost`` says whether one is about to be."""
         self._groups = groups
         self._schedule = schedule
+        self._schedule_retry = schedule_retry
         self._on_stored = on_stored
         self._on_lost = on_lost
+        self._is_lost = is_lost
         self._moved: dict[QueuePartition, None] = {}
         self._stale: set[QueuePartition] = set()
 
@@ -65,6 +74,13 @@ class Floors:
         if partition.floor == partition.committed and partition not in self._stale:
             release(partition, partition.floor)
             return
+        if self._is_lost(partition.state_partition):
+            # The floor in memory may lie above what is stored. Loading the state again says where it is.
+            return
+        if not self._groups.can_store(partition.queue.group):
+            self._moved[partition] = None
+            self._schedule_retry()
+            return
         self._stale.discard(partition)
         floor = partition.committing = partition.floor
         item = OffsetToCommit(PartitionKey(partition.topic, partition.index), floor)
@@ -80,7 +96,7 @@ class Floors:
             if reason in LED_ELSEWHERE:
                 reason = Reason.NOT_COORDINATOR
             else:
-                reason = reason if reason is Reason.NOT_ENOUGH_REPLICAS else Reason.STORAGE_ERROR
+                reason = Reason.STORAGE_ERROR
                 if not partition.gone:
                     self._on_lost(partition.state_partition)
             for _, done in waiting:

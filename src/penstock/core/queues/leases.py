@@ -90,9 +90,10 @@ def move(
 
 
 def _part(queue: Queue, index: int) -> QueuePartition:
-    """The partition, whose records are here as far as something is known of them."""
+    """The partition, whose records are here as far as something is known of them, and whose state is as the log says."""
     part = queue.partition(index)
     queue.check_here(part)
+    queue.check_stored()
     return part
 
 

@@ -181,6 +181,15 @@ class QueueState(ABC):
             )
         part.needed_end = 0
 
+    def check_stored(self) -> None:
+        """STORAGE_ERROR while memory may be ahead of the log, because a change could not be stored: it is about to be loaded again."""
+        if self.state_partition in self.context.lost:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"The state of the queue {self.topic} of group {self.group} could not be stored. Try again in a second; the "
+                "broker's log says why.",
+            )
+
     def follow_start(self, part: QueuePartition) -> None:
         """Retention took records from under the floor: nobody can work them any more."""
         source = self.source(part)

@@ -53,7 +53,6 @@ class StateLog:
         self._on_lost = on_lost
         self._report = report
         self._pending: dict[int, _Pending] = {}
-        self._ends: dict[int, int] = {}
 
     def partition_for(self, group: str) -> int:
         """The partition of the state topic that has all of a group's records."""
@@ -106,11 +105,12 @@ class StateLog:
                 hurried = bool(pending.committed)
                 if not self._append(state_partition, pending, hurried=hurried) and hurried:
                     self._topic.hurry(state_partition)
+                # Those who wait for a change that needed no append wait for what was appended before.
+                end = self._topic.next_offset(state_partition)
             except PenstockError as error:
                 self._report(f"the state of queues was not stored: {error.text}")
                 self._settle([*pending.written, *pending.committed], state_partition, error.reason)
                 continue
-            end = self._ends.get(state_partition, 0)
             if pending.written:
                 done = partial(self._settle, pending.written, state_partition)
                 self._topic.when_written(state_partition, end, done)
@@ -121,16 +121,17 @@ class StateLog:
         """Whether there was anything to append."""
         batch: list[StateRecord] = []
         size = 0
-        before = self._ends.get(state_partition)
+        is_any = False
         for key, value in _records(pending):
+            is_any = True
             batch.append((key, value))
             size += len(key) + len(value or b"")
             if size >= _BATCH_BYTES_MAX:
-                self._ends[state_partition] = self._topic.append(state_partition, batch, hurried=hurried)
+                self._topic.append(state_partition, batch, hurried=hurried)
                 batch, size = [], 0
         if batch:
-            self._ends[state_partition] = self._topic.append(state_partition, batch, hurried=hurried)
-        return self._ends.get(state_partition) != before
+            self._topic.append(state_partition, batch, hurried=hurried)
+        return is_any
 
     def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
         if reason in LED_ELSEWHERE:
@@ -141,14 +142,9 @@ class StateLog:
         for done in waiting:
             done(reason)
 
-    def has_changes(self, state_partition: int) -> bool:
-        """Whether this turn changed anything."""
-        return state_partition in self._pending
-
     def refuse(self, state_partition: int, reason: Reason = Reason.STORAGE_ERROR) -> None:
         """Drop what this turn changed: it is based on what was lost."""
         pending = self._pending.pop(state_partition, None)
-        self._ends.pop(state_partition, None)
         if pending is not None:
             for done in (*pending.written, *pending.committed):
                 done(reason)

@@ -10,6 +10,7 @@ it, and unloaded when it ceases to: from then on nothing here says, writes or de
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.groups.deadlines import Timer
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.queues.block import NEVER_MS
@@ -44,6 +45,8 @@ _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
 """After which the clock looks again at records that are not copied to this node yet."""
+_REPLICAS_RETRY_MS: Final = 100
+"""After which it is looked again whether enough replicas are in sync to store a floor."""
 _SET_BACK_MS_MIN: Final = 1000
 """A wall clock that went back by less is let be: it is being kept right, not set."""
 _PAUSE_MS: Final = 1000
@@ -69,7 +72,15 @@ class Upkeep:
         self._clock = broker.clock
         topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
         context.state_log = StateLog(topic, context.schedule, self._lose, report)
-        context.floors = Floors(broker.groups, context.schedule, self._floor_stored, self._lose)
+        retry = Timer(context.schedule)
+        context.floors = Floors(
+            broker.groups,
+            schedule=context.schedule,
+            schedule_retry=lambda: context.deadlines.set(retry, self._clock.monotonic_ms() + _REPLICAS_RETRY_MS),
+            on_stored=self._floor_stored,
+            on_lost=self._lose,
+            is_lost=context.lost.__contains__,
+        )
         context.mover = Mover(context)
         context.reload = self._reload
         self._queues: dict[tuple[str, str], Queue] = {}
@@ -375,11 +386,11 @@ class Upkeep:
     def _reload(self, state_partition: int) -> None:
         """Go back to what the log says."""
         context = self._context
-        if state_partition in self._paused and not context.state_log.has_changes(state_partition):
+        context.state_log.refuse(state_partition)
+        if state_partition in self._paused:
             # The disk is still full, perhaps. Reading everything in every turn would not make it better.
             context.lost[state_partition] = None
             return
-        context.state_log.refuse(state_partition)
         now_ms = self._clock.monotonic_ms()
         self._paused[state_partition] = now_ms + _PAUSE_MS
         queues = self._by_partition.get(state_partition, {})

@@ -23,10 +23,12 @@ Ts = TypeVarTuple("Ts")
 
 EXECUTOR_SECONDS_MAX: Final = 0.003
 _TASKS_BEFORE_TIDYING: Final = 500
+_TURNS_AT_ONCE_MAX: Final = 20_000
+"""Turns of the loop without any time passing. A simulation of ours takes a few dozen."""
 
 
 class Stuck(Exception):
-    """Nothing is left that could happen, and somebody waits."""
+    """The time does not pass any more: nothing is left that could happen and somebody waits, or something happens over and over."""
 
 
 class Process:
@@ -130,12 +132,18 @@ class _VirtualSelector:
 
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
+        self.turns_at_once = 0
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise Stuck(f"at {self._loop.time():.3f} s nothing is left to happen")
         if timeout > 0:
+            self.turns_at_once = 0
             self._loop.advance(timeout)
+        else:
+            self.turns_at_once += 1
+            if self.turns_at_once > _TURNS_AT_ONCE_MAX:
+                raise Stuck(f"at {self._loop.time():.3f} s something happens over and over without any time passing")
         return []
 
     def close(self) -> None:

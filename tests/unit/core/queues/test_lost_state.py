@@ -6,7 +6,8 @@ import pytest
 
 from penstock.core.access import INTERNAL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.errors import Reason
+from penstock.core.queues import upkeep
+from penstock.errors import PenstockError, Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
 
@@ -158,3 +159,93 @@ def test_deadlines_ahead_are_kept_by_the_clock_after_the_state_was_read_again(wo
     world.turn()
     world.advance(4_000)
     assert world.queues.status(TOPIC, GROUP).partitions[0].finished_above_floor == 1
+
+
+def test_a_lease_that_ends_while_floors_cannot_be_stored_does_not_have_the_state_read_over_and_over(world, monkeypatch):
+    under_way = []
+
+    def fail(_group, _item, done):
+        if under_way:
+            raise PenstockError(Reason.STORAGE_ERROR)
+        under_way.append(done)
+
+    world.produce(4)
+    world.lease("a", max_records=4, lease_ms=500)
+    world.ack("a", 0)
+    monkeypatch.setattr(world.broker.groups, "commit_offset", fail)
+    below = world.ack("a", 1, turn=False)
+    # It has the block written, in which what is below the floor is finished.
+    assert world.ack("a", 3).reason is None
+    under_way[0](Reason.STORAGE_ERROR)
+    assert below.reason is Reason.STORAGE_ERROR
+    reads = count_reads(monkeypatch)
+    world.advance(5_000)
+    assert 1 <= len(reads) <= 6, "at most once a second"
+    monkeypatch.undo()
+    world.advance(2_000)
+    assert [delivery.offset for delivery in world.lease("b", max_records=4)] == [2]
+    assert world.committed() == 2
+
+
+def test_calls_while_the_state_cannot_be_stored_are_refused_without_reading_it_again(world, monkeypatch):
+    world.produce(3)
+    world.lease("a", max_records=3, lease_ms=60_000)
+    world.disk.fail_next("pwritev", errno.ENOSPC, 1000)
+    assert world.ack("a", 1).reason is Reason.STORAGE_ERROR
+    world.advance(200)
+    reads = count_reads(monkeypatch)
+    assert world.ack("a", 1).reason is Reason.STORAGE_ERROR
+    for offset in (0, 1, 2):
+        with pytest.raises(PenstockError, match="Try again in a second") as refused:
+            world.ack("a", offset)
+        assert refused.value.reason is Reason.STORAGE_ERROR
+    assert reads == []
+    world.disk.clear_faults()
+    world.advance(1_000)
+    assert len(reads) == 1
+    assert world.ack("a", 0, 1, 2).reason is None
+    assert world.committed() == 3
+
+
+def test_nothing_that_was_refused_is_stored_when_the_disk_has_room_again(world):
+    world.produce(3)
+    world.lease("a", max_records=3, lease_ms=400)
+    world.disk.fail_next("pwritev", errno.ENOSPC, 1000)
+    assert world.ack("a", 1).reason is Reason.STORAGE_ERROR
+    world.ack("a", 1)
+    # The leases end in memory, which does not count until the state is loaded again.
+    world.advance(600)
+    world.disk.clear_faults()
+    world.turn()
+    world.kill()
+    status = world.queues.status(TOPIC, GROUP).partitions[0]
+    assert (status.floor, status.finished_above_floor) == (0, 0)
+
+
+def test_whoever_waits_after_the_state_was_read_again_waits_for_what_was_appended_before(world):
+    world.produce(3)
+    world.lease("a", max_records=3, lease_ms=60_000)
+    world.flusher.syncs = False
+    first = world.ack("a", 1, turn=False)
+    world.turn()
+    assert first.waits
+    refused = world.ack("a", 2, turn=False)
+    world.disk.fail_next("pwritev", errno.ENOSPC)
+    world.turn()
+    assert refused.reason is Reason.STORAGE_ERROR
+    later = Answers()
+    log = world.queues._context.state_log
+    log.when_committed(log.partition_for(GROUP), later)
+    world.turn()
+    assert later.waits, "the ack before is not synced"
+    world.flusher.syncs = True
+    world.turn()
+    assert (first.reason, later.reason) == (None, None)
+
+
+def count_reads(monkeypatch):
+    """Notes each time that the state is read to be loaded again."""
+    reads = []
+    read = upkeep.read_images
+    monkeypatch.setattr(upkeep, "read_images", lambda *given: reads.append(given) or read(*given))
+    return reads

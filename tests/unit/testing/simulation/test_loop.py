@@ -28,6 +28,18 @@ def test_a_wait_that_nothing_can_end_is_an_error() -> None:
     loop.close()
 
 
+def test_what_happens_over_and_over_without_any_time_passing_is_an_error() -> None:
+    loop = new_loop()
+
+    def spin() -> None:
+        loop.call_soon(spin)
+
+    loop.call_at(1, spin)
+    with pytest.raises(Stuck, match=r"at 1\.000 s something happens over and over"):
+        loop.run_until_complete(asyncio.sleep(2))
+    loop.close()
+
+
 def test_what_a_killed_process_had_to_do_is_not_done() -> None:
     loop = new_loop()
     process = Process("one", "10.0.0.1")
