@@ -172,7 +172,7 @@ class Queue(Failures):
                 worker.unsent.append(lease)
                 continue
             try:
-                delivery = self._renew(part, worker, lease, now_ms)
+                delivery = self._deliver_again(part, worker, lease, now_ms)
             except PenstockError as error:
                 self._stall(part, error)
                 stalled.add(part)
@@ -186,8 +186,12 @@ class Queue(Failures):
             self.context.meters.redeliveries.add(self.labels, len(again))
         return again
 
-    def _renew(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
-        """The same attempt, leased for the worker's whole time from now on, and never for less than it was. None when the lease has ended."""
+    def _deliver_again(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
+        """The same attempt, until the same end: a worker that dies of a record and comes back at once must run out of attempts. None when
+        the lease has ended.
+
+        The block is stored again, though nothing changed: what is committed shows that this node still works for the group.
+        """
         index, offset, attempts = lease
         at = offset & BLOCK_MASK
         if not self.holds(worker.owner, *lease) or part.block_of(offset).until_ms[at] <= now_ms:
@@ -199,8 +203,7 @@ class Queue(Failures):
             self.finish(part, (offset,))
             self._passes -= 1
             return None
-        until_ms = max(block.until_ms[at], now_ms + worker.lease_ms)
-        block.renew(at, until_ms)
+        until_ms = block.until_ms[at]
         self.changed(part, offset >> BLOCK_BITS, block)
         _, timestamp, key, value, headers = record
         return Delivery(self.topic, index, offset, attempts, key, value, headers, timestamp, block.error(at), until_ms)

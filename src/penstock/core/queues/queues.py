@@ -57,7 +57,7 @@ class Queues(Upkeep):
     ) -> Worker:
         """Connect a worker: it gets records as soon as there are any, as far as its credit and its bound go.
 
-        What its owner holds already, and no other open stream of that name has, comes first: the same attempt, leased anew.
+        What its owner holds already, and no other open stream of that name has, comes first: the same attempt, until the same end.
         ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings. Leases outlive the worker;
         with ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
         """

@@ -201,7 +201,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400,),
                 description="The answer is a stream of JSON lines. Acknowledge each record with POST /v1/ack within lease_ms, or report a "
                 "failure with POST /v1/nack. A lease outlives the stream: connect again with the same owner and you get your leased "
-                "records first, with the same attempt number and a renewed lease.",
+                "records first, with the same attempt number. Its leases end when they would have ended.",
                 parameters=(
                     Parameter("topic", str, "the topic", required=True),
                     Parameter("group", str, "the group that works on it together", required=True),

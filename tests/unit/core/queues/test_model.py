@@ -110,8 +110,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert stream is not None, f"{place} came again to a call"
         assert known.stream is None, f"{place} is with another open stream of {owner}"
         assert delivery.attempts == known.deliveries, (place, known, delivery.attempts)
-        assert delivery.lease_until_ms >= max(known.until_ms, self.now() + LEASE_MS - STEP_MS)
-        known.until_ms, known.stream = delivery.lease_until_ms, stream
+        assert delivery.lease_until_ms == known.until_ms
+        known.stream = stream
 
     def collect(self) -> None:
         """What came of the last turn."""
