@@ -117,6 +117,48 @@ async def test_a_fetch_that_may_not_wait_waits_for_the_sync_of_what_was_acknowle
     assert values(fetched(await answer).records) == [b"v"]
 
 
+@pytest.mark.parametrize("max_wait_ms", [0, 60_000])
+async def test_a_fetch_does_not_return_some_of_the_records_that_were_acknowledged(held: Held, max_wait_ms: int) -> None:
+    client = await held.node.connect()
+    await held.acknowledge(client)
+    held.sync()
+    request = fetch("t", 0, max_wait_ms=max_wait_ms)
+    # The second request of a kind is answered by the fast lane when it can be.
+    for _ in range(2):
+        assert values(fetched(await client.ask(FETCH, request, 12)).records) == [b"v"]
+    for value in (b"w", b"x"):
+        await client.ask(PRODUCE, produce("t", batch(value), acks=1), 9)
+    answer = await held.waits((FETCH, request, 12), client)
+    held.sync()
+    assert values(fetched(await answer).records) == [b"v", b"w", b"x"]
+
+
+async def test_a_fetch_that_ends_further_back_does_not_wait_for_what_was_acknowledged(held: Held) -> None:
+    client = await held.node.connect()
+    for _ in range(2):
+        await client.ask(PRODUCE, produce("t", batch(b"v"), acks=1), 9)
+    held.sync()
+    await client.ask(PRODUCE, produce("t", batch(b"v"), acks=1), 9)
+    answer = fetched(await client.ask(FETCH, fetch("t", 0, partition_max_bytes=1), 12))
+    assert values(answer.records) == [b"v"]
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 1])
+async def test_a_partition_that_is_not_synced_does_not_hold_back_the_records_of_another_for_long(
+    tmp_path: Path, max_wait_ms: int
+) -> None:
+    async with WireNode(tmp_path) as node:
+        await node.create("t", 2)
+        held, client = Held(node), await node.connect()
+        await client.ask(PRODUCE, produce("t", batch(b"there"), partition=1), 9)
+        await held.acknowledge(client)
+        # More bytes are wanted than the other partition has.
+        found = await client.ask(FETCH, fetch("t", 0, 0, max_wait_ms=max_wait_ms, min_bytes=10_000), 12)
+        records = [partition.records for partition in found.responses[0].partitions]
+        assert not records[0]
+        assert values(records[1]) == [b"there"]
+
+
 async def test_a_fetch_whose_sync_fails_answers_empty(held: Held) -> None:
     client = await held.node.connect()
     await held.acknowledge(client)

@@ -159,8 +159,11 @@ class FetchLane:
             return False
         if not records:
             return False
-        # Without time to wait, whatever there is will do, unless more was acknowledged.
-        if len(records) < shape.bytes_min and (shape.can_wait or partition.is_settling(partition.acknowledged_offset)):
+        # Without time to wait, whatever there is will do.
+        if len(records) < shape.bytes_min and shape.can_wait:
+            return False
+        if partition.high_watermark <= next_offset < partition.acknowledged_offset:
+            # More was acknowledged: the general way waits for it.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset

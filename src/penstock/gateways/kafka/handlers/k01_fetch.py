@@ -2,8 +2,10 @@
 
 Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says where the client is (``closest.py``), 12
 detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets
-on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends; and whatever the client
-said, for the commit of records that were acknowledged with acks=1 before the request came.
+on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
+
+An answer that ends before records that were acknowledged with acks=1 before the request came waits for their commit, whatever the client said: for at most
+``SETTLE_MS_MAX`` when it has other records to return, and without any, until the leader's own sync has ended.
 """
 
 import asyncio
@@ -82,11 +84,13 @@ class _Fetch:
         """Topic, records and bytes of what was found."""
         self._settling: list[tuple[Partition, int]] = []
         """Partitions with acknowledged records that it would read if they were committed, and where those end."""
+        self._has_settled = False
+        """It has waited for those long enough: any records will do."""
         self._is_late = self._wait_ms == 0 or self._bytes_min <= 0
         """The client does not want to wait, or not any longer."""
         self._watched: list[Replica] = []
         self._future: asyncio.Future[FetchResponse] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
         self._woken = False
 
     def satisfied(self) -> bool:
@@ -111,9 +115,12 @@ class _Fetch:
                 left = max(left - len(answer.records), 0)
             found.append((wanted, answer))
         self._found = found
-        if urgent or enough or total >= max(self._bytes_min, 1):
+        if urgent:
             return True
-        if self._is_late and not any(partition.is_settling(end) for partition, end in self._settling):
+        is_settling = any(partition.is_settling(end) for partition, end in self._settling)
+        if is_settling and not (self._has_settled and total > 0):
+            return False
+        if enough or self._is_late or total >= max(self._bytes_min, 1):
             return True
         # What was read ends with a whole batch, and with the segment: there may be enough although this is less.
         return total > 0 and self._available() >= self._bytes_min
@@ -132,16 +139,17 @@ class _Fetch:
                 if not partition.log.start_offset <= wanted.offset <= partition.log.next_offset:
                     raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
                 end = partition.stable_offset if self._committed_only else partition.high_watermark
-                if self._future is None and isinstance(partition, Partition):
-                    acknowledged = partition.acknowledged_offset
-                    if acknowledged > end and acknowledged > wanted.offset:
-                        self._settling.append((partition, acknowledged))
+                next_offset = wanted.offset
                 if wanted.offset < end and (left > 0 or first):
                     records, next_offset = partition.read(
                         wanted.offset, min(wanted.bytes_max, left), at_least_one=first
                     )
                     if records:
                         self._counted.append((partition.topic.name, next_offset - wanted.offset, len(records)))
+                if self._future is None and isinstance(partition, Partition):
+                    acknowledged = partition.acknowledged_offset
+                    if end <= next_offset < acknowledged:
+                        self._settling.append((partition, acknowledged))
         except (PenstockError, OSError) as error:
             return self._refused(wanted, reason_for_readers(error))
         return FetchResponsePartition(
@@ -226,7 +234,9 @@ class _Fetch:
             partition = self._replica(wanted)
             partition.watch(self._wake)
             self._watched.append(partition)
-        self._timer = loop.call_later(self._wait_ms / 1000, self._time_up)
+        self._timers.append(loop.call_later(self._wait_ms / 1000, self._time_up))
+        if self._settling:
+            self._timers.append(loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up))
         self._gateway.unhurried[self._answer_now] = None
         future.add_done_callback(self._release)
         return future
@@ -246,19 +256,23 @@ class _Fetch:
         """The client's time is over: only what was acknowledged before the request came is worth waiting for."""
         self._is_late = True
         self._look()
-        if self._future is not None and not self._future.done():
-            self._timer = self._gateway.loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up)
 
     def _settle_time_up(self) -> None:
+        """That was long enough for what the followers lack, and for records of other partitions; a sync of our own ends or fails."""
+        self._has_settled = True
+        self._look()
+        future = self._future
+        if future is None or future.done():
+            return
         if all(partition.is_held_here(end) for partition, end in self._settling):
-            self._answer_now()
+            self._settling.clear()
+            self._look()
         else:
-            self._timer = self._gateway.loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up)
+            self._timers.append(self._gateway.loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up))
 
     def _answer_now(self) -> None:
         future = self._future
         if future is not None and not future.done():
-            self._is_late = True
             self.satisfied()
             future.set_result(self.response())
 
@@ -266,8 +280,8 @@ class _Fetch:
         self._gateway.unhurried.pop(self._answer_now, None)
         for partition in self._watched:
             partition.unwatch(self._wake)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
 
     def response(self) -> FetchResponse:
         """What was found last, as the session wants it told."""
