@@ -18,6 +18,9 @@ RECEIVE_BACKLOG_BYTES_MAX = 256 * KIB
 """Bytes kept for a connection whose request is still under way; reading pauses above it."""
 CONNECTIONS_MAX = 10_000
 CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
+CONNECTION_ENDED_MS_MAX = 30 * 1000
+"""How long a client that has closed its side is kept while no answer becomes ready: it may still read, or be gone for good, which
+looks the same."""
 CONNECTION_PENDING_REQUESTS_MAX = 1024
 """Requests read but not answered on one connection; reading pauses above it."""
 CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB

@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar, cast
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.core.broker_config import CONNECTIONS
+from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.types import Gateway
 
@@ -37,6 +38,10 @@ class ClientConnection(ABC):
         self._sending = False
         self._choked = False
         """The client does not take its answers."""
+        self._ended = False
+        """The client has closed its side: it sends no more, and may still read."""
+        self._owed_since_ms: int | None = None
+        """Since when a client that has closed its side has had no answer; None when it has not, or was not looked after since."""
         self._paused = False
         """Nothing is read."""
 
@@ -51,6 +56,7 @@ class ClientConnection(ABC):
 
     def ready(self) -> None:
         """An answer is complete: send at the end of the turn."""
+        self._owed_since_ms = None
         if not self._sending:
             self._sending = True
             self._turn.send(self._send)
@@ -75,7 +81,13 @@ class ClientConnection(ABC):
         """Once a second."""
 
     def _close_if_idle(self, monotonic_ms: int, idle_ms_max: int, *, is_busy: bool) -> None:
-        """Close what was silent too long; one that waits for the broker is not silent."""
+        """Close what was silent too long; one that waits for the broker is not silent, unless it may be gone."""
+        if self._ended and is_busy and not self._choked:
+            if self._owed_since_ms is None:
+                self._owed_since_ms = monotonic_ms
+            elif monotonic_ms - self._owed_since_ms > CONNECTION_ENDED_MS_MAX:
+                self.abort()
+                return
         if self._active or is_busy:
             self._active = False
             self._last_active_ms = monotonic_ms

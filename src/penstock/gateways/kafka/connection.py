@@ -108,7 +108,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """The client has said all; what it asked before is still answered while it reads."""
-        self._closing = True
+        self._closing = self._ended = True
         if not self._answers and self._waiting is None:
             return False
         self.ready()

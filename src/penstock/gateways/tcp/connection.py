@@ -80,8 +80,6 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._settled: Line = None
         """The line for which acknowledged records were waited for."""
         self._carrier: Final = None if gateway.broker.cluster is None else Carrier(self)
-        self._ended = False
-        """The client sends no more; it may still read."""
         self._closing = False
         self._lost = False
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.gateway import KafkaLimits
-from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX, RECEIVE_SCRATCH_BYTES, REQUEST_BYTES_MAX
+from penstock.limits import CONNECTION_ENDED_MS_MAX, RECEIVE_BACKLOG_BYTES_MAX, RECEIVE_SCRATCH_BYTES, REQUEST_BYTES_MAX
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.headers import decode_response_header
@@ -348,6 +348,34 @@ async def test_a_connection_that_is_silent_too_long_is_closed(tmp_path: Path) ->
         assert await silent.closed_by_peer()
         await busy.ask(PRODUCE, produce("t", ONE), 9)
         assert values(fetched((await waiting.answer(FETCH, 12))[1]).records) == [b"one"]
+
+
+async def test_a_client_that_has_closed_its_side_and_gets_no_answer_is_let_go_after_a_while(tmp_path: Path) -> None:
+    async with WireNode(tmp_path) as node:
+        await node.create("t", 2)
+        waiting, ended, other = await node.connect(), await node.connect(), await node.connect()
+        for client in (waiting, ended):
+            client.send_all([(FETCH, waits(), 12), (FETCH, waits(partition=1), 12)])
+        ended.writer.write_eof()
+        ours = peer(node, ended)
+        await until(lambda: ours._ended and node.broker.partition("t", 0)._readers)
+
+        def look_after(passed_ms: int) -> None:
+            node.gateway._look_after()
+            node.clock.advance(passed_ms)
+            node.gateway._look_after()
+
+        look_after(CONNECTION_ENDED_MS_MAX)
+        assert ours in node.connections()
+        # An answer is a sign that it may be read.
+        await other.ask(PRODUCE, produce("t", ONE), 9)
+        await ended.receive()
+        await until(lambda: node.broker.partition("t", 1)._readers)
+        look_after(CONNECTION_ENDED_MS_MAX)
+        assert ours in node.connections()
+        look_after(1)
+        assert await ended.closed_by_peer()
+        await until(lambda: len(node.connections()) == 2)
 
 
 async def test_a_silent_connection_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
