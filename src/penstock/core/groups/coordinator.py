@@ -216,6 +216,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
         """Delete offsets that no member reads by; PenstockError for the whole request."""
+        self._end_sessions()
         self._commits.delete(group_id, keys, done)
 
     def forget_topic(self, topic: TopicName) -> None:
@@ -233,6 +234,7 @@ class GroupCoordinator:
 
     def describe(self, group_id: GroupId) -> GroupDescription:
         """A group with its members; an unknown one is dead. A group this node does not speak for has a reason."""
+        self._end_sessions()
         try:
             group = self._directory.find(group_id)
         except PenstockError as error:
@@ -243,6 +245,7 @@ class GroupCoordinator:
 
     def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
         """The groups of this node, in these states or in any. PenstockError while some are being loaded."""
+        self._end_sessions()
         if Loaded.LOADING in self._directory.partitions.values():
             raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded; try again in a moment")
         return [
@@ -253,6 +256,7 @@ class GroupCoordinator:
 
     def delete_groups(self, group_ids: Sequence[GroupId], done: DeleteGroupsDone) -> None:
         """Delete groups without members, with their offsets; ``done`` is told of each once all answers are durable."""
+        self._end_sessions()
         answers: dict[GroupId, Reason | None] = {}
         deleting: dict[GroupId, Group] = {}
         for group_id in group_ids:
@@ -274,6 +278,10 @@ class GroupCoordinator:
             self._directory.delete(group, partial(_one_deleted, group_id, answers, waiting, done))
 
     # -- time
+
+    def _end_sessions(self) -> None:
+        """End what is over, though the clock's turn has not come: members that are gone must not be shown, nor count."""
+        self._directory.deadlines.expire(self._directory.clock.monotonic_ms())
 
     def next_deadline_ms(self) -> int:
         """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""

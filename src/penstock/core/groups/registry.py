@@ -27,6 +27,8 @@ from penstock.ports import Clock, Entropy
 PREFIX: Final = "registered/"
 _AWAITED: Final = "@"
 """Before the name of a topic, which cannot have this character."""
+_AWAITING_MAX: Final = 10_000
+"""Registrations for topics that do not exist: no topic is left to delete when there are too many, and most are misspelled."""
 _DELETES_MAX: Final = 1000
 """Of one transaction, where the store allows as many."""
 
@@ -45,6 +47,7 @@ class GroupRegistry:
     """The registrations of all topics. What is in memory is how many each topic has, and the groups that wait for a topic."""
 
     def __init__(self, store: MetadataStore, clock: Clock, entropy: Entropy, groups_max: int = GROUPS_MAX) -> None:
+        self._awaiting_max = min(_AWAITING_MAX, groups_max)
         self._store = store
         self._clock = clock
         self._entropy = entropy
@@ -53,6 +56,7 @@ class GroupRegistry:
         self._awaiting: dict[str, set[str]] = {}
         """Groups by the name of the topic that they were registered for before it was made."""
         self._total = 0
+        self._awaiting_total = 0
         self._making = 0
         """Those that are on their way to the store."""
         self._held_events: list[Event] | None = []
@@ -97,7 +101,14 @@ class GroupRegistry:
     async def register_for(self, topic: str, group: str) -> RegisteredGroup:
         """Register a group for a topic that does not exist yet."""
         check_topic_name(topic)
-        return await self._register(_key(f"{_AWAITED}{topic}", group))
+        key = _key(f"{_AWAITED}{topic}", group)
+        if group not in self._awaiting.get(topic, ()) and self._awaiting_total + self._making >= self._awaiting_max:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION,
+                f"{self._awaiting_total} groups are registered for topics that do not exist, which is the most. Create the topic "
+                f"{topic} first, or check its name.",
+            )
+        return await self._register(key)
 
     def awaiting(self, topic: str) -> list[str]:
         """The groups that were registered for a topic of this name before it was made."""
@@ -155,6 +166,7 @@ class GroupRegistry:
         if awaited is not None:
             topic, group = awaited
             self._awaiting.setdefault(topic, set()).add(group)
+            self._awaiting_total += 1
             return
         topic_id = _topic_id(key)
         self._counts[topic_id] = self._counts.get(topic_id, 0) + 1
@@ -165,6 +177,7 @@ class GroupRegistry:
         if awaited is not None:
             topic, group = awaited
             self._awaiting[topic].discard(group)
+            self._awaiting_total -= 1
             if not self._awaiting[topic]:
                 del self._awaiting[topic]
             return

@@ -15,6 +15,15 @@ def world():
     return World()
 
 
+def test_a_session_that_is_over_is_over_for_an_administrator_though_its_timer_has_not_run(world):
+    world.stable(1)
+    world.clock.move(10_000)
+    assert world.groups.describe(GROUP).state is GroupState.EMPTY
+    box = Box()
+    world.groups.delete_groups([GROUP], box)
+    assert box.answer == {GROUP: None}
+
+
 class TestLoading:
     def test_a_restart_is_no_reason_to_rebalance(self, world):
         first, second = world.stable(2)

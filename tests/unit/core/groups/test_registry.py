@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.groups import registry
 from penstock.core.groups.registry import PREFIX, GroupRegistry
 from penstock.core.topics import NewTopic, Topics
 from penstock.errors import PenstockError, Reason
@@ -44,6 +45,25 @@ async def test_each_group_and_each_topic_has_its_own() -> None:
     two = await world.topics.create(NewTopic("two", 1))
     ids = {(await world.registry.register(topic, group)).id for topic in (one, two) for group in ("a", "a/b", "é")}
     assert len(ids) == 6
+
+
+async def test_topics_that_do_not_exist_do_not_use_up_the_registrations_of_those_that_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_AWAITING_MAX", 3)
+    world = await World().start()
+    first = await world.registry.register_for("misspelled", "0")
+    for group in "12":
+        await world.registry.register_for("misspelled", group)
+    with pytest.raises(PenstockError, match="Create the topic other first, or check its name") as refused:
+        await world.registry.register_for("other", "g")
+    assert refused.value.reason is Reason.POLICY_VIOLATION
+    assert await world.registry.register_for("misspelled", "0") == first
+    topic = await world.topics.create(NewTopic("orders", 1))
+    await world.registry.register(topic, "g")
+    made = await world.topics.create(NewTopic("misspelled", 1))
+    await world.registry.register(made, "0")
+    await world.registry.register_for("other", "g")
 
 
 async def test_a_deleted_topic_takes_its_registrations_along() -> None:
