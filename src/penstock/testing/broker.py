@@ -30,7 +30,7 @@ TEST_SETTINGS: Final[Mapping[str, object]] = {
     "groups.offsets_topic_partitions": 4,
 }
 
-START_SECONDS_MAX: Final = 20.0
+START_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 20.0
 
 
