@@ -227,6 +227,24 @@ def test_the_first_fetch_has_the_record_that_was_acknowledged_before(
     assert rounds == [(n, n) for n in range(ROUNDS)]
 
 
+async def test_the_first_fetch_has_all_records_that_were_acknowledged_before(
+    bootstrap: str, new_topic: Callable[..., str]
+) -> None:
+    place = aiokafka.TopicPartition(new_topic(**KEPT), 0)
+    rounds = []
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1) as producer:
+        for n in range(0, 3 * ROUNDS, 3):
+            for _ in range(3):
+                await producer.send_and_wait(place.topic, b"v", partition=0)
+            # One that is there already would have begun to fetch before.
+            async with aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=None) as consumer:
+                consumer.assign([place])
+                consumer.seek(place, n)
+                got = await consumer.getmany(place, timeout_ms=ANSWER_SECONDS_MAX * 1000)
+                rounds.append([record.offset for record in got[place]])
+    assert rounds == [[n, n + 1, n + 2] for n in range(0, 3 * ROUNDS, 3)]
+
+
 @pytest.mark.parametrize("asked", ["end", "time", "delete"])
 @pytest.mark.parametrize("client", PAIRS)
 def test_an_answer_of_a_cluster_counts_the_record_that_was_acknowledged_before(
