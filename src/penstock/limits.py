@@ -76,6 +76,8 @@ GRPC_STREAMS_MAX = 10_000
 """Calls under way at a time in all, subscriptions too; the next one is refused."""
 GRPC_PENDING_FRAMES_MAX = 128
 """Frames of one PublishStream that are taken and not answered; reading pauses above it."""
+GRPC_PENDING_RECORDS_MAX = 100_000
+"""Records in those frames: where each of them is, is kept until the answer; some 150 bytes a record."""
 GRPC_BATCH_RECORDS_MAX = 1000
 """Records in a frame of SubscribeBatch: to make one takes some milliseconds of the event loop."""
 GRPC_BATCH_BYTES_MAX = 1 * MIB

@@ -68,7 +68,7 @@ def record_id(topic: str, partition: int, offset: int) -> str:
 class _Call:
     """One call under way: answered when the last of its batches is."""
 
-    __slots__ = ("acks", "caller", "done", "is_timed", "left", "records", "results", "size_bytes")
+    __slots__ = ("acks", "caller", "done", "is_timed", "left", "records", "results", "size_bytes", "unplaced")
 
     def __init__(self, caller: Caller, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
         self.caller = caller
@@ -77,6 +77,8 @@ class _Call:
         self.done = done
         self.results: list[Placed | PenstockError | None] = [None] * len(records)
         self.left = 1
+        # Records that are in no batch yet.
+        self.unplaced = len(records)
         # Whether a record brings a time of its own.
         self.is_timed = False
         # At least what all its records take in a batch.
@@ -86,6 +88,13 @@ class _Call:
         """These records are nowhere."""
         for at in places:
             self.results[at] = error
+        self.placed(len(places))
+
+    def placed(self, count: int) -> None:
+        """So many are in a batch, or nowhere. When all are, they are let go: a slow disk must not keep them in memory."""
+        self.unplaced -= count
+        if self.unplaced <= 0:
+            self.records = ()
 
     def end_one(self) -> None:
         """One thing less to wait for."""
@@ -165,7 +174,9 @@ class Publisher:
                     size_bytes += _headers_size(headers)
                     self.check(topic, record)
             except PenstockError as error:
-                call.results[at] = error
+                # Its trace would keep all records.
+                call.results[at] = error.with_traceback(None)
+                call.unplaced -= 1
                 continue
             places = by_partition.get(index)
             if places is None:
@@ -386,6 +397,7 @@ def _place(partition: Partition | _Elsewhere, pieces: list[_Piece], offset: int,
                 given_ms = call.records[at].timestamp_ms
                 call.results[at] = Placed(index, offset, now_ms if given_ms is None or stamps else given_ms)
                 offset += 1
+        call.placed(len(places))
 
 
 def _refuse(pieces: list[_Piece], error: PenstockError) -> None:

@@ -1,6 +1,8 @@
 """Records that come one by one: where they go, what each is told, and what is refused."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -15,6 +17,7 @@ from penstock.records.partitioner import partition_for_key
 from penstock.records.records import Record
 from penstock.types import Acks, Gateway
 from tests.support.kafka_node import KafkaNode
+from tests.support.kafka_wire import until
 
 CALLER = Caller(ANONYMOUS, Gateway.HTTP)
 
@@ -47,6 +50,27 @@ async def test_each_record_is_told_its_place_in_the_order_of_the_call(node):
 async def test_every_level_of_acks_is_answered(node, acks):
     await node.create("t")
     assert await publish(node, "t", [NewRecord(None, b"v")], acks) == [Placed(0, 0, node.clock.now_ms())]
+
+
+class Records(list[NewRecord]):
+    """A list whose end can be seen."""
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_records_that_wait_for_their_commit_are_not_kept_in_memory(node, partitions):
+    await node.create("t", partitions)
+    for index in range(partitions):
+        node.broker.partition("t", index)._sync = True  # as on a disk whose sync does not end
+    records = Records(NewRecord(None, b"%d" % n) for n in range(6))
+    records.append(NewRecord(None, b"nowhere", partition=partitions))
+    kept = weakref.ref(records)
+    answers: list[Results] = []
+    node.broker.publisher.publish(CALLER, "t", records, Acks.ALL, answers.append)
+    del records
+    await until(lambda: all(node.broker.partition("t", index).log.written_offset for index in range(partitions)))
+    gc.collect()
+    assert kept() is None
+    assert not answers
 
 
 async def test_a_key_goes_where_every_kafka_client_puts_it_and_no_key_goes_in_turn(node):

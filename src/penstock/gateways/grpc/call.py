@@ -65,6 +65,7 @@ class GrpcLimits:
     calls_max: int = limits.GRPC_STREAMS_MAX
     connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
     pending_frames_max: int = limits.GRPC_PENDING_FRAMES_MAX
+    pending_records_max: int = limits.GRPC_PENDING_RECORDS_MAX
     batch_records_max: int = limits.GRPC_BATCH_RECORDS_MAX
     batch_bytes_max: int = limits.GRPC_BATCH_BYTES_MAX
 

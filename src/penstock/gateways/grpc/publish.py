@@ -1,8 +1,8 @@
 """Publish and PublishStream.
 
 Invariant of a stream: frames are appended in the order in which they come, and answered in that order, each once all its records
-are committed or refused. At most ``pending_frames_max`` frames wait for their commit; above that nothing more is read, and
-gRPC's flow control lets the client wait.
+are committed or refused. At most ``pending_frames_max`` frames wait for their commit, and no other frame when they have ``pending_records_max``
+records; above that nothing more is read, and gRPC's flow control lets the client wait.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ async def publish_stream(frames: "AsyncIterator[PublishFrame | Garbled]", call: 
 class _Frame:
     """One frame on its way; several topics may be in it, each published by itself."""
 
-    __slots__ = ("_left", "frame_id", "results", "stream", "topics")
+    __slots__ = ("_left", "count", "frame_id", "results", "stream", "topics")
 
     def __init__(self, stream: "_PublishStream", frame: PublishFrame) -> None:
         self.stream = stream
@@ -80,6 +80,7 @@ class _Frame:
         self.topics: list[str] = []
         self._left = 0
         records = frame.records
+        self.count = len(records)
         if not records:
             return
         named = [request.topic or frame.topic for request in records]
@@ -182,6 +183,7 @@ class _PublishStream:
     def __init__(self, call: Call) -> None:
         self.call: Final = call
         self._pending: deque[_Frame] = deque()
+        self._pending_records = 0
         self._woken = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -192,16 +194,17 @@ class _PublishStream:
     async def read(self, frames: "AsyncIterator[PublishFrame | Garbled]") -> None:
         """Append what comes, as far as there is room. Bytes that are no frame end the stream, behind the answers to what came before."""
         pending, serving = self._pending, self.call.serving
-        pending_max = serving.bounds.pending_frames_max
+        pending_max, records_max = serving.bounds.pending_frames_max, serving.bounds.pending_records_max
         async for frame in frames:
             if serving.stopping:
                 return
             if isinstance(frame, Garbled):
                 raise frame.refusal
             pending.append(_Frame(self, frame))
+            self._pending_records += pending[-1].count
             if pending[0].done:
                 self._woken.set()
-            while len(pending) >= pending_max:
+            while len(pending) >= pending_max or self._pending_records >= records_max:
                 self._room.clear()
                 await self._room.wait()
 
@@ -211,6 +214,7 @@ class _PublishStream:
         while True:
             while pending and pending[0].done:
                 frame = pending.popleft()
+                self._pending_records -= frame.count
                 self._room.set()
                 await write(frame.response())
             if not pending:

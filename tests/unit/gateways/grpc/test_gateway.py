@@ -2,6 +2,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -10,6 +11,7 @@ from penstock.address import Address
 from penstock.gateways.grpc import service
 from penstock.gateways.grpc.gateway import GrpcGateway
 from penstock.wire.mq import mq_generated as mq
+from tests.support.kafka_wire import until
 
 ANY_PORT = Address("127.0.0.1", 0)
 
@@ -134,3 +136,33 @@ async def test_frames_before_garbage_are_answered(channel, unary):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream.read()
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_no_more_frames_are_taken_while_those_that_wait_have_many_records(gateways, channel, unary, monkeypatch):
+    monkeypatch.setattr(gateways[0], "bounds", replace(gateways[0].bounds, pending_records_max=10))
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    broker = gateways[0].broker
+    waiting = []
+    publish = broker.publisher.publish
+
+    def hold(*given):
+        # Appended, and not told: as on a disk whose sync does not end.
+        waiting.append(given[-1])
+        publish(*given[:-1], results.append)
+
+    results = []
+    monkeypatch.setattr(broker.publisher, "publish", hold)
+    records = [mq.PublishRequest(payload=b"x")] * 6
+    frames = [mq.PublishFrame(id=n, topic="t", records=records).SerializeToString() for n in range(5)]
+    stream = channel.stream_stream(
+        "/mq.MessageQueueService/PublishStream", response_deserializer=mq.PublishFrameResponse.FromString
+    )(iter(frames), timeout=60)
+    for answered in range(5):
+        await until(lambda answered=answered: len(waiting) > answered and len(results) > answered)
+        # Whatever was sent before these calls has come.
+        for _ in range(5):
+            await unary("ListTopics", mq.ListTopicsRequest())
+        assert len(waiting) - answered <= 2
+        waiting[answered](results[answered])
+        assert (await stream.read()).id == answered
+    assert await stream.read() is grpc.aio.EOF
