@@ -46,6 +46,15 @@ class Known:
     """An ack was sent, and the process ended before the answer."""
     not_before_ms: int = 0
 
+    def lose_lease(self, *, lost_power: bool) -> None:
+        """A call for this and other records was refused. Of those that may have been acked before it is known why; any other one is
+        leased still, unless a loss of power took its lease, which nobody knows."""
+        if self.perhaps_acked:
+            self.owner = None
+        elif lost_power:
+            self.owner = None
+            self.deliveries_min = min(self.deliveries_min, self.deliveries - 1)
+
 
 @dataclass
 class Sent:
@@ -99,7 +108,8 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.now() >= known.not_before_ms, f"{place} came before its backoff was over"
             limit = self.sent[delivery.partition][delivery.offset].max_attempts
             assert not limit or delivery.attempts <= limit, f"{place} had had its attempts"
-            assert self.now() + LEASE_MS - STEP_MS <= delivery.lease_until_ms <= self.now() + LEASE_MS
+            is_new = self.now() + LEASE_MS - STEP_MS <= delivery.lease_until_ms <= self.now() + LEASE_MS
+            assert is_new or (delivery.attempts, delivery.lease_until_ms) == (known.deliveries, known.until_ms)
             known.deliveries = known.deliveries_min = delivery.attempts
             known.owner, known.until_ms, known.not_before_ms = owner, delivery.lease_until_ms, 0
             known.stream = stream
@@ -248,7 +258,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.lost_power or any(self.of(place).perhaps_acked for place in places), (places, error.text)
             assert error.reason in (Reason.NOT_LEASE_OWNER, Reason.NOT_IN_FLIGHT)
             for place in places:
-                self.of(place).owner = None
+                self.of(place).lose_lease(lost_power=self.lost_power)
             return
         self.acks.append(ack)
         for place in places:
