@@ -109,6 +109,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_bytes = 0
         self._pending_head_bytes = 0
         self._head_is_older = False
+        self._has_ended = False
         self._in_head = True
         self._refused = False
         self._closing = False
@@ -337,6 +338,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _feed(self, data: bytes) -> None:
         self._head_is_older = self._in_head and not self._between_requests
+        self._has_ended = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -347,7 +349,7 @@ class HttpConnection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as it is.
             return
-        if self._in_head and self._head_is_older:
+        if self._in_head and not self._between_requests and (self._head_is_older or not self._has_ended):
             # All of these bytes are of one head, and perhaps of one header, which is not counted before its end.
             self._pending_head_bytes += len(data)
         if self._pending_head_bytes > self.gateway.bounds.head_bytes_max:
@@ -392,7 +394,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        self._between_requests = True
+        self._between_requests = self._has_ended = True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -42,6 +42,24 @@ async def test_a_head_that_is_too_large_is_refused_in_shape(tmp_path: Path, path
 
 
 @pytest.mark.parametrize("begin", [b"GET /topics HTTP/1.1\r\nX: ", b"POST " + b"/" * 100, b"GET /"])
+async def test_a_head_without_an_end_is_refused_though_it_came_at_once(tmp_path: Path, begin: bytes) -> None:
+    async with HttpNode(tmp_path, HttpBounds(head_bytes_max=1024)) as node:
+        raw = await node.connect()
+        await raw.send(begin + b"x" * 2000)
+        assert status_of(await raw.answer()) == 431
+
+
+async def test_a_head_that_begins_behind_a_large_body_is_not_too_large(tmp_path: Path) -> None:
+    async with HttpNode(tmp_path, HttpBounds(head_bytes_max=1024)) as node:
+        raw = await node.connect()
+        large = request("POST", "/topics", b'{"name": "' + b"n" * 3000 + b'"}')
+        await raw.send(large + b"GET /health HTTP/1.1\r\nX: ")
+        assert status_of(await raw.answer()) == 400
+        await raw.send(b"1\r\n\r\n")
+        assert status_of(await raw.answer()) == 200
+
+
+@pytest.mark.parametrize("begin", [b"GET /topics HTTP/1.1\r\nX: ", b"POST " + b"/" * 100, b"GET /"])
 async def test_a_head_without_an_end_is_refused(tmp_path: Path, begin: bytes) -> None:
     async with HttpNode(tmp_path, HttpBounds(head_bytes_max=1024)) as node:
         raw = await node.connect()
