@@ -82,6 +82,10 @@ def test_a_node_lives_and_says_so_while_etcd_is_away(tmp_path, etcd: Etcd) -> No
         with httpx.Client(base_url=f"http://{node.addresses['http']}", timeout=SECONDS) as client:
             assert client.post("/topics", json={"name": "t", "partitions": 3}).status_code == 201
             eventually(lambda: client.get("/readyz").json() == {"status": "ready"}, SECONDS, "it is ready")
+            # Every replica has heard of the topic and copies it: the others would not hear of it while etcd is away.
+            for index in range(3):
+                body = {"value": "before", "partition": index, "acks": "all"}
+                assert client.post("/topics/t/messages", json=body).status_code == 200
             etcd.members[0].pause()
             eventually(lambda: client.get("/readyz").status_code == 503, SECONDS, "it is not ready")
             health = client.get("/health")
