@@ -44,6 +44,17 @@ def waits(topic: str = "t", offset: int = 0, **fields: Any) -> Any:
     return fetch(topic, offset, max_wait_ms=100_000, **fields)
 
 
+async def test_a_fetch_that_is_ended_early_returns_what_was_appended_meanwhile(wire: WireNode) -> None:
+    client, other = await wire.connect(), await wire.connect()
+    client.send(FETCH, waits(min_bytes=10_000), 12)
+    await until(lambda: wire.broker.partition("t", 0)._readers)
+    await other.ask(PRODUCE, produce("t", ONE), 9)
+    # What a broker that stops does.
+    for answer_now in list(wire.gateway.unhurried):
+        answer_now()
+    assert values(fetched((await client.answer(FETCH, 12))[1]).records) == [b"one"]
+
+
 async def test_a_mix_of_pipelined_requests_is_answered_in_its_order(wire: WireNode) -> None:
     client = await wire.connect()
     mix = [

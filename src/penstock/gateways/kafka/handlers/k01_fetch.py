@@ -273,6 +273,7 @@ class _Fetch:
     def _answer_now(self) -> None:
         future = self._future
         if future is not None and not future.done():
+            self._is_late = True
             self.satisfied()
             future.set_result(self.response())
 
