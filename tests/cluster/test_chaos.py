@@ -36,7 +36,7 @@ WHO = {"leader": leader, "follower": follower, "controller": controller}
 
 
 @pytest.mark.timeout(300 + 300 * ROUNDS)
-def test_nothing_promised_is_lost_whichever_node_or_member_of_etcd_fails(tmp_path, etcd_of_three):
+def test_nothing_promised_is_lost_whichever_node_or_member_of_etcd_fails(tmp_path, etcd_of_three) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -48,7 +48,7 @@ class Leaders:
 
 
 @pytest.mark.timeout(300)
-async def test_a_rolling_restart_fails_no_write_and_loses_nothing(tmp_path, etcd: Etcd):
+async def test_a_rolling_restart_fails_no_write_and_loses_nothing(tmp_path, etcd: Etcd) -> None:
     with ClusterProcesses(tmp_path, etcd.urls, settings=SETTINGS, gateways=False) as cluster:
         load = Load(cluster)
         async with opened(etcd, "tested") as store:

@@ -40,7 +40,7 @@ def cluster(tmp_path, hosts):
 
 
 @pytest.mark.timeout(400)
-def test_nothing_promised_is_lost_wherever_the_network_is_cut(hosts, cluster):
+def test_nothing_promised_is_lost_wherever_the_network_is_cut(hosts, cluster) -> None:
     load = Load(cluster)
     load.go_on()
 

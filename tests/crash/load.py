@@ -118,7 +118,7 @@ class ConfluentProducing(Producing):
             number = self.sent[partition]
             self.sent[partition] += 1
 
-            def noted(error, _message, partition=partition, number=number):
+            def noted(error, _message, partition=partition, number=number) -> None:
                 self._note(partition, number, error)
 
             producer.produce(self.topic, b"%d" % number, self.key(number), partition=partition, on_delivery=noted)

@@ -40,7 +40,7 @@ def batch_positions(data: bytes) -> list[int]:
     return positions
 
 
-def test_a_flipped_bit_in_the_active_segment_costs_the_batches_behind_it_and_no_more(start_broker):
+def test_a_flipped_bit_in_the_active_segment_costs_the_batches_behind_it_and_no_more(start_broker) -> None:
     broker = start_broker()
     produce_batches(broker.bootstrap, 0, BATCHES)
     broker.kill()
@@ -59,7 +59,7 @@ def test_a_flipped_bit_in_the_active_segment_costs_the_batches_behind_it_and_no_
 
 
 @pytest.mark.parametrize("keep_bytes", [1, 11, 12, 60, 61, 66])
-def test_a_torn_last_batch_is_cut_at_every_kind_of_place(start_broker, keep_bytes):
+def test_a_torn_last_batch_is_cut_at_every_kind_of_place(start_broker, keep_bytes) -> None:
     broker = start_broker()
     produce_batches(broker.bootstrap, 0, 5)
     broker.kill()
@@ -82,7 +82,7 @@ def with_closed_segments(start_broker):
     return broker
 
 
-def test_a_flipped_bit_in_a_closed_segment_is_an_error_for_that_range_alone(with_closed_segments):
+def test_a_flipped_bit_in_a_closed_segment_is_an_error_for_that_range_alone(with_closed_segments) -> None:
     broker = with_closed_segments
     second = segments(the_partition(broker))[1]
     first_offset = int(second.stem)
@@ -107,7 +107,7 @@ def test_a_flipped_bit_in_a_closed_segment_is_an_error_for_that_range_alone(with
     assert broker.running
 
 
-def test_zeros_in_the_time_index_do_not_make_records_old(with_closed_segments):
+def test_zeros_in_the_time_index_do_not_make_records_old(with_closed_segments) -> None:
     """Retention goes by the time index; zeros in it, as a loss of power leaves them, would be the year 1970."""
     broker = with_closed_segments
     for path in the_partition(broker).glob("*index"):
@@ -128,7 +128,7 @@ def test_zeros_in_the_time_index_do_not_make_records_old(with_closed_segments):
     assert read_all(broker.bootstrap, TOPIC, 0) == list(range(60))
 
 
-def test_verify_finds_what_is_damaged_and_nothing_else(with_closed_segments):
+def test_verify_finds_what_is_damaged_and_nothing_else(with_closed_segments) -> None:
     broker = with_closed_segments
     command = [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main())"]
 

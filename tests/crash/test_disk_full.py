@@ -63,7 +63,7 @@ def try_to_produce(bootstrap: str, topic: str, count: int) -> list[int]:
     return codes
 
 
-def test_a_full_disk_refuses_produces_serves_reads_and_heals(small_disk, start_broker, tmp_path):
+def test_a_full_disk_refuses_produces_serves_reads_and_heals(small_disk, start_broker, tmp_path) -> None:
     broker = start_broker(data_dir=small_disk / "data")
     broker.log_file = tmp_path / "broker.stderr"
     topic = "full"
@@ -100,7 +100,7 @@ def test_a_full_disk_refuses_produces_serves_reads_and_heals(small_disk, start_b
     assert all_there() == before
 
 
-def test_a_broker_starts_on_a_full_disk_and_serves_reads(small_disk, start_broker, tmp_path):
+def test_a_broker_starts_on_a_full_disk_and_serves_reads(small_disk, start_broker, tmp_path) -> None:
     broker = start_broker(data_dir=small_disk / "data")
     broker.log_file = tmp_path / "broker.stderr"
     PRODUCERS["confluent"](broker.bootstrap, "full", [Record(b"%d" % n) for n in range(100)])

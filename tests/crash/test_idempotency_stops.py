@@ -66,7 +66,7 @@ class Producers:
 
 # An answer that waits for no sync promises nothing when the power goes.
 @pytest.mark.parametrize(("power", "acks"), [(False, Acks.ALL), (False, Acks.LEADER), (True, Acks.ALL)])
-def test_a_record_is_there_once_wherever_the_node_stopped(power, acks):
+def test_a_record_is_there_once_wherever_the_node_stopped(power, acks) -> None:
     call, stopped = 1, True
     while stopped:
         producers = Producers(call, acks)

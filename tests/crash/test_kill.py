@@ -27,7 +27,7 @@ def check_kept(bootstrap: str, topic: str, promised: dict[int, set[int]], where:
 @pytest.mark.timeout(120 + 30 * ROUNDS)
 @pytest.mark.parametrize("flush", ["sync", "os"])
 @pytest.mark.parametrize("client", [ConfluentProducing, KafkaPythonProducing])
-def test_kills_lose_nothing_acknowledged_and_double_nothing(start_broker, client, flush):
+def test_kills_lose_nothing_acknowledged_and_double_nothing(start_broker, client, flush) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -67,7 +67,7 @@ def test_kills_lose_nothing_acknowledged_and_double_nothing(start_broker, client
     assert broker.stop() == 0
 
 
-def test_a_kill_while_topics_are_made_and_removed_leaves_whole_topics(start_broker):
+def test_a_kill_while_topics_are_made_and_removed_leaves_whole_topics(start_broker) -> None:
     """Whatever the moment, a topic is there with all its partitions or not at all, and the name can be used again."""
     from confluent_kafka.admin import AdminClient, NewTopic
 

@@ -32,7 +32,7 @@ def cut_or_skip(disk: LoopDisk) -> None:
         pytest.skip(str(reason))
 
 
-def test_the_fault_is_real_what_was_not_synced_is_gone(disk):
+def test_the_fault_is_real_what_was_not_synced_is_gone(disk) -> None:
     synced, lazy = disk.path / "synced", disk.path / "lazy"
     with synced.open("wb") as file:
         file.write(b"kept")
@@ -49,7 +49,7 @@ def test_the_fault_is_real_what_was_not_synced_is_gone(disk):
 
 
 @pytest.mark.timeout(120 + 30 * ROUNDS)
-def test_a_loss_of_power_loses_nothing_acknowledged(disk, start_broker):
+def test_a_loss_of_power_loses_nothing_acknowledged(disk, start_broker) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -147,7 +147,7 @@ def lost_in_one_cut(
 @pytest.mark.parametrize(
     ("writer", "read"), [(write_numbers, read_numbers), (commit_numbers, committed_numbers)], ids=["files", "sqlite"]
 )
-def test_what_a_writer_synced_survives_every_cut(disk, writer, read):
+def test_what_a_writer_synced_survives_every_cut(disk, writer, read) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -176,7 +176,7 @@ def commit_without_sync(folder: Path, note: Note) -> None:
         (commit_without_sync, committed_numbers),
     ],
 )
-def test_a_writer_that_acknowledges_too_early_is_caught(disk, writer, read):
+def test_a_writer_that_acknowledges_too_early_is_caught(disk, writer, read) -> None:
     rng = random.Random(1)
     caught = False
     for cut in range(CUTS_UNTIL_CAUGHT):
@@ -190,7 +190,7 @@ def test_a_writer_that_acknowledges_too_early_is_caught(disk, writer, read):
     assert caught, f"{writer.__name__} lost nothing in {CUTS_UNTIL_CAUGHT} cuts"
 
 
-def test_without_power_every_call_fails_and_a_sync_in_flight_does_not_succeed(disk):
+def test_without_power_every_call_fails_and_a_sync_in_flight_does_not_succeed(disk) -> None:
     with (disk.path / "f").open("wb", buffering=0) as file:
         file.write(b"lost")
         disk.cut_power(0)
@@ -207,14 +207,14 @@ def test_without_power_every_call_fails_and_a_sync_in_flight_does_not_succeed(di
                 call()
 
 
-def test_an_orderly_unmount_keeps_everything(disk):
+def test_an_orderly_unmount_keeps_everything(disk) -> None:
     (disk.path / "folder").mkdir()
     (disk.path / "folder" / "f").write_bytes(b"kept")
     disk.power_back()
     assert (disk.path / "folder" / "f").read_bytes() == b"kept"
 
 
-def test_a_file_without_a_name_can_be_used_until_it_is_closed(disk):
+def test_a_file_without_a_name_can_be_used_until_it_is_closed(disk) -> None:
     path = disk.path / "f"
     with path.open("w+b", buffering=0) as file:
         file.write(b"0123456789")
@@ -228,7 +228,7 @@ def mounted(path: Path) -> bool:
     return f" {path} " in Path("/proc/mounts").read_text()
 
 
-def test_nothing_stays_mounted_when_the_tests_are_killed(disk, tmp_path):
+def test_nothing_stays_mounted_when_the_tests_are_killed(disk, tmp_path) -> None:
     program = f"""
 import sys
 from pathlib import Path
@@ -249,7 +249,7 @@ sys.stdin.read()
     eventually(lambda: not mounted(other), 30, "the file system is unmounted")
 
 
-def test_a_copy_of_the_mount_in_another_namespace_does_not_hold_up_the_disk(disk):
+def test_a_copy_of_the_mount_in_another_namespace_does_not_hold_up_the_disk(disk) -> None:
     command = ["unshare", "--mount", "--propagation", "private", "cat"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdin is not None
@@ -262,7 +262,7 @@ def test_a_copy_of_the_mount_in_another_namespace_does_not_hold_up_the_disk(disk
         assert (disk.path / "f").read_bytes() == b"kept"
 
 
-def test_a_new_data_directory_survives_with_its_parents(disk):
+def test_a_new_data_directory_survives_with_its_parents(disk) -> None:
     for cut in range(8):
         path = disk.path / str(cut) / "data"
         data = DataDir(str(path))
@@ -273,7 +273,7 @@ def test_a_new_data_directory_survives_with_its_parents(disk):
         assert path.is_dir(), f"cut {cut}"
 
 
-def test_all_that_a_sync_of_the_whole_disk_reports_as_synced_survives(disk):
+def test_all_that_a_sync_of_the_whole_disk_reports_as_synced_survives(disk) -> None:
     """The kernel does not pass syncfs on to a FUSE file system, and reports success all the same."""
     files = [disk.path / str(number) for number in range(20)]
     for file in files:

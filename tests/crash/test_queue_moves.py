@@ -40,7 +40,7 @@ def letters(world: World) -> list[str | None]:
 
 
 @pytest.mark.parametrize("trouble", [Trouble.KILL, Trouble.POWER], ids=lambda trouble: trouble.value)
-def test_a_dead_letter_is_never_lost_and_never_there_twice_wherever_the_process_dies(trouble):
+def test_a_dead_letter_is_never_lost_and_never_there_twice_wherever_the_process_dies(trouble) -> None:
     for call in range(1, 10_000, STEP):
         world, disk = made(trouble)
         disk.stop_at = disk.calls + call
@@ -64,7 +64,7 @@ def test_a_dead_letter_is_never_lost_and_never_there_twice_wherever_the_process_
 
 
 @pytest.mark.parametrize("trouble", [Trouble.KILL, Trouble.POWER], ids=lambda trouble: trouble.value)
-def test_a_redriven_record_is_never_lost_and_never_back_twice_wherever_the_process_dies(trouble):
+def test_a_redriven_record_is_never_lost_and_never_back_twice_wherever_the_process_dies(trouble) -> None:
     for call in range(1, 10_000, STEP):
         world, disk = made(trouble)
         let_all_die(world)

@@ -26,7 +26,7 @@ def redrive_until_call(world: DeadLetterWorld, call: int, *, power: bool) -> boo
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
-def test_a_dead_letter_comes_back_once_wherever_the_node_stopped(power):
+def test_a_dead_letter_comes_back_once_wherever_the_node_stopped(power) -> None:
     call, stopped = 1, True
     while stopped:
         world = DeadLetterWorld(call)

@@ -145,18 +145,18 @@ class History:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("trouble", Trouble, ids=lambda trouble: trouble.value)
-async def test_a_node_keeps_its_promises_through_any_history(trouble, seed):
+async def test_a_node_keeps_its_promises_through_any_history(trouble, seed) -> None:
     await History(seed, trouble).run()
 
 
-async def test_the_empty_folder_of_a_deleted_topic_that_comes_back_with_the_power_is_removed():
+async def test_the_empty_folder_of_a_deleted_topic_that_comes_back_with_the_power_is_removed() -> None:
     # The seed that found it: the name of the folder survived, the partition in it did not.
     await History(147, Trouble.SYNC).run()
 
 
 @pytest.mark.timeout(120 + 10 * SEEDS)
 @pytest.mark.parametrize("trouble", [Trouble.KILL, Trouble.POWER], ids=lambda trouble: trouble.value)
-async def test_a_node_keeps_its_promises_wherever_in_its_work_it_stops(trouble):
+async def test_a_node_keeps_its_promises_wherever_in_its_work_it_stops(trouble) -> None:
     whole = History(0, trouble)
     assert not await whole.run_to_call(10**9)
     calls = whole.node.disk.calls
@@ -166,7 +166,7 @@ async def test_a_node_keeps_its_promises_wherever_in_its_work_it_stops(trouble):
             break
 
 
-async def test_the_same_seed_is_the_same_history():
+async def test_the_same_seed_is_the_same_history() -> None:
     first, second = History(5, Trouble.POWER), History(5, Trouble.POWER)
     await first.run()
     await second.run()
@@ -176,7 +176,7 @@ async def test_the_same_seed_is_the_same_history():
     assert first.node.promises == second.node.promises
 
 
-async def test_histories_go_through_all_that_they_are_to_test():
+async def test_histories_go_through_all_that_they_are_to_test() -> None:
     seen = None
     for trouble in Trouble:
         for seed in range(2):
@@ -191,21 +191,21 @@ async def test_histories_go_through_all_that_they_are_to_test():
 class SyncsNothing(StepFlusher):
     """Says that it synced, and did not."""
 
-    def run(self, task):
+    def run(self, task) -> None:
         pass
 
 
-async def run_all(trouble, make_flusher=StepFlusher):
+async def run_all(trouble, make_flusher=StepFlusher) -> None:
     for seed in range(5):
         await History(seed, trouble, make_flusher).run()
 
 
-async def test_a_broker_that_does_not_sync_is_found_out():
+async def test_a_broker_that_does_not_sync_is_found_out() -> None:
     with pytest.raises(BrokenPromise, match=r"seed \d+, trouble power"):
         await run_all(Trouble.POWER, SyncsNothing)
 
 
-async def test_a_broker_that_does_not_know_duplicates_is_found_out(monkeypatch):
+async def test_a_broker_that_does_not_know_duplicates_is_found_out(monkeypatch) -> None:
     monkeypatch.setattr(ProducerStates, "check", lambda states, header: None)
     with pytest.raises(BrokenPromise, match=r"seed \d+, trouble kill"):
         await run_all(Trouble.KILL)

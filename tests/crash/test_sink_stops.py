@@ -104,7 +104,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(("power", "flush"), [(False, Flush.SYNC), (True, Flush.SYNC), (False, Flush.OS)])
-def test_every_batch_is_there_once_wherever_the_node_stopped(power, flush, monkeypatch):
+def test_every_batch_is_there_once_wherever_the_node_stopped(power, flush, monkeypatch) -> None:
     # The staging log is cut after each commit, so that the node stops in a cut, too.
     monkeypatch.setattr("penstock.core.sinks.staging.Staging.cut.__kwdefaults__", {"at_least_bytes": 1}, raising=True)
     call, stopped = 1, True

@@ -10,7 +10,7 @@ from tests.support.clients import CONSUMERS, PRODUCERS, Record
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_keeps_every_answer_it_gave(start_broker, number):
+def test_a_stop_keeps_every_answer_it_gave(start_broker, number) -> None:
     broker = start_broker()
     topic = "stopped"
     PRODUCERS["confluent"](broker.bootstrap, topic, [Record(b"first")])
@@ -32,7 +32,7 @@ def test_a_stop_keeps_every_answer_it_gave(start_broker, number):
     assert len(CONSUMERS["confluent"](broker.bootstrap, topic, 1 + sum(outcomes))) == 1 + sum(outcomes)
 
 
-def test_a_stop_does_not_wait_for_readers_that_wait(start_broker):
+def test_a_stop_does_not_wait_for_readers_that_wait(start_broker) -> None:
     broker = start_broker()
     PRODUCERS["confluent"](broker.bootstrap, "t", [Record(b"v")])
     consumer = confluent_kafka.Consumer(
@@ -56,7 +56,7 @@ def test_a_stop_does_not_wait_for_readers_that_wait(start_broker):
     consumer.close()
 
 
-def test_a_clean_stop_needs_no_recovery(start_broker):
+def test_a_clean_stop_needs_no_recovery(start_broker) -> None:
     broker = start_broker()
     PRODUCERS["confluent"](broker.bootstrap, "t", [Record(b"%d" % n) for n in range(100)])
     assert broker.stop() == 0
@@ -65,7 +65,7 @@ def test_a_clean_stop_needs_no_recovery(start_broker):
     assert len(CONSUMERS["confluent"](broker.bootstrap, "t", 100)) == 100
 
 
-def test_a_second_process_on_the_same_data_directory_is_refused(start_broker):
+def test_a_second_process_on_the_same_data_directory_is_refused(start_broker) -> None:
     broker = start_broker()
     second = BrokerProcess(broker.data_dir)
     second.log_file = broker.data_dir.with_name("second.stderr")
@@ -77,7 +77,7 @@ def test_a_second_process_on_the_same_data_directory_is_refused(start_broker):
     PRODUCERS["confluent"](broker.bootstrap, "t", [Record(b"the first one goes on")])
 
 
-def test_the_lock_of_a_killed_process_is_no_obstacle(start_broker):
+def test_the_lock_of_a_killed_process_is_no_obstacle(start_broker) -> None:
     broker = start_broker()
     broker.kill()
     broker.start()

@@ -58,7 +58,7 @@ def run_on_a_topic_that_stays(name, endpoints, broker):
 
 
 @pytest.mark.parametrize("name", UNDER_WAY)
-def test_what_a_row_says_it_produced_is_in_the_log(name, endpoints, broker):
+def test_what_a_row_says_it_produced_is_in_the_log(name, endpoints, broker) -> None:
     row, stored, _ = run_on_a_topic_that_stays(name, endpoints, broker)
     assert 0 < row.records <= stored <= row.records + UNDER_WAY[name]
     assert row.workload == name
@@ -67,7 +67,7 @@ def test_what_a_row_says_it_produced_is_in_the_log(name, endpoints, broker):
 
 
 @pytest.mark.parametrize("name", QUEUES)
-def test_what_a_row_says_it_worked_off_is_finished_in_the_queue(name, endpoints, broker):
+def test_what_a_row_says_it_worked_off_is_finished_in_the_queue(name, endpoints, broker) -> None:
     row, stored, topic = run_on_a_topic_that_stays(name, endpoints, broker)
     connection = http.client.HTTPConnection(*endpoints.http, timeout=30)
     connection.request("GET", f"/v1/queues/{topic}/{GROUP}")
@@ -80,20 +80,20 @@ def test_what_a_row_says_it_worked_off_is_finished_in_the_queue(name, endpoints,
     assert finished <= row.records + 10_000
 
 
-def test_a_subscription_reads_every_record_that_is_there(endpoints, broker):
+def test_a_subscription_reads_every_record_that_is_there(endpoints, broker) -> None:
     row, stored, _ = run_on_a_topic_that_stays("grpc-subscribe-batch", endpoints, broker)
     assert row.records > 0
     assert stored > 0
 
 
 @pytest.mark.parametrize("name", [row.name for row in GATEWAY_ROWS if row.measure is Measure.LATENCY])
-def test_every_record_is_delivered_to_a_live_consumer(name, endpoints, broker):
+def test_every_record_is_delivered_to_a_live_consumer(name, endpoints, broker) -> None:
     row, stored, _ = run_on_a_topic_that_stays(name, endpoints, broker)
     assert row.records == stored == 200
     assert 0 < row.p50_us <= row.p99_us
 
 
-def test_a_row_s_own_topic_is_gone_afterwards(endpoints, broker):
+def test_a_row_s_own_topic_is_gone_afterwards(endpoints, broker) -> None:
     run_row(BY_NAME["tcp-64"], endpoints, broker.pid, MOMENT)
     connection = http.client.HTTPConnection(*endpoints.http, timeout=30)
     connection.request("GET", "/v1/topics")

@@ -83,7 +83,7 @@ def name_of(example: Example) -> str:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
-def test_an_example_does_what_it_says(broker_process, example):
+def test_an_example_does_what_it_says(broker_process, example) -> None:
     need_programs(example)
     printed = run(example, broker_process).splitlines()
     position = 0
@@ -93,20 +93,20 @@ def test_an_example_does_what_it_says(broker_process, example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
-def test_an_example_can_be_run_again(broker_process, example):
+def test_an_example_can_be_run_again(broker_process, example) -> None:
     """By a reader who comes back to a broker that has all of it already."""
     need_programs(example)
     for _ in range(2):
         run(example, broker_process)
 
 
-def test_the_readme_has_examples_of_each_kind():
+def test_the_readme_has_examples_of_each_kind() -> None:
     readme = [example for example in EXAMPLES if example.document == "README.md"]
     assert {example.language for example in readme} == {"sh", "python"}
     assert sum(bool(example.prints) for example in readme) >= 3
 
 
-def test_no_two_pages_write_to_the_same_topic():
+def test_no_two_pages_write_to_the_same_topic() -> None:
     """So that a reader who has followed one page can follow any other."""
     pages: dict[str, set[str]] = {}
     for path in DOCUMENTS:
@@ -127,7 +127,7 @@ def documented_versions() -> dict[int, tuple[int, int]]:
     return found
 
 
-def test_the_limitations_list_exactly_the_apis_that_are_served(broker_process):
+def test_the_limitations_list_exactly_the_apis_that_are_served(broker_process) -> None:
     admin = kafka.KafkaAdminClient(bootstrap_servers=broker_process.bootstrap)
     try:
         served = {int(key): tuple(versions) for key, versions in admin.api_versions().items()}

@@ -16,7 +16,7 @@ def log_bytes(data_dir: Path) -> int:
     return sum(path.stat().st_size for path in data_dir.glob("topics/*/*/*.log"))
 
 
-def test_old_records_of_a_topic_that_nobody_touches_are_removed_after_a_restart(tmp_path):
+def test_old_records_of_a_topic_that_nobody_touches_are_removed_after_a_restart(tmp_path) -> None:
     old_ms = int(time.time() * 1000) - 10 * DAY_MS
     data_dir = tmp_path / "data"
     with BrokerProcess(data_dir, {"log.housekeeping_interval_ms": 3_600_000}) as broker:
@@ -27,7 +27,7 @@ def test_old_records_of_a_topic_that_nobody_touches_are_removed_after_a_restart(
         eventually(lambda: log_bytes(data_dir) == 0, what="retention removes what is ten days old")
 
 
-def test_a_compacted_topic_keeps_the_last_record_of_each_key(tmp_path):
+def test_a_compacted_topic_keeps_the_last_record_of_each_key(tmp_path) -> None:
     settings = {"log.housekeeping_interval_ms": 100}
     with BrokerProcess(tmp_path / "data", settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

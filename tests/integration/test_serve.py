@@ -32,7 +32,7 @@ def get(address: str, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_the_ready_line_names_every_listener(tmp_path):
+def test_the_ready_line_names_every_listener(tmp_path) -> None:
     broker = BrokerProcess(tmp_path / "data", http="127.0.0.1:0")
     process = subprocess.Popen(broker.command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
@@ -48,19 +48,19 @@ def test_the_ready_line_names_every_listener(tmp_path):
     assert rest == "", "stdout holds the ready line alone"
 
 
-def test_health_checks_answer(broker_process):
+def test_health_checks_answer(broker_process) -> None:
     address = broker_process.addresses["http"]
     assert get(address, "/livez")[0] == 200
     assert get(address, "/readyz")[0] == 200
     assert get(address, "/nothing-here")[0] == 404
 
 
-def test_listeners_can_be_off(tmp_path):
+def test_listeners_can_be_off(tmp_path) -> None:
     with BrokerProcess(tmp_path / "data", http="off") as broker:
         assert set(broker.addresses) == {"kafka"}
 
 
-def test_a_taken_port_is_a_sentence_and_no_traceback(tmp_path, broker_process):
+def test_a_taken_port_is_a_sentence_and_no_traceback(tmp_path, broker_process) -> None:
     done = serve("--data-dir", str(tmp_path / "data"), "--kafka", broker_process.bootstrap, *OTHERS_OFF)
     assert done.returncode != 0
     assert broker_process.bootstrap in done.stderr
@@ -71,7 +71,7 @@ def test_a_taken_port_is_a_sentence_and_no_traceback(tmp_path, broker_process):
     ("text", "named"),
     [("[log]\nflsh = 'os'\n", "log.flsh"), ("[log]\nflush = 'never'\n", "log.flush"), ("[topics\n", "toml")],
 )
-def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
+def test_a_mistake_in_the_file_is_named(tmp_path, text, named) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text(text)
     done = serve("--config", str(file), "--data-dir", str(tmp_path / "data"), "--kafka", "127.0.0.1:0")
@@ -81,7 +81,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path, text, named):
     assert not (tmp_path / "data").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path) -> None:
     (tmp_path / "file").write_text("not a folder")
     done = serve("--data-dir", str(tmp_path / "file" / "data"), "--kafka", "127.0.0.1:0", *OTHERS_OFF)
     assert done.returncode != 0
@@ -89,7 +89,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
     assert str(tmp_path / "file") in done.stderr
 
 
-def test_noise_on_the_socket_does_not_disturb_others(broker_process):
+def test_noise_on_the_socket_does_not_disturb_others(broker_process) -> None:
     host, _, port = broker_process.bootstrap.rpartition(":")
     for noise in (
         b"GET / HTTP/1.1\r\n\r\n",
@@ -106,7 +106,7 @@ def test_noise_on_the_socket_does_not_disturb_others(broker_process):
     assert [r.value for r in CONSUMERS["confluent"](broker_process.bootstrap, "after-noise", 1)] == [b"fine"]
 
 
-def test_a_hundred_topics_are_there_after_a_restart(tmp_path):
+def test_a_hundred_topics_are_there_after_a_restart(tmp_path) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     names = [f"t{number}" for number in range(100)]

@@ -9,17 +9,17 @@ from penstock.testing.broker import BrokerThread
 from tests.support.clients import CONSUMERS, PRODUCERS, Record
 
 
-def test_the_fixture_is_a_real_broker(penstock_broker):
+def test_the_fixture_is_a_real_broker(penstock_broker) -> None:
     PRODUCERS["confluent"](penstock_broker.bootstrap, "fixture", [Record(b"v")])
     assert [r.value for r in CONSUMERS["kafka-python"](penstock_broker.bootstrap, "fixture", 1)] == [b"v"]
     assert penstock_broker.data_dir.is_dir()
 
 
-def test_the_fixture_is_the_same_broker_for_the_whole_run(penstock_broker, request):
+def test_the_fixture_is_the_same_broker_for_the_whole_run(penstock_broker, request) -> None:
     assert request.getfixturevalue("penstock_broker") is penstock_broker
 
 
-def test_the_factory_starts_brokers_with_settings_of_their_own(penstock_broker_factory):
+def test_the_factory_starts_brokers_with_settings_of_their_own(penstock_broker_factory) -> None:
     one = penstock_broker_factory({"topics.partitions": 3})
     two = penstock_broker_factory()
     assert one.bootstrap != two.bootstrap
@@ -27,7 +27,7 @@ def test_the_factory_starts_brokers_with_settings_of_their_own(penstock_broker_f
     assert [r.value for r in CONSUMERS["confluent"](one.bootstrap, "t", 1, partition=2)] == [b"v"]
 
 
-def test_a_restart_keeps_the_data_and_the_port(penstock_broker_factory):
+def test_a_restart_keeps_the_data_and_the_port(penstock_broker_factory) -> None:
     broker = penstock_broker_factory()
     PRODUCERS["confluent"](broker.bootstrap, "t", [Record(b"v")])
     before = broker.bootstrap
@@ -36,29 +36,29 @@ def test_a_restart_keeps_the_data_and_the_port(penstock_broker_factory):
     assert [r.value for r in CONSUMERS["confluent"](broker.bootstrap, "t", 1)] == [b"v"]
 
 
-def test_a_broker_is_a_context_manager_and_stops_twice_without_harm(tmp_path):
+def test_a_broker_is_a_context_manager_and_stops_twice_without_harm(tmp_path) -> None:
     with BrokerThread(tmp_path / "data") as broker:
         assert broker.running
         broker.stop()
     assert not broker.running
 
 
-def test_a_broker_that_cannot_start_raises_why(tmp_path):
+def test_a_broker_that_cannot_start_raises_why(tmp_path) -> None:
     with BrokerThread(tmp_path / "data"), pytest.raises(Exception, match="data"):
         BrokerThread(tmp_path / "data").start()
 
 
-def test_a_setting_that_is_not_known_is_an_error(tmp_path):
+def test_a_setting_that_is_not_known_is_an_error(tmp_path) -> None:
     with pytest.raises(Exception, match=r"topics\.partitons"):
         BrokerThread(tmp_path / "data", {"topics.partitons": 3}).start()
 
 
-def test_an_address_that_is_not_there_is_an_error(tmp_path):
+def test_an_address_that_is_not_there_is_an_error(tmp_path) -> None:
     with BrokerThread(tmp_path / "data") as broker, pytest.raises(RuntimeError, match="http"):
         broker.address("http")
 
 
-def test_loading_the_plugin_imports_nothing_of_the_broker():
+def test_loading_the_plugin_imports_nothing_of_the_broker() -> None:
     """Every pytest run of every project that has Penstock installed pays for this import."""
     program = (
         "import sys, penstock.testing.plugin; "

@@ -55,7 +55,7 @@ def ends(admin, topic: str, spec: OffsetSpec, partition: int = 0) -> int:
 # Topics.
 
 
-def test_a_topic_is_made_described_and_removed(admin, unique):
+def test_a_topic_is_made_described_and_removed(admin, unique) -> None:
     name = unique("topic")
     admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "1000"})])[name].result(SECONDS)
 
@@ -72,7 +72,7 @@ def test_a_topic_is_made_described_and_removed(admin, unique):
     assert name not in admin.list_topics(timeout=SECONDS).topics
 
 
-def test_a_topic_may_be_made_again_and_is_empty_then(bootstrap, admin, unique):
+def test_a_topic_may_be_made_again_and_is_empty_then(bootstrap, admin, unique) -> None:
     name = unique("topic")
     for round_number in range(3):
         made = admin.create_topics([NewTopic(name, 1, 1)])[name]
@@ -99,30 +99,30 @@ def test_a_topic_may_be_made_again_and_is_empty_then(bootstrap, admin, unique):
 )
 def test_a_topic_that_cannot_be_is_refused_with_the_right_code(
     admin, unique, name, partitions, replication, config, code
-):
+) -> None:
     full = unique("good") if name == "good" else name
     made = admin.create_topics([NewTopic(full, partitions, replication, config=config)])
     assert refusal(made[full]) == code
     assert full not in admin.list_topics(timeout=SECONDS).topics
 
 
-def test_a_topic_that_exists_is_not_made_again(admin, new_topic):
+def test_a_topic_that_exists_is_not_made_again(admin, new_topic) -> None:
     name = new_topic()
     assert refusal(admin.create_topics([NewTopic(name, 1, 1)])[name]) == KafkaError.TOPIC_ALREADY_EXISTS
 
 
-def test_a_check_alone_makes_nothing(admin, unique):
+def test_a_check_alone_makes_nothing(admin, unique) -> None:
     name = unique("topic")
     admin.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name].result(SECONDS)
     assert name not in admin.list_topics(timeout=SECONDS).topics
 
 
-def test_a_topic_that_is_not_there_is_not_removed(admin, unique):
+def test_a_topic_that_is_not_there_is_not_removed(admin, unique) -> None:
     name = unique("absent")
     assert refusal(admin.delete_topics([name])[name]) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_partitions_are_added_and_used(bootstrap, admin, new_topic):
+def test_partitions_are_added_and_used(bootstrap, admin, new_topic) -> None:
     topic = new_topic(partitions=2)
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(SECONDS)
     assert len(admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions) == 5
@@ -134,7 +134,7 @@ def test_partitions_are_added_and_used(bootstrap, admin, new_topic):
 # Configs.
 
 
-def test_every_config_is_listed_with_its_value_and_its_source(admin, new_topic):
+def test_every_config_is_listed_with_its_value_and_its_source(admin, new_topic) -> None:
     topic = new_topic(**{"retention.ms": "12345", "cleanup.policy": "compact"})
     entries = config_of(admin, topic)
     assert (entries["retention.ms"].value, entries["cleanup.policy"].value) == ("12345", "compact")
@@ -153,7 +153,7 @@ def test_every_config_is_listed_with_its_value_and_its_source(admin, new_topic):
     assert entries["min.insync.replicas"].value == "1"
 
 
-def test_configs_are_set_added_to_taken_from_and_put_back(admin, new_topic):
+def test_configs_are_set_added_to_taken_from_and_put_back(admin, new_topic) -> None:
     topic = new_topic()
     default = config_of(admin, topic)["retention.ms"].value
 
@@ -168,14 +168,14 @@ def test_configs_are_set_added_to_taken_from_and_put_back(admin, new_topic):
     assert config_of(admin, topic)["cleanup.policy"].value == "compact"
 
 
-def test_a_config_change_that_cannot_be_is_refused(admin, new_topic):
+def test_a_config_change_that_cannot_be_is_refused(admin, new_topic) -> None:
     topic = new_topic()
     entry = ConfigEntry("segment.bytes", "-5", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     assert refusal(admin.incremental_alter_configs([resource])[resource]) == KafkaError.INVALID_CONFIG
 
 
-def test_a_smaller_limit_holds_from_the_next_record_on(bootstrap, admin, new_topic):
+def test_a_smaller_limit_holds_from_the_next_record_on(bootstrap, admin, new_topic) -> None:
     topic = new_topic()
     change(admin, topic, "max.message.bytes", "1000", AlterConfigOpType.SET)
     refused: list[int] = []
@@ -186,7 +186,7 @@ def test_a_smaller_limit_holds_from_the_next_record_on(bootstrap, admin, new_top
     assert KafkaError.MSG_SIZE_TOO_LARGE in refused
 
 
-def test_the_brokers_own_configs_are_listed(admin):
+def test_the_brokers_own_configs_are_listed(admin) -> None:
     (node,) = admin.describe_cluster().result(SECONDS).nodes
     resource = ConfigResource(ResourceType.BROKER, str(node.id))
     entries = admin.describe_configs([resource])[resource].result(SECONDS)
@@ -196,7 +196,7 @@ def test_the_brokers_own_configs_are_listed(admin):
 # Records.
 
 
-def test_records_are_deleted_up_to_an_offset(bootstrap, admin, new_topic):
+def test_records_are_deleted_up_to_an_offset(bootstrap, admin, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"%d" % n) for n in range(100)])
 
@@ -234,7 +234,7 @@ def offsets_of(admin, group: str) -> dict[tuple[str, int], int]:
     return {(where.topic, where.partition): where.offset for where in found.topic_partitions}
 
 
-def test_groups_are_listed_described_and_removed(admin, empty_group):
+def test_groups_are_listed_described_and_removed(admin, empty_group) -> None:
     _, group = empty_group
     listed = {entry.group_id: entry for entry in admin.list_consumer_groups().result(SECONDS).valid}
     assert listed[group].state == confluent_kafka.ConsumerGroupState.EMPTY
@@ -246,7 +246,7 @@ def test_groups_are_listed_described_and_removed(admin, empty_group):
     assert refusal(admin.delete_consumer_groups([group])[group]) == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_the_offsets_of_a_group_are_listed_and_moved(bootstrap, admin, empty_group):
+def test_the_offsets_of_a_group_are_listed_and_moved(bootstrap, admin, empty_group) -> None:
     topic, group = empty_group
     assert offsets_of(admin, group) == {(topic, 0): 3}
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1)])
@@ -261,7 +261,7 @@ def test_the_offsets_of_a_group_are_listed_and_moved(bootstrap, admin, empty_gro
         consumer.close()
 
 
-def test_a_group_with_members_is_not_removed(bootstrap, admin, new_topic, unique):
+def test_a_group_with_members_is_not_removed(bootstrap, admin, new_topic, unique) -> None:
     topic, group = new_topic(), unique("group")
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.subscribe([topic])
@@ -272,7 +272,7 @@ def test_a_group_with_members_is_not_removed(bootstrap, admin, new_topic, unique
         consumer.close()
 
 
-def test_the_offsets_of_a_deleted_topic_go_with_it(admin, empty_group):
+def test_the_offsets_of_a_deleted_topic_go_with_it(admin, empty_group) -> None:
     topic, group = empty_group
     admin.delete_topics([topic])[topic].result(SECONDS)
     eventually(lambda: offsets_of(admin, group) == {}, what="the group forgets the offsets of a topic that is gone")
@@ -281,14 +281,14 @@ def test_the_offsets_of_a_deleted_topic_go_with_it(admin, empty_group):
 # The cluster.
 
 
-def test_the_cluster_names_itself_and_its_node(bootstrap, admin):
+def test_the_cluster_names_itself_and_its_node(bootstrap, admin) -> None:
     described = admin.describe_cluster().result(SECONDS)
     assert described.cluster_id
     assert [f"{node.host}:{node.port}" for node in described.nodes] == [bootstrap]
     assert described.controller is not None
 
 
-def test_kcat_lists_the_metadata(kcat, bootstrap, new_topic):
+def test_kcat_lists_the_metadata(kcat, bootstrap, new_topic) -> None:
     topic = new_topic(partitions=2)
     listed = json.loads(run_kcat("-L", "-J", "-b", bootstrap))
     assert [broker["name"] for broker in listed["brokers"]] == [bootstrap]
@@ -299,7 +299,7 @@ def test_kcat_lists_the_metadata(kcat, bootstrap, new_topic):
 # aiokafka.
 
 
-async def test_aiokafka_administers_topics_configs_and_records(bootstrap, unique):
+async def test_aiokafka_administers_topics_configs_and_records(bootstrap, unique) -> None:
     name = unique("aio")
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
@@ -332,7 +332,7 @@ async def test_aiokafka_administers_topics_configs_and_records(bootstrap, unique
         await admin.close()
 
 
-async def test_aiokafka_administers_groups(bootstrap, empty_group):
+async def test_aiokafka_administers_groups(bootstrap, empty_group) -> None:
     topic, group = empty_group
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()

@@ -29,7 +29,7 @@ def configs(client: kafka.KafkaAdminClient, topic: str) -> dict[str, str]:
     return {name: entry["value"] for name, entry in answer["topic"][topic].items()}
 
 
-def test_topics_are_made_described_grown_and_removed(client, unique):
+def test_topics_are_made_described_grown_and_removed(client, unique) -> None:
     name = unique("kp")
     client.create_topics({name: {"num_partitions": 2, "replication_factor": 1, "configs": {"retention.ms": "5000"}}})
     (described,) = client.describe_topics([name])
@@ -45,19 +45,19 @@ def test_topics_are_made_described_grown_and_removed(client, unique):
         client.delete_topics([name])
 
 
-def test_a_topic_may_take_the_brokers_defaults(client, unique):
+def test_a_topic_may_take_the_brokers_defaults(client, unique) -> None:
     name = unique("kp")
     client.create_topics([name])
     (described,) = client.describe_topics([name])
     assert len(described["partitions"]) >= 1
 
 
-def test_a_bad_name_is_refused(client):
+def test_a_bad_name_is_refused(client) -> None:
     with pytest.raises(InvalidTopicError):
         client.create_topics({"no/slash": {"num_partitions": 1, "replication_factor": 1}})
 
 
-def test_a_topic_is_found_by_its_id(client, new_topic):
+def test_a_topic_is_found_by_its_id(client, new_topic) -> None:
     topic = new_topic()
     (described,) = client.describe_topics([topic])
     (by_id,) = client.describe_topics([uuid.UUID(str(described["topic_id"]))])
@@ -65,7 +65,7 @@ def test_a_topic_is_found_by_its_id(client, new_topic):
 
 
 @pytest.mark.parametrize("incremental", [True, False])
-def test_configs_are_altered_by_the_new_call_and_the_old(client, new_topic, incremental):
+def test_configs_are_altered_by_the_new_call_and_the_old(client, new_topic, incremental) -> None:
     topic = new_topic(**{"segment.ms": "600000"})
     change = ConfigResource(ConfigResourceType.TOPIC, topic, configs={"retention.ms": "4321"})
     client.alter_configs([change], incremental=incremental)
@@ -74,7 +74,7 @@ def test_configs_are_altered_by_the_new_call_and_the_old(client, new_topic, incr
     assert configs(client, topic)["retention.ms"] == "604800000"
 
 
-def test_records_are_deleted_and_offsets_listed(bootstrap, client, new_topic):
+def test_records_are_deleted_and_offsets_listed(bootstrap, client, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")] * 10)
     where = kafka.TopicPartition(topic, 0)
@@ -83,7 +83,7 @@ def test_records_are_deleted_and_offsets_listed(bootstrap, client, new_topic):
     assert client.list_partition_offsets({where: OffsetSpec.LATEST})[where].offset == 10
 
 
-def test_groups_and_their_offsets_are_administered(bootstrap, client, new_topic, unique):
+def test_groups_and_their_offsets_are_administered(bootstrap, client, new_topic, unique) -> None:
     topic, group = new_topic(), unique("kp-group")
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")] * 10)
     where = kafka.TopicPartition(topic, 0)
@@ -101,7 +101,7 @@ def test_groups_and_their_offsets_are_administered(bootstrap, client, new_topic,
     assert client.list_group_offsets({group: None})[group] == {}
 
 
-def test_several_groups_are_asked_for_at_once(client, new_topic, unique):
+def test_several_groups_are_asked_for_at_once(client, new_topic, unique) -> None:
     topic = new_topic()
     groups = [unique("many") for _ in range(3)]
     where = kafka.TopicPartition(topic, 0)
@@ -112,7 +112,7 @@ def test_several_groups_are_asked_for_at_once(client, new_topic, unique):
     assert set(client.delete_groups(groups)) >= set(groups)
 
 
-def test_log_dirs_give_the_size_of_a_partition(bootstrap, client, new_topic):
+def test_log_dirs_give_the_size_of_a_partition(bootstrap, client, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"x" * 10_000)])
     sizes = [
@@ -126,7 +126,7 @@ def test_log_dirs_give_the_size_of_a_partition(bootstrap, client, new_topic):
     assert 10_000 <= sizes[0] < 12_000
 
 
-def test_what_the_broker_says_it_serves_it_serves(client):
+def test_what_the_broker_says_it_serves_it_serves(client) -> None:
     """The versions that the design promises; a client picks the newest that both know."""
     served = {int(key): (low, high) for key, (low, high) in client.api_versions().items()}
     for key in (*range(4), *range(8, 16), 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 44, 47, 60, 75):

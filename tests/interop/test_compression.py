@@ -40,7 +40,7 @@ def consumers_here() -> list[str]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_what_one_client_compressed_every_client_reads(request, bootstrap, new_topic, producer, codec):
+def test_what_one_client_compressed_every_client_reads(request, bootstrap, new_topic, producer, codec) -> None:
     if producer == "kcat":
         request.getfixturevalue("kcat")
     topic = new_topic()
@@ -56,7 +56,7 @@ def test_what_one_client_compressed_every_client_reads(request, bootstrap, new_t
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
-def test_a_topic_with_a_codec_compresses_what_comes_plain(bootstrap, new_topic, producer, codec):
+def test_a_topic_with_a_codec_compresses_what_comes_plain(bootstrap, new_topic, producer, codec) -> None:
     topic = new_topic(**{"compression.type": codec})
 
     PRODUCERS[producer](bootstrap, topic, RECORDS, compression="none")
@@ -70,7 +70,7 @@ def test_a_topic_with_a_codec_compresses_what_comes_plain(bootstrap, new_topic, 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_an_uncompressed_topic_opens_what_comes_compressed(bootstrap, new_topic, codec):
+def test_an_uncompressed_topic_opens_what_comes_compressed(bootstrap, new_topic, codec) -> None:
     topic = new_topic(**{"compression.type": "uncompressed"})
     PRODUCERS["confluent"](bootstrap, topic, RECORDS, compression=codec)
     got = CONSUMERS["kafka-python"](bootstrap, topic, len(RECORDS))
@@ -78,7 +78,7 @@ def test_an_uncompressed_topic_opens_what_comes_compressed(bootstrap, new_topic,
     assert log_bytes(bootstrap, topic) > PLAIN_BYTES
 
 
-def test_an_idempotent_producer_may_write_to_a_topic_that_recompresses(bootstrap, new_topic):
+def test_an_idempotent_producer_may_write_to_a_topic_that_recompresses(bootstrap, new_topic) -> None:
     topic = new_topic(**{"compression.type": "zstd"})
     for _ in range(2):
         PRODUCERS["confluent"](bootstrap, topic, RECORDS, compression="lz4", idempotent=True)
@@ -86,7 +86,7 @@ def test_an_idempotent_producer_may_write_to_a_topic_that_recompresses(bootstrap
     assert [r.value for r in got] == [r.value for r in RECORDS] * 2
 
 
-def test_a_compressed_record_of_a_megabyte_passes(bootstrap, new_topic):
+def test_a_compressed_record_of_a_megabyte_passes(bootstrap, new_topic) -> None:
     topic = new_topic()
     sent = [Record(b"a" * 1_000_000), Record(b"b" * 1_000_000)]
     PRODUCERS["confluent"](bootstrap, topic, sent, compression="zstd")

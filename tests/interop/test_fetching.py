@@ -11,7 +11,7 @@ from tests.support.clients import CONSUMERS, PRODUCERS, Record, run_kcat
 from tests.support.waiting import eventually
 
 
-def test_a_waiting_reader_is_woken_by_an_append(bootstrap, new_topic):
+def test_a_waiting_reader_is_woken_by_an_append(bootstrap, new_topic) -> None:
     topic = new_topic()
     # The reader is content to wait for 30 s: only an append can wake it within the test's bound.
     consumer = confluent_kafka.Consumer(
@@ -31,7 +31,7 @@ def test_a_waiting_reader_is_woken_by_an_append(bootstrap, new_topic):
         consumer.close()
 
 
-def test_a_read_of_nothing_new_comes_back_when_its_time_is_up(bootstrap, new_topic):
+def test_a_read_of_nothing_new_comes_back_when_its_time_is_up(bootstrap, new_topic) -> None:
     topic = new_topic()
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, fetch_max_wait_ms=100)
     where = kafka.TopicPartition(topic, 0)
@@ -44,7 +44,7 @@ def test_a_read_of_nothing_new_comes_back_when_its_time_is_up(bootstrap, new_top
         consumer.close()
 
 
-def test_a_reader_that_allows_one_byte_still_gets_a_whole_batch(bootstrap, new_topic):
+def test_a_reader_that_allows_one_byte_still_gets_a_whole_batch(bootstrap, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"x" * 5000)] * 10)
     consumer = kafka.KafkaConsumer(
@@ -67,7 +67,7 @@ def test_a_reader_that_allows_one_byte_still_gets_a_whole_batch(bootstrap, new_t
     assert read == list(range(10))
 
 
-def test_a_reader_of_many_partitions_gets_something_of_each(bootstrap, new_topic):
+def test_a_reader_of_many_partitions_gets_something_of_each(bootstrap, new_topic) -> None:
     topic = new_topic(partitions=20)
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"x" * 1000, partition=n % 20) for n in range(2000)])
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "fetch.max.bytes": 20_000,
@@ -85,7 +85,7 @@ def test_a_reader_of_many_partitions_gets_something_of_each(bootstrap, new_topic
         consumer.close()
 
 
-def test_the_ends_of_a_partition_are_known(bootstrap, new_topic):
+def test_the_ends_of_a_partition_are_known(bootstrap, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")] * 7)
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
@@ -95,7 +95,7 @@ def test_the_ends_of_a_partition_are_known(bootstrap, new_topic):
         consumer.close()
 
 
-def test_an_offset_beyond_the_end_is_an_error_or_a_reset_as_the_client_wants(bootstrap, new_topic):
+def test_an_offset_beyond_the_end_is_an_error_or_a_reset_as_the_client_wants(bootstrap, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")] * 3)
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused"}
@@ -115,7 +115,7 @@ def test_an_offset_beyond_the_end_is_an_error_or_a_reset_as_the_client_wants(boo
     assert (message.error(), message.offset()) == (None, 0)
 
 
-def test_kcat_reads_the_last_records_and_stops_at_the_end(kcat, bootstrap, new_topic):
+def test_kcat_reads_the_last_records_and_stops_at_the_end(kcat, bootstrap, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"%d" % n) for n in range(10)])
     assert run_kcat("-C", "-q", "-e", "-b", bootstrap, "-t", topic, "-o", "-3").split() == [b"7", b"8", b"9"]
@@ -123,7 +123,7 @@ def test_kcat_reads_the_last_records_and_stops_at_the_end(kcat, bootstrap, new_t
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_every_kind_of_acknowledgement_is_written(bootstrap, new_topic, acks):
+def test_every_kind_of_acknowledgement_is_written(bootstrap, new_topic, acks) -> None:
     topic = new_topic()
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": acks})
     for n in range(100):
@@ -132,7 +132,7 @@ def test_every_kind_of_acknowledgement_is_written(bootstrap, new_topic, acks):
     assert [r.value for r in CONSUMERS["confluent"](bootstrap, topic, 100)] == [b"%d" % n for n in range(100)]
 
 
-def test_many_producers_at_once_lose_nothing(bootstrap, new_topic):
+def test_many_producers_at_once_lose_nothing(bootstrap, new_topic) -> None:
     topic = new_topic(partitions=2)
     failures: list[BaseException] = []
 
@@ -157,7 +157,7 @@ def test_many_producers_at_once_lose_nothing(bootstrap, new_topic):
             assert mine == list(range(partition, 500, 2))
 
 
-def test_a_null_key_is_refused_on_a_compacted_topic(bootstrap, new_topic):
+def test_a_null_key_is_refused_on_a_compacted_topic(bootstrap, new_topic) -> None:
     topic = new_topic(**{"cleanup.policy": "compact"})
     codes: list[int] = []
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})

@@ -122,7 +122,7 @@ def order(start: threading.Barrier, finished: threading.Semaphore, change: Comma
 @pytest.mark.parametrize("count", [2, 3])
 def test_members_that_change_at_the_same_time_always_share_the_partitions_again(
     bootstrap, admin, new_topic, unique, count, statics
-):
+) -> None:
     topic, group, chance = new_topic(partitions=PARTITIONS), unique("group"), random.Random(10 * count + statics)
     members = [Churner(bootstrap, topic, group, f"static-{n}" if n < statics else None) for n in range(count)]
     try:

@@ -56,7 +56,7 @@ def start_member(bootstrap):
 @pytest.mark.parametrize(("client", "assignor"), CLIENTS_AND_ASSIGNORS)
 def test_three_members_share_a_topic_and_take_over_from_each_other(
     bootstrap, admin, new_topic, unique, start_member, client, assignor
-):
+) -> None:
     topic, group = new_topic(partitions=PARTITIONS), unique("group")
     members = [start_member(client, topic, group, assignor) for _ in range(3)]
     eventually(lambda: settled(members), what=f"three {client} members share the partitions by {assignor}")
@@ -85,7 +85,7 @@ def test_three_members_share_a_topic_and_take_over_from_each_other(
     assert committed(admin, group) == everything
 
 
-def test_members_of_three_clients_share_one_group(bootstrap, new_topic, unique, start_member):
+def test_members_of_three_clients_share_one_group(bootstrap, new_topic, unique, start_member) -> None:
     topic, group = new_topic(partitions=PARTITIONS), unique("group")
     members = [start_member(client, topic, group, "range") for client in MEMBERS]
     eventually(lambda: settled(members), what="members of three clients share the partitions")
@@ -93,7 +93,7 @@ def test_members_of_three_clients_share_one_group(bootstrap, new_topic, unique, 
     eventually(lambda: set().union(*(m.read for m in members)) == EVERY, what="every record is read")
 
 
-def test_kcat_takes_part_in_a_group(kcat, bootstrap, new_topic, unique):
+def test_kcat_takes_part_in_a_group(kcat, bootstrap, new_topic, unique) -> None:
     topic, group = new_topic(partitions=PARTITIONS), unique("group")
     produce_everywhere(bootstrap, topic)
     count = len(EVERY)
@@ -118,7 +118,7 @@ while True:
 """
 
 
-def test_the_partitions_of_a_member_that_died_are_taken_over(bootstrap, new_topic, unique, start_member):
+def test_the_partitions_of_a_member_that_died_are_taken_over(bootstrap, new_topic, unique, start_member) -> None:
     topic, group = new_topic(partitions=PARTITIONS), unique("group")
     dying = subprocess.Popen(
         [sys.executable, "-c", MEMBER_THAT_DIES, bootstrap, topic, group], stdout=subprocess.PIPE, text=True
@@ -138,7 +138,7 @@ def test_the_partitions_of_a_member_that_died_are_taken_over(bootstrap, new_topi
 @pytest.mark.parametrize("client", MEMBERS)
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     bootstrap, admin, new_topic, unique, start_member, client
-):
+) -> None:
     topic, group = new_topic(partitions=PARTITIONS), unique("group")
     first = start_member(client, topic, group, "range", instance_id="one")
     second = start_member(client, topic, group, "range", instance_id="two")
@@ -155,7 +155,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     assert second.error is None
 
 
-def test_the_older_of_two_static_members_with_one_name_is_fenced(new_topic, unique, start_member):
+def test_the_older_of_two_static_members_with_one_name_is_fenced(new_topic, unique, start_member) -> None:
     topic, group = new_topic(partitions=2), unique("group")
     older = start_member("confluent", topic, group, "range", instance_id="same")
     eventually(lambda: len(older.partitions) == 2)
@@ -167,7 +167,7 @@ def test_the_older_of_two_static_members_with_one_name_is_fenced(new_topic, uniq
     assert code in {confluent_kafka.KafkaError._FATAL, confluent_kafka.KafkaError.FENCED_INSTANCE_ID}
 
 
-def test_members_without_an_assignor_in_common_do_not_share_a_group(bootstrap, new_topic, unique, start_member):
+def test_members_without_an_assignor_in_common_do_not_share_a_group(bootstrap, new_topic, unique, start_member) -> None:
     topic, group = new_topic(partitions=2), unique("group")
     member = start_member("confluent", topic, group, "range")
     eventually(lambda: len(member.partitions) == 2)
@@ -195,7 +195,7 @@ def committing_consumer(bootstrap: str, group: str, **settings: object) -> confl
     )
 
 
-def test_a_group_goes_on_where_it_committed(bootstrap, new_topic, unique):
+def test_a_group_goes_on_where_it_committed(bootstrap, new_topic, unique) -> None:
     topic, group = new_topic(), unique("group")
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"%d" % n) for n in range(100)])
 
@@ -213,7 +213,7 @@ def test_a_group_goes_on_where_it_committed(bootstrap, new_topic, unique):
     consumer.close()
 
 
-def test_a_commit_keeps_its_metadata_and_its_epoch(bootstrap, new_topic, unique):
+def test_a_commit_keeps_its_metadata_and_its_epoch(bootstrap, new_topic, unique) -> None:
     topic, group = new_topic(), unique("group")
     consumer = committing_consumer(bootstrap, group)
     wanted = confluent_kafka.TopicPartition(topic, 0, 7, metadata="checked by läufer 3", leader_epoch=0)
@@ -223,7 +223,7 @@ def test_a_commit_keeps_its_metadata_and_its_epoch(bootstrap, new_topic, unique)
     assert (found.offset, found.metadata, found.leader_epoch) == (7, "checked by läufer 3", 0)
 
 
-def test_a_group_that_never_committed_has_no_offset(bootstrap, new_topic, unique):
+def test_a_group_that_never_committed_has_no_offset(bootstrap, new_topic, unique) -> None:
     topic = new_topic()
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=unique("group"))
     try:
@@ -233,7 +233,7 @@ def test_a_group_that_never_committed_has_no_offset(bootstrap, new_topic, unique
 
 
 @pytest.mark.parametrize(("reset", "offset"), [("earliest", 0), ("latest", 5)])
-def test_a_group_without_an_offset_starts_where_it_is_told(bootstrap, new_topic, unique, reset, offset):
+def test_a_group_without_an_offset_starts_where_it_is_told(bootstrap, new_topic, unique, reset, offset) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")] * 5)
     consumer = committing_consumer(bootstrap, unique("group"), **{"auto.offset.reset": reset})
@@ -264,7 +264,7 @@ def next_record(consumer: confluent_kafka.Consumer) -> confluent_kafka.Message |
     return message if message is not None and message.error() is None else None
 
 
-def test_a_pattern_subscription_follows_new_topics(bootstrap, admin, unique):
+def test_a_pattern_subscription_follows_new_topics(bootstrap, admin, unique) -> None:
     prefix, group = unique("pattern"), unique("group")
     topics = [f"{prefix}.{n}" for n in range(2)]
     consumer = committing_consumer(bootstrap, group, **{"topic.metadata.refresh.interval.ms": 200})
@@ -280,7 +280,7 @@ def test_a_pattern_subscription_follows_new_topics(bootstrap, admin, unique):
         consumer.close()
 
 
-def test_a_member_may_join_with_an_older_protocol_version(bootstrap, new_topic, unique):
+def test_a_member_may_join_with_an_older_protocol_version(bootstrap, new_topic, unique) -> None:
     """kafka-python speaks as to an old broker: no member id of its own at the first join, no flexible versions."""
     topic, group = new_topic(), unique("group")
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")])

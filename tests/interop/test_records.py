@@ -17,7 +17,7 @@ def needs(request: pytest.FixtureRequest, *clients: str) -> None:
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_records_of_one_client_reach_another_in_order(request, bootstrap, new_topic, producer, consumer):
+def test_records_of_one_client_reach_another_in_order(request, bootstrap, new_topic, producer, consumer) -> None:
     needs(request, producer, consumer)
     topic = new_topic(partitions=2)
     headers = (("trace", b"abc"), ("kind", b"order"))
@@ -32,7 +32,7 @@ def test_records_of_one_client_reach_another_in_order(request, bootstrap, new_to
 
 @pytest.mark.parametrize("consumer", PYTHON_CLIENTS)
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
-def test_null_and_empty_are_two_things(bootstrap, new_topic, producer, consumer):
+def test_null_and_empty_are_two_things(bootstrap, new_topic, producer, consumer) -> None:
     topic = new_topic()
     sent = [
         Record(None, b"tombstone", timestamp_ms=1_700_000_000_001),
@@ -46,7 +46,7 @@ def test_null_and_empty_are_two_things(bootstrap, new_topic, producer, consumer)
     assert CONSUMERS[consumer](bootstrap, topic, len(sent)) == sent
 
 
-def test_a_null_header_value_stays_null(bootstrap, new_topic):
+def test_a_null_header_value_stays_null(bootstrap, new_topic) -> None:
     # The time is long ago: retention would delete the record whenever the broker looks.
     topic = new_topic(**{"retention.ms": "-1"})
     sent = [Record(b"v", None, (("none", None), ("some", b"x")), timestamp_ms=1_700_000_000_000)]
@@ -56,7 +56,7 @@ def test_a_null_header_value_stays_null(bootstrap, new_topic):
 
 
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
-def test_records_of_a_megabyte_reach_every_client(request, bootstrap, new_topic, producer):
+def test_records_of_a_megabyte_reach_every_client(request, bootstrap, new_topic, producer) -> None:
     topic = new_topic()
     sent = [Record(os.urandom(MEGABYTE), b"%d" % n) for n in range(3)]
     PRODUCERS[producer](bootstrap, topic, sent)
@@ -65,7 +65,7 @@ def test_records_of_a_megabyte_reach_every_client(request, bootstrap, new_topic,
         assert [(r.key, r.value) for r in got] == [(r.key, r.value) for r in sent], consumer
 
 
-def test_kcat_reads_records_of_a_megabyte(kcat, bootstrap, new_topic):
+def test_kcat_reads_records_of_a_megabyte(kcat, bootstrap, new_topic) -> None:
     topic = new_topic()
     sent = [Record(os.urandom(MEGABYTE)) for _ in range(2)]
     PRODUCERS["confluent"](bootstrap, topic, sent)
@@ -73,7 +73,7 @@ def test_kcat_reads_records_of_a_megabyte(kcat, bootstrap, new_topic):
 
 
 @pytest.mark.parametrize("producer", PRODUCERS)
-def test_a_topic_is_made_when_a_producer_first_names_it(request, bootstrap, unique, producer):
+def test_a_topic_is_made_when_a_producer_first_names_it(request, bootstrap, unique, producer) -> None:
     needs(request, producer)
     topic = unique("auto")
     PRODUCERS[producer](bootstrap, topic, [Record(b"first", b"k")])
@@ -81,7 +81,7 @@ def test_a_topic_is_made_when_a_producer_first_names_it(request, bootstrap, uniq
 
 
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
-def test_ten_thousand_records_over_three_partitions_keep_their_order(bootstrap, new_topic, producer):
+def test_ten_thousand_records_over_three_partitions_keep_their_order(bootstrap, new_topic, producer) -> None:
     topic = new_topic(partitions=3)
     sent = [Record(b"%d" % n, partition=n % 3) for n in range(9_999)]
     PRODUCERS[producer](bootstrap, topic, sent)
@@ -91,7 +91,7 @@ def test_ten_thousand_records_over_three_partitions_keep_their_order(bootstrap, 
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_reading_may_start_in_the_middle_of_a_batch(request, bootstrap, new_topic, consumer):
+def test_reading_may_start_in_the_middle_of_a_batch(request, bootstrap, new_topic, consumer) -> None:
     needs(request, consumer)
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"%d" % n) for n in range(100)])
@@ -100,7 +100,7 @@ def test_reading_may_start_in_the_middle_of_a_batch(request, bootstrap, new_topi
 
 
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
-def test_an_idempotent_producer_writes_everything_once_and_in_order(bootstrap, new_topic, producer):
+def test_an_idempotent_producer_writes_everything_once_and_in_order(bootstrap, new_topic, producer) -> None:
     topic = new_topic(partitions=2)
     sent = [Record(b"%d" % n, partition=n % 2) for n in range(5_000)]
     PRODUCERS[producer](bootstrap, topic, sent, idempotent=True)

@@ -68,23 +68,23 @@ LOOKUPS = {
     ("after_ms", "offset"),
     [(-1, 0), (0, 0), (1, 1), (1000, 1), (42_000, 42), (42_001, 43), (99_000, 99)],
 )
-def test_the_first_record_at_or_after_a_time_is_found(bootstrap, timed_topic, client, after_ms, offset):
+def test_the_first_record_at_or_after_a_time_is_found(bootstrap, timed_topic, client, after_ms, offset) -> None:
     assert LOOKUPS[client](bootstrap, timed_topic, BASE_MS + after_ms) == offset
 
 
 @pytest.mark.parametrize("client", ["kafka-python", "aiokafka"])
-def test_a_time_after_the_last_record_finds_nothing(bootstrap, timed_topic, client):
+def test_a_time_after_the_last_record_finds_nothing(bootstrap, timed_topic, client) -> None:
     assert LOOKUPS[client](bootstrap, timed_topic, BASE_MS + 99_001) is None
 
 
-def test_kcat_queries_and_reads_by_time(kcat, bootstrap, timed_topic):
+def test_kcat_queries_and_reads_by_time(kcat, bootstrap, timed_topic) -> None:
     out = run_kcat("-Q", "-b", bootstrap, "-t", f"{timed_topic}:0:{BASE_MS + 42_000}")
     assert out.split() == [timed_topic.encode(), b"[0]", b"offset", b"42"]
     out = run_kcat("-C", "-q", "-e", "-b", bootstrap, "-t", timed_topic, "-o", f"s@{BASE_MS + 97_000}")
     assert out.split() == [b"97", b"98", b"99"]
 
 
-def test_the_newest_timestamp_is_found_wherever_it_stands(bootstrap, admin, new_topic):
+def test_the_newest_timestamp_is_found_wherever_it_stands(bootstrap, admin, new_topic) -> None:
     topic = new_topic(**KEPT)
     sent = [Record(b"v", timestamp_ms=BASE_MS + offset) for offset in (10, 50, 20)]
     PRODUCERS["confluent"](bootstrap, topic, sent)
@@ -95,7 +95,7 @@ def test_the_newest_timestamp_is_found_wherever_it_stands(bootstrap, admin, new_
 
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
 @pytest.mark.parametrize("consumer", CONSUMERS)
-def test_a_create_time_is_the_producers(request, bootstrap, new_topic, producer, consumer):
+def test_a_create_time_is_the_producers(request, bootstrap, new_topic, producer, consumer) -> None:
     if consumer == "kcat":
         request.getfixturevalue("kcat")
     topic = new_topic(**KEPT)
@@ -106,7 +106,7 @@ def test_a_create_time_is_the_producers(request, bootstrap, new_topic, producer,
 
 @pytest.mark.parametrize("producer", PYTHON_CLIENTS)
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_a_log_append_time_is_the_brokers(bootstrap, new_topic, producer, compression):
+def test_a_log_append_time_is_the_brokers(bootstrap, new_topic, producer, compression) -> None:
     topic = new_topic(**{"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     PRODUCERS[producer](bootstrap, topic, [Record(b"v", timestamp_ms=BASE_MS)] * 3, compression=compression)
@@ -117,7 +117,7 @@ def test_a_log_append_time_is_the_brokers(bootstrap, new_topic, producer, compre
         assert all(before <= stamp <= after for stamp in stamps), (consumer, before, stamps, after)
 
 
-def test_clients_are_told_whose_clock_it_was(bootstrap, new_topic):
+def test_clients_are_told_whose_clock_it_was(bootstrap, new_topic) -> None:
     for config, expected in (("CreateTime", 1), ("LogAppendTime", 2)):
         topic = new_topic(**{"message.timestamp.type": config})
         PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")])

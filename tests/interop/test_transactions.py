@@ -25,7 +25,7 @@ def answered_at_once():
     assert took < SECONDS_MAX, f"the refusal took {took:.1f} s: the client was left to wait"
 
 
-def test_confluent_is_refused_at_once(bootstrap, unique, answered_at_once):
+def test_confluent_is_refused_at_once(bootstrap, unique, answered_at_once) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": unique("tx")})
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         producer.init_transactions(30)
@@ -34,7 +34,7 @@ def test_confluent_is_refused_at_once(bootstrap, unique, answered_at_once):
     assert not error.retriable(), error
 
 
-def test_kafka_python_is_refused_at_once(bootstrap, unique, answered_at_once):
+def test_kafka_python_is_refused_at_once(bootstrap, unique, answered_at_once) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"), max_block_ms=30_000)
     try:
         with pytest.raises(kafka.errors.KafkaError) as refused:
@@ -44,7 +44,7 @@ def test_kafka_python_is_refused_at_once(bootstrap, unique, answered_at_once):
         producer.close(timeout=1)
 
 
-async def test_aiokafka_is_refused_at_once(bootstrap, unique, answered_at_once):
+async def test_aiokafka_is_refused_at_once(bootstrap, unique, answered_at_once) -> None:
     producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=unique("tx"))
     with pytest.raises(aiokafka.errors.KafkaError):
         async with asyncio.timeout(30):
@@ -52,12 +52,12 @@ async def test_aiokafka_is_refused_at_once(bootstrap, unique, answered_at_once):
     await producer.stop()
 
 
-def test_kcat_is_refused_at_once(kcat, bootstrap, unique, answered_at_once):
+def test_kcat_is_refused_at_once(kcat, bootstrap, unique, answered_at_once) -> None:
     with pytest.raises(AssertionError):
         run_kcat("-P", "-b", bootstrap, "-t", unique("t"), "-X", f"transactional.id={unique('tx')}", stdin=b"v\n")
 
 
-def test_a_reader_of_committed_records_reads_plain_ones(bootstrap, new_topic):
+def test_a_reader_of_committed_records_reads_plain_ones(bootstrap, new_topic) -> None:
     topic = new_topic()
     PRODUCERS["confluent"](bootstrap, topic, [Record(b"v")])
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, isolation_level="read_committed")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Never
 
 import msgspec
 
@@ -17,33 +18,33 @@ from tests.support.marked import Mark
 class Silent:
     """A screen that nobody looks at; what was said is kept."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.notes = []
         self.rows = []
         self.done = 0
 
-    def show(self, run):
+    def show(self, run) -> None:
         pass
 
-    def clear(self):
+    def clear(self) -> None:
         pass
 
     def progress(self, what, total):
         del what, total
         return self
 
-    def advance(self, amount=1, note=""):
+    def advance(self, amount=1, note="") -> None:
         del note
         self.done += amount
 
-    def emit(self, rows, columns, nothing):
+    def emit(self, rows, columns, nothing) -> None:
         del columns, nothing
         self.rows += rows
 
-    def note(self, text):
+    def note(self, text) -> None:
         self.notes.append(text)
 
-    def confirm(self, question):
+    def confirm(self, question) -> Never:
         raise AssertionError(f"nobody is there to answer: {question}")
 
 
@@ -62,7 +63,7 @@ def run_builtin(spark, kind, arguments, *, bootstrap, state, name="", rate=None,
 class PipelineProcess:
     """``penstock pipeline ...`` with its JVM and its Python workers."""
 
-    def __init__(self, *words, log, environment=None):
+    def __init__(self, *words, log, environment=None) -> None:
         self._log = log.open("ab")
         self._mark = Mark()
         self._process = subprocess.Popen(
@@ -86,7 +87,7 @@ class PipelineProcess:
     def wait(self, seconds):
         return self._process.wait(seconds)
 
-    def kill(self):
+    def kill(self) -> None:
         """kill -9 to all of it: driver, JVM, workers."""
         self._mark.kill()
         self._process.wait()

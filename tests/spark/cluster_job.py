@@ -20,7 +20,7 @@ def where(batches):
         )
 
 
-def main(master, bootstrap, source, written, streamed, checkpoint):
+def main(master, bootstrap, source, written, streamed, checkpoint) -> None:
     spark = session("job", master, **json.loads(sys.stdin.read() or "{}"))
 
     def broker(reader_or_writer):

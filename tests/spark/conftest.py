@@ -14,7 +14,7 @@ SECONDS_MAX = 600
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(items) -> None:
     """A test that hangs fails. Spark takes its time on a busy machine, and one that is cut off leaves the session broken for all others."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
@@ -70,7 +70,7 @@ def topic(cluster):
 def produce(cluster):
     """``produce(topic, [(key, value), ...], partition=...)``."""
 
-    def send(topic, records, partition=None, **more):
+    def send(topic, records, partition=None, **more) -> None:
         with Producer(cluster) as producer:
             for key, value in records:
                 producer.send(topic, value, key=key, partition=partition, **more)

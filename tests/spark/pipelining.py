@@ -15,7 +15,7 @@ from tests.spark.sinking import seen_in
 class Nothing:
     """Progress that nobody watches."""
 
-    def advance(self, amount=1, note=""):
+    def advance(self, amount=1, note="") -> None:
         pass
 
 
@@ -27,29 +27,29 @@ class Kept:
     rows: list = field(default_factory=list)
     shown: list = field(default_factory=list)
 
-    def show(self, run):
+    def show(self, run) -> None:
         self.shown.append(run)
 
-    def clear(self):
+    def clear(self) -> None:
         pass
 
     def progress(self, what, total):
         return Nothing()
 
-    def emit(self, rows, columns, nothing):
+    def emit(self, rows, columns, nothing) -> None:
         self.rows += rows
 
-    def note(self, text):
+    def note(self, text) -> None:
         self.notes.append(text)
 
-    def confirm(self, question):
+    def confirm(self, question) -> bool:
         return True
 
 
 class Pipelines:
     """Runs pipelines to the end of what is there."""
 
-    def __init__(self, spark, bootstrap, folder: Path):
+    def __init__(self, spark, bootstrap, folder: Path) -> None:
         self.spark = spark
         self.bootstrap = bootstrap
         self.folder = folder

@@ -27,7 +27,7 @@ FOR_CONNECT = {"grpc", "grpc_status", "google", "googleapis_common_protos", "zst
 class Daemon:
     """One process of Spark's, and its log."""
 
-    def __init__(self, main_class, *arguments, ready, env, cwd=None):
+    def __init__(self, main_class, *arguments, ready, env, cwd=None) -> None:
         program = os.path.join(os.path.dirname(pyspark.__file__), "bin", "spark-class")
         self.log = []
         self._ready = ready
@@ -44,7 +44,7 @@ class Daemon:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def _read(self):
+    def _read(self) -> None:
         # To the end, or the daemon would block on a full pipe.
         for line in self.process.stdout:
             self.log.append(line)
@@ -59,7 +59,7 @@ class Daemon:
         assert lines, "".join(self.log)
         return lines[0]
 
-    def stop(self):
+    def stop(self) -> None:
         self.process.terminate()
         try:
             self.process.wait(STOP_TIMEOUT_S)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 class Archive:
     """One archive: its lake, its name, and what it has done."""
 
-    def __init__(self, spark, bootstrap, folder, topics, lake_format):
+    def __init__(self, spark, bootstrap, folder, topics, lake_format) -> None:
         self.spark = spark
         self.bootstrap = bootstrap
         self.folder = folder
@@ -28,7 +28,7 @@ class Archive:
         self.name = f"a-{uuid.uuid4().hex[:8]}"
 
     @property
-    def group(self):
+    def group(self) -> str:
         return f"penstock.archive.{self.name}"
 
     def run(self, *, rate=None, lake=None, **arguments):
@@ -98,7 +98,7 @@ def ends(cluster, topic):
 @pytest.mark.parametrize("lake_format", list(LakeFormat))
 def test_every_record_is_in_the_lake_once_and_the_group_says_how_far(
     archive, lake_format, spark, topic, produce, cluster, in_topics
-):
+) -> None:
     ours = archive(lake_format)
     produce(topic, numbered(60), headers=[("h", b"1"), ("h", None)], timestamp_ms=1_767_225_599_000)
     produce(topic, numbered(40, 60), timestamp_ms=1_767_225_600_000)
@@ -117,7 +117,7 @@ def test_every_record_is_in_the_lake_once_and_the_group_says_how_far(
         assert spark.read.parquet(str(ours.lake)).where("day = '2025-12-31'").count() == 60
 
 
-def test_without_its_checkpoint_an_archive_goes_on_where_the_lake_ends(archive, topic, produce, in_topics):
+def test_without_its_checkpoint_an_archive_goes_on_where_the_lake_ends(archive, topic, produce, in_topics) -> None:
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
@@ -129,7 +129,7 @@ def test_without_its_checkpoint_an_archive_goes_on_where_the_lake_ends(archive, 
 
 def test_a_checkpoint_of_another_lake_is_refused_and_the_groups_offsets_are_the_lakes(
     archive, topic, produce, cluster, tmp_path, in_topics
-):
+) -> None:
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
@@ -145,7 +145,9 @@ def test_a_checkpoint_of_another_lake_is_refused_and_the_groups_offsets_are_the_
 
 
 @pytest.mark.parametrize("lake_format", [LakeFormat.PARQUET, LakeFormat.DELTA])
-def test_a_lake_that_was_moved_goes_on_from_where_it_is(archive, lake_format, topic, produce, in_topics, tmp_path):
+def test_a_lake_that_was_moved_goes_on_from_where_it_is(
+    archive, lake_format, topic, produce, in_topics, tmp_path
+) -> None:
     ours = archive(lake_format)
     produce(topic, numbered(30))
     ours.run()
@@ -164,7 +166,7 @@ def test_a_lake_that_was_moved_goes_on_from_where_it_is(archive, lake_format, to
     assert ours.rows() == in_topics(topic)
 
 
-def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce, cluster):
+def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce, cluster) -> None:
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
@@ -177,7 +179,7 @@ def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce
         ours.run()
 
 
-def test_what_is_wrong_with_the_arguments_is_said_before_spark_starts(archive, topic):
+def test_what_is_wrong_with_the_arguments_is_said_before_spark_starts(archive, topic) -> None:
     with pytest.raises(PipelineError, match="only with --tier"):
         archive().run(local_retention="1h")
     with pytest.raises(PipelineError, match="time span"):

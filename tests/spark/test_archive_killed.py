@@ -34,7 +34,7 @@ def filled(cluster):
 @pytest.mark.parametrize("lake_format", list(LakeFormat))
 def test_an_archive_that_is_killed_again_and_again_has_every_record_once(
     spark, bootstrap, cluster, filled, tmp_path, lake_format
-):
+) -> None:
     lake, checkpoint, log = tmp_path / "lake", tmp_path / "checkpoint", tmp_path / "pipeline.log"
     words = ["archive", filled, "--to", str(lake), "--format", lake_format, "--bootstrap", bootstrap]
     words += ["--checkpoint", str(checkpoint), "--state-dir", str(tmp_path / "state"), "--name", "killed"]

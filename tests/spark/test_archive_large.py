@@ -35,7 +35,7 @@ def broker_process(tmp_path):
         yield broker
 
 
-def fill(bootstrap, topic):
+def fill(bootstrap, topic) -> None:
     """As fast as the broker takes them: each value is the offset, filled up."""
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic(
@@ -57,23 +57,23 @@ def fill(bootstrap, topic):
 class Peaks(threading.Thread):
     """Looks at the memory of a pipeline's Python processes until it ends."""
 
-    def __init__(self, process):
+    def __init__(self, process) -> None:
         super().__init__(daemon=True)
         self._process = process
         self._ended = threading.Event()
         self.peaks = Counter()
 
-    def run(self):
+    def run(self) -> None:
         while not self._ended.wait(0.1):
             for pid in self._process.pythons():
                 self.peaks[pid] = max(self.peaks[pid], peak_bytes(pid))
 
-    def stop(self):
+    def stop(self) -> None:
         self._ended.set()
         self.join()
 
 
-def test_ten_million_records_are_archived_once_in_bounded_memory(broker_process, tmp_path):
+def test_ten_million_records_are_archived_once_in_bounded_memory(broker_process, tmp_path) -> None:
     fill(broker_process.bootstrap, "many")
     lake, log = tmp_path / "lake", tmp_path / "archive.log"
     words = ["archive", "many", "--to", str(lake), "--bootstrap", broker_process.bootstrap, "--once"]

@@ -38,7 +38,7 @@ def committed(bootstrap, topic):
         return sum(end for _, end in watermarks(cluster, places).values())
 
 
-def test_a_query_goes_on_while_leaders_die_and_writes_everything_once(spark, nodes, tmp_path):
+def test_a_query_goes_on_while_leaders_die_and_writes_everything_once(spark, nodes, tmp_path) -> None:
     """In turn: who leads what is read, who speaks for the sinks, and who leads what is written."""
     source = spark.readStream.format("penstock").option("kafka.bootstrap.servers", nodes.bootstrap)
     source = source.option("subscribe", "orders").option("startingOffsets", "earliest")
@@ -50,7 +50,7 @@ def test_a_query_goes_on_while_leaders_die_and_writes_everything_once(spark, nod
         assert query.isActive, query.exception()
         return committed(nodes.bootstrap, "copies")
 
-    def more_than(before):
+    def more_than(before) -> None:
         eventually(lambda: written() > before, SECONDS, f"more than {before} records are written")
 
     try:
@@ -68,7 +68,7 @@ def test_a_query_goes_on_while_leaders_die_and_writes_everything_once(spark, nod
     assert sorted(map(int, values_in(nodes.bootstrap, "copies"))) == list(range(RECORDS))
 
 
-def test_an_archive_of_a_cluster_has_every_record_once_and_its_group_says_so(spark, nodes, tmp_path):
+def test_an_archive_of_a_cluster_has_every_record_once_and_its_group_says_so(spark, nodes, tmp_path) -> None:
     lake = tmp_path / "lake"
     nodes.nodes[nodes.leader("orders")].kill()
     try:

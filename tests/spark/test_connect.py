@@ -51,7 +51,9 @@ def pipeline(*words, bootstrap, expect=0):
     return done.stderr
 
 
-def test_running_totals_and_archives_on_a_server_go_on_where_they_were(tmp_path, penstock_broker_factory, spark):
+def test_running_totals_and_archives_on_a_server_go_on_where_they_were(
+    tmp_path, penstock_broker_factory, spark
+) -> None:
     bootstrap = penstock_broker_factory({"listeners.http": "127.0.0.1:0"}).bootstrap
     file = tmp_path / "totals.toml"
     file.write_text(TOTALS.format(source="sold", target="totals"))
@@ -86,7 +88,7 @@ def test_running_totals_and_archives_on_a_server_go_on_where_they_were(tmp_path,
     assert frame.count() == 20
 
 
-def test_a_server_without_penstock_says_what_streams_need_there(tmp_path, bootstrap, topic, produce):
+def test_a_server_without_penstock_says_what_streams_need_there(tmp_path, bootstrap, topic, produce) -> None:
     produce(topic, [(None, b"one")])
     python = bare_python(tmp_path / "python", SPARKS_OWN | FOR_CONNECT)
     with connect_server(tmp_path, python) as server:

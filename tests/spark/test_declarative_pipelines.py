@@ -98,7 +98,7 @@ def table(spark, project, name):
 
 
 @pytest.mark.usefixtures("port_of_somebody_else")
-def test_the_example_takes_each_order_once_and_warns_of_nothing_that_is_ours(spark, own_broker, project):
+def test_the_example_takes_each_order_once_and_warns_of_nothing_that_is_ours(spark, own_broker, project) -> None:
     cluster, bootstrap = own_broker
     with Producer(cluster) as producer:
         for number in range(10):

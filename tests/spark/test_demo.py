@@ -57,13 +57,13 @@ def processes_of(folder):
     return found
 
 
-def left_nothing(demo):
+def left_nothing(demo) -> None:
     eventually(lambda: not processes_of(demo.home), 60, "its processes end")
     assert [path.name for path in demo.home.iterdir() if path.name.startswith("penstock-demo-")] == []
 
 
 @pytest.mark.timeout(420)
-def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothing(demo):
+def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothing(demo) -> None:
     process = demo("--orders", "120", "--seconds", "8")
     said, _ = process.communicate(timeout=400)
     assert process.returncode == 0, said
@@ -81,7 +81,7 @@ def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothin
 
 
 @pytest.mark.timeout(420)
-def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_at_ctrl_c(demo):
+def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_at_ctrl_c(demo) -> None:
     process = demo("--keep", "--orders", "20", "--seconds", "1")
     said: list[str] = []
     for line in process.stdout:
@@ -105,12 +105,12 @@ def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_
 
 
 @pytest.mark.timeout(180)
-def test_ctrl_c_ends_it_with_all_that_it_started(demo):
+def test_ctrl_c_ends_it_with_all_that_it_started(demo) -> None:
     process = demo("--orders", "500", "--seconds", "100")
     selling = threading.Event()
     said: list[str] = []
 
-    def listen():
+    def listen() -> None:
         for line in process.stdout:
             said.append(line)
             if "workers bill them" in line:

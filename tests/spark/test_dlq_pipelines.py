@@ -22,7 +22,7 @@ from tests.support.waiting import eventually
 class Screen:
     """Notes what a pipeline shows; ``dies_after`` records redriven it is killed."""
 
-    def __init__(self, *, says=True, dies_after=None):
+    def __init__(self, *, says=True, dies_after=None) -> None:
         self.says = says
         self.dies_after = dies_after
         self.asked: list[str] = []
@@ -33,34 +33,34 @@ class Screen:
     def progress(self, what, total):
         return self
 
-    def advance(self, amount=1, note=""):
+    def advance(self, amount=1, note="") -> None:
         self.done += amount
         if self.dies_after is not None and self.done >= self.dies_after:
             raise KilledError
 
-    def stopping(self):
+    def stopping(self) -> None:
         pass
 
-    def need_answer(self):
+    def need_answer(self) -> None:
         pass
 
     def confirm(self, question):
         self.asked.append(question)
         return self.says
 
-    def note(self, text):
+    def note(self, text) -> None:
         self.notes.append(text)
 
-    def emit(self, rows, columns, nothing):
+    def emit(self, rows, columns, nothing) -> None:
         assert all(set(columns) <= set(row) for row in rows)
         self.rows = [*rows]
         if not rows:
             self.notes.append(nothing)
 
-    def show(self, run):
+    def show(self, run) -> None:
         pass
 
-    def clear(self):
+    def clear(self) -> None:
         pass
 
 
@@ -102,7 +102,7 @@ def came_back(cluster, topic):
     return sorted(found)
 
 
-def test_a_report_groups_dead_letters_by_reason_with_one_of_each(pipeline, mortuary, topic):
+def test_a_report_groups_dead_letters_by_reason_with_one_of_each(pipeline, mortuary, topic) -> None:
     mortuary.die(
         (b"a", "no stock"), (b"b", "timeout"), (b"c", "timeout"), (b"\xff", "bytes"), ("é".encode() * 600, "long")
     )
@@ -123,7 +123,7 @@ def test_a_report_groups_dead_letters_by_reason_with_one_of_each(pipeline, mortu
     assert msgspec.json.encode(rows)
 
 
-def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topic):
+def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topic) -> None:
     mortuary.die((b"a", "no stock"), (b"b", "timeout"), (b"c", "timeout"))
     where = "reason LIKE 'time%' AND CAST(value AS STRING) = 'b' AND Died_At > now() - interval 1 day"
     screen = pipeline(dlq_report, DlqReportArguments(topics=(topic,), where=where))
@@ -133,7 +133,7 @@ def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topi
     assert (screen.rows, screen.notes) == ([], ["starting Spark...", "no finished dead letters are like that"])
 
 
-def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mortuary):
+def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mortuary) -> None:
     mortuary.die((b"a", "boom"))
     for where in ("raeson = 'x'", "reason = = 'x'", "reason"):
         for builtin, arguments in (
@@ -145,7 +145,7 @@ def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mort
             assert not re.search(r"\[[A-Z0-9_.]+\]|SQLSTATE|\n", str(refused.value))
 
 
-def test_a_redrive_sends_back_what_sql_chooses_and_leaves_the_rest(pipeline, mortuary, topic, cluster):
+def test_a_redrive_sends_back_what_sql_chooses_and_leaves_the_rest(pipeline, mortuary, topic, cluster) -> None:
     mortuary.die(*((b"%d" % number, f"timeout after {number} s" if number % 2 else "no stock") for number in range(10)))
     arguments = RedriveArguments(topic=(topic,), where="reason LIKE '%timeout%' AND died_at > now() - interval 1 day")
     planned = pipeline(redrive, msgspec.structs.replace(arguments, dry_run=True))
@@ -165,14 +165,16 @@ def test_a_redrive_sends_back_what_sql_chooses_and_leaves_the_rest(pipeline, mor
         assert mortuary.open_count(admin) == 5
 
 
-def test_a_redrive_takes_those_that_died_first_and_no_more_than_told(pipeline, mortuary, topic, cluster):
+def test_a_redrive_takes_those_that_died_first_and_no_more_than_told(pipeline, mortuary, topic, cluster) -> None:
     for value in (b"first", b"second", b"third"):
         mortuary.die((value, "boom"))
     assert pipeline(redrive, RedriveArguments(topic=(topic,), max=2, rate=50.0)).rows[0]["redriven"] == 2
     assert came_back(cluster, topic) == [b"first", b"second"]
 
 
-def test_a_redrive_that_dies_in_the_middle_goes_on_where_it_was(pipeline, mortuary, topic, cluster, monkeypatch):
+def test_a_redrive_that_dies_in_the_middle_goes_on_where_it_was(
+    pipeline, mortuary, topic, cluster, monkeypatch
+) -> None:
     monkeypatch.setattr(redrive, "CHUNK", 3)
     values = [b"%02d" % number for number in range(10)]
     mortuary.die(*((value, "boom") for value in values))
@@ -184,11 +186,11 @@ def test_a_redrive_that_dies_in_the_middle_goes_on_where_it_was(pipeline, mortua
     assert came_back(cluster, topic) == values
 
 
-def test_dead_letters_that_somebody_else_redrove_meanwhile_are_skipped(pipeline, mortuary, topic, cluster):
+def test_dead_letters_that_somebody_else_redrove_meanwhile_are_skipped(pipeline, mortuary, topic, cluster) -> None:
     mortuary.die(*((b"%d" % number, "boom") for number in range(4)))
 
     class Meddler(Screen):
-        def confirm(self, question):
+        def confirm(self, question) -> bool:
             with QueueAdmin(mortuary.http) as admin:
                 assert [*admin.redrive(topic)][-1].finished == 4
             return True
@@ -198,7 +200,7 @@ def test_dead_letters_that_somebody_else_redrove_meanwhile_are_skipped(pipeline,
     assert len(came_back(cluster, topic)) == 4
 
 
-def test_what_there_is_not_needs_no_spark(pipeline, topic):
+def test_what_there_is_not_needs_no_spark(pipeline, topic) -> None:
     screen = pipeline(redrive, RedriveArguments(topic=(topic, "no-such-topic")))
     assert screen.rows == []
     assert any("has no dead letters" in note for note in screen.notes)
@@ -210,7 +212,7 @@ def test_what_there_is_not_needs_no_spark(pipeline, topic):
 @pytest.mark.timeout(500)
 def test_a_command_that_is_killed_and_run_again_sends_everything_back_once(
     pipeline, mortuary, topic, cluster, bootstrap, tmp_path
-):
+) -> None:
     values = [b"%03d" % number for number in range(120)]
     mortuary.die(*((value, "timeout") for value in values))
     command = [sys.executable, "-m", "penstock", "pipeline", "redrive", "--topic", topic, "--rate", "20", "--yes"]

@@ -18,7 +18,7 @@ def values_of(spark, bootstrap, topic):
 
 def test_the_programs_of_the_spark_document_do_what_they_say(
     spark, bootstrap, cluster, produce, tmp_path, monkeypatch, capsys
-):
+) -> None:
     Admin(cluster).create_topic("sales", partitions=2)
     for topic in ("big-sales", "people", "counts"):
         Admin(cluster).create_topic(topic, partitions=1)

@@ -25,7 +25,7 @@ WORK_SECONDS = 240.0
 class Command:
     """``penstock pipeline`` with a state folder of its own."""
 
-    def __init__(self, folder, bootstrap):
+    def __init__(self, folder, bootstrap) -> None:
         self.folder = folder
         self.registry = Registry(folder / "state")
         self.mark = Mark()
@@ -87,7 +87,7 @@ class Command:
             return False
         return run.pid == process.pid and run.state is State.RUNNING
 
-    def wait_until(self, what, holds):
+    def wait_until(self, what, holds) -> None:
         def asked():
             run = self.registry.load("copy")
             assert run.state not in (State.FAILED, State.STOPPED), (run.reason, self.registry.log("copy").read_text())
@@ -112,13 +112,13 @@ def copy_file(command, topic):
     return file
 
 
-def to_the_group(command, process, number):
+def to_the_group(command, process, number) -> None:
     """As ``timeout`` and a terminal do."""
     del command
     os.killpg(process.pid, number)
 
 
-def to_all(command, process, number):
+def to_all(command, process, number) -> None:
     """As systemd does when a service says no KillMode."""
     del process
     command.mark.signal(number)
@@ -127,7 +127,9 @@ def to_all(command, process, number):
 @pytest.mark.parametrize(
     ("send", "numbers"), [(to_the_group, (signal.SIGTERM, signal.SIGINT)), (to_all, (signal.SIGTERM,) * 3)]
 )
-def test_a_signal_to_more_than_the_driver_stops_a_pipeline_cleanly(command, bootstrap, topic, produce, send, numbers):
+def test_a_signal_to_more_than_the_driver_stops_a_pipeline_cleanly(
+    command, bootstrap, topic, produce, send, numbers
+) -> None:
     file = copy_file(command, topic)
     sent = [b"%d" % number for number in range(1_500)]
     produce(topic, [(value, value) for value in sent])
@@ -148,7 +150,7 @@ def test_a_signal_to_more_than_the_driver_stops_a_pipeline_cleanly(command, boot
     assert sorted(values_in(bootstrap, f"{topic}.copy")) == sorted(sent)
 
 
-def test_ctrl_c_while_spark_starts_is_answered_at_once(command, topic):
+def test_ctrl_c_while_spark_starts_is_answered_at_once(command, topic) -> None:
     arguments = ["archive", topic, "--to", str(command.folder / "lake"), "--master", "local[2]"]
     with subprocess.Popen(
         [sys.executable, "-m", "penstock", "pipeline", *arguments],
@@ -169,7 +171,7 @@ def test_ctrl_c_while_spark_starts_is_answered_at_once(command, topic):
     assert process.returncode == Exit.INTERRUPTED
 
 
-def test_all_of_spark_ends_with_a_driver_that_is_killed(command, topic, produce):
+def test_all_of_spark_ends_with_a_driver_that_is_killed(command, topic, produce) -> None:
     produce(topic, [(b"%d" % number, b"value") for number in range(4_000)])
     with command.in_a_group(copy_file(command, topic)) as process:
         command.wait_until("a batch of this run", lambda: command.registry.load("copy").rows > 0)
@@ -181,7 +183,9 @@ def test_all_of_spark_ends_with_a_driver_that_is_killed(command, topic, produce)
         eventually(lambda: not command.mark.pids(), WORK_SECONDS, "all are gone")
 
 
-def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(command, bootstrap, topic, produce):
+def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(
+    command, bootstrap, topic, produce
+) -> None:
     out = f"{topic}.copy"
     file = copy_file(command, topic)
     sent = [b"%d" % number for number in range(300)]

@@ -54,7 +54,7 @@ def by_id(rows):
     return sorted(rows, key=lambda row: str(row.get("id")))
 
 
-def test_a_filter_keeps_keys_and_goes_on_where_it_was(pipelines, topic, produce):
+def test_a_filter_keeps_keys_and_goes_on_where_it_was(pipelines, topic, produce) -> None:
     out = f"{topic}.out"
     text = f"""
 [pipeline]
@@ -84,7 +84,7 @@ topic = "{out}"
     assert pipelines.registry.load("filter").state is State.FINISHED
 
 
-def test_records_without_a_schema_pass_as_they_are(pipelines, topic, produce):
+def test_records_without_a_schema_pass_as_they_are(pipelines, topic, produce) -> None:
     produce(topic, [(b"\xff\x00", b"\x00raw"), (None, b"no key")])
     pipelines.run(f"""
 [source]
@@ -100,7 +100,7 @@ topic = "{topic}.out"
     assert found == {(b"\xff\x00", b"\x00raw"), (None, b"no key")}
 
 
-def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines, topic):
+def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines, topic) -> None:
     for sql in ("SELECT * FROM orders WHERE amount > 100", "SELECT value.amount FROM orders"):
         with pytest.raises(PipelineError) as caught:
             pipelines.builtin("transform", "big", from_=(f"orders={topic}",), sql=sql, to=f"{topic}.big")
@@ -119,7 +119,7 @@ def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines
         assert problem.text.endswith(': schema = "amount DOUBLE, ..." in [source]')
 
 
-def test_a_window_is_written_once_the_watermark_has_passed_it(pipelines, topic, produce):
+def test_a_window_is_written_once_the_watermark_has_passed_it(pipelines, topic, produce) -> None:
     text = f"""
 [source]
 topics = "{topic}"
@@ -163,7 +163,7 @@ path = "{pipelines.folder}/hourly"
     assert sorted((row.orders, row.amount) for row in found) == [(1, 40.0), (2, 30.0)]
 
 
-def test_rows_of_any_columns_go_to_delta_and_iceberg_once(pipelines, topic, produce):
+def test_rows_of_any_columns_go_to_delta_and_iceberg_once(pipelines, topic, produce) -> None:
     text = f"""
 [source]
 topics = "{topic}"
@@ -191,7 +191,7 @@ path = "{pipelines.folder}/iceberg"
     assert (pipelines.folder / "delta" / "_delta_log").is_dir()
 
 
-def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
+def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce) -> None:
     produce(topic, values({"id": 1, "item": "book"}, {"id": 2, "item": "pen"}), timestamp_ms=BEGIN_MS)
     produce(other, values({"id": 1, "paid": 10.0}), timestamp_ms=BEGIN_MS + 60_000)
     pipelines.builtin(
@@ -220,7 +220,7 @@ def test_two_topics_are_joined_within_a_time(pipelines, topic, other, produce):
     assert by_id(pipelines.json_in(f"{topic}.paid"))[1] == {"id": 2, "item": "pen", "paid": 2.0}
 
 
-def test_running_totals_are_kept_across_runs_in_update_mode(pipelines, topic, produce):
+def test_running_totals_are_kept_across_runs_in_update_mode(pipelines, topic, produce) -> None:
     text = f"""
 [source]
 topics = "{topic}"
@@ -242,7 +242,7 @@ mode = "update"
     assert sorted(rows) == [(1, 15.0), (1, 115.0), (2, 1.0)]
 
 
-def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_its_sink(pipelines, topic):
+def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_its_sink(pipelines, topic) -> None:
     text = f'[source]\ntopics = "{topic}"\nas = "o"\n[[steps]]\nsql = "SELECT count(*) AS n FROM o"\n[[sinks]]\nkind = "topic"\ntopic = "{topic}.n"\n'
     with pytest.raises(FileErrors) as caught:
         pipelines.run(text)
@@ -251,7 +251,7 @@ def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_
     assert problem.text.endswith('Write mode = "update", or give the source a watermark.')
 
 
-def test_duplicates_are_dropped_also_across_runs(pipelines, topic, produce):
+def test_duplicates_are_dropped_also_across_runs(pipelines, topic, produce) -> None:
     text = f"""
 [source]
 topics = "{topic}"
@@ -280,8 +280,8 @@ CLASHES = [
 ]
 
 
-def test_a_field_that_is_added_mid_stream_and_values_that_do_not_fit(pipelines, topic, produce):
-    def text(schema):
+def test_a_field_that_is_added_mid_stream_and_values_that_do_not_fit(pipelines, topic, produce) -> None:
+    def text(schema) -> str:
         return f"""
 [pipeline]
 name = "evolves"
@@ -318,7 +318,7 @@ topic = "{topic}.typed"
     assert by_id(new) == [{"id": 5, "amount": 1.0, "currency": "EUR"}, {"id": 6, "amount": 1.0}]
 
 
-def test_values_that_do_not_fit_are_put_aside_with_where_they_came_from(pipelines, topic, produce):
+def test_values_that_do_not_fit_are_put_aside_with_where_they_came_from(pipelines, topic, produce) -> None:
     produce(topic, [(b"k", value) for value in CLASHES], partition=0)
     pipelines.run(f"""
 [source]
@@ -341,7 +341,7 @@ topic = "{topic}.good"
     }
 
 
-def test_a_value_that_does_not_fit_can_fail_the_pipeline_and_is_named(pipelines, topic, produce):
+def test_a_value_that_does_not_fit_can_fail_the_pipeline_and_is_named(pipelines, topic, produce) -> None:
     produce(topic, [(None, b'{"id": 1}'), (None, b"no JSON")], partition=1)
     with pytest.raises(PipelineError, match=f"{topic}/1@1: the value is not JSON, or does not fit the schema: no JSON"):
         pipelines.run(f"""
@@ -386,7 +386,7 @@ FINE = [
 ]
 
 
-def test_a_value_is_one_object_of_json_and_nothing_else(pipelines, topic, produce):
+def test_a_value_is_one_object_of_json_and_nothing_else(pipelines, topic, produce) -> None:
     produce(topic, [(None, value) for value in [*NEARLY, *FINE, None]], partition=0)
     pipelines.run(f"""
 [source]
@@ -406,7 +406,7 @@ topic = "{topic}.out"
     assert not [row for row in good if "bad" in row]
 
 
-def test_what_stands_behind_a_value_is_put_aside_with_it(pipelines, topic, produce):
+def test_what_stands_behind_a_value_is_put_aside_with_it(pipelines, topic, produce) -> None:
     produce(topic, [(None, NEARLY[0]), (None, b'{"id": 20}'), (None, NEARLY[6])], partition=0)
     pipelines.run(f"""
 [source]
@@ -421,7 +421,7 @@ topic = "{topic}.good"
     assert {seen.value for seen in seen_in(pipelines.bootstrap, f"{topic}.bad")} == {NEARLY[0], NEARLY[6]}
 
 
-def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, produce):
+def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, produce) -> None:
     produce(topic, [(None, b'{"id": 3} oops')], partition=0)
     with pytest.raises(PipelineError, match=f"{topic}/0@0: the value is not JSON, or does not fit the schema: "):
         pipelines.run(
@@ -429,7 +429,7 @@ def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, prod
         )
 
 
-def test_a_static_source_may_have_brokers_of_its_own(pipelines, topic, other, produce):
+def test_a_static_source_may_have_brokers_of_its_own(pipelines, topic, other, produce) -> None:
     produce(topic, [(b"a", b"order")])
     produce(other, [(b"a", b"Ada")])
     pipelines.run(f"""
@@ -448,7 +448,7 @@ topic = "{topic}.named"
     assert [seen.value for seen in seen_in(pipelines.bootstrap, f"{topic}.named")] == [b"Ada"]
 
 
-def test_a_python_step_beside_the_file_runs_in_workers_too(pipelines, topic, produce):
+def test_a_python_step_beside_the_file_runs_in_workers_too(pipelines, topic, produce) -> None:
     (pipelines.folder / "my_steps.py").write_text(
         "from pyspark.sql.functions import udf\n"
         "def shout(text):\n    return text.upper()\n"
@@ -469,7 +469,7 @@ topic = "{topic}.loud"
     assert pipelines.json_in(f"{topic}.loud") == [{"id": 1, "item": "BOOK"}]
 
 
-def test_a_static_source_is_looked_up(pipelines, topic, produce, tmp_path):
+def test_a_static_source_is_looked_up(pipelines, topic, produce, tmp_path) -> None:
     pipelines.spark.sql("SELECT 1 AS id, 'Ada' AS customer").write.parquet(str(tmp_path / "customers"))
     produce(topic, values({"id": 1, "amount": 3}, {"id": 2, "amount": 4}))
     pipelines.run(f"""
@@ -491,7 +491,7 @@ topic = "{topic}.named"
     ]
 
 
-def test_spark_tells_the_line_of_what_it_does_not_understand(pipelines, topic):
+def test_spark_tells_the_line_of_what_it_does_not_understand(pipelines, topic) -> None:
     text = f'[source]\ntopics = "{topic}"\nas = "orders"\n[[steps]]\nsql = """\nSELECT offset,\n       amout\nFROM orders\n"""\n[[sinks]]\nkind = "console"\n'
     with pytest.raises(FileErrors) as caught:
         pipelines.run(text)
@@ -504,21 +504,21 @@ def test_spark_tells_the_line_of_what_it_does_not_understand(pipelines, topic):
     assert caught.value.problems[0].line == 7
 
 
-def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic, cluster):
+def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic, cluster) -> None:
     for wrong in ({"sql": f"SELECT amout FROM `{topic}`"}, {"sql": f"SELECT value FROM `{topic}`", "key": "amout"}):
         with pytest.raises(PipelineError, match="`amout` cannot be resolved"):
             pipelines.builtin("transform", "transform", from_=(topic,), to=f"{topic}.out", **wrong)
     assert f"{topic}.out" not in {each.name for each in Admin(cluster).topics()}
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic):
+def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic) -> None:
     with pytest.raises(PipelineNotFoundError, match=f"there is no topic {topic}x to read; did you mean {topic}"):
         pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
     assert pipelines.registry.load("test").state is State.FAILED
 
 
-def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produce):
-    def count():
+def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produce) -> None:
+    def count() -> None:
         pipelines.builtin(
             "stats", "stats", topics=(topic,), to=f"{topic}.stats", table=f"{pipelines.folder}/stats", every="1 hour"
         )
@@ -539,7 +539,7 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
-def test_spark_understands_every_example(pipelines, path):
+def test_spark_understands_every_example(pipelines, path) -> None:
     pipeline = load(path)
     if pipeline.arguments is None:
         plan = Plan(pipeline, pipelines.spark, pipelines.bootstrap)

@@ -22,7 +22,7 @@ START_MS = 1_767_225_600_000
 class Replays:
     """Runs replays of one topic."""
 
-    def __init__(self, spark, bootstrap, cluster, topic, folder):
+    def __init__(self, spark, bootstrap, cluster, topic, folder) -> None:
         self.spark, self.bootstrap, self.cluster = spark, bootstrap, cluster
         self.topic, self.folder = topic, folder
         self.target = f"{topic}-again"
@@ -69,13 +69,13 @@ def filled(produce, topic, cluster):
     return records(cluster, topic)
 
 
-def test_a_replay_keeps_keys_headers_timestamps_partitions_and_order(replays, filled):
+def test_a_replay_keeps_keys_headers_timestamps_partitions_and_order(replays, filled) -> None:
     screen = replays.run()
     assert replays.sent() == filled
     assert screen.done == 300
 
 
-def test_a_range_is_by_offset_or_by_time_and_of_one_partition_if_told(replays, filled, topic):
+def test_a_range_is_by_offset_or_by_time_and_of_one_partition_if_told(replays, filled, topic) -> None:
     replays.run(from_offset=20, to_offset=30)
     assert replays.sent() == {p: filled[p][20:30] for p in (0, 1)}
     replays.target = f"{topic}-times"
@@ -85,7 +85,9 @@ def test_a_range_is_by_offset_or_by_time_and_of_one_partition_if_told(replays, f
     assert replays.run(from_offset=1_000).notes[-1] == "there is nothing in this range"
 
 
-def test_a_lake_is_replayed_whatever_became_of_the_topic(replays, filled, topic, cluster, tmp_path, spark, bootstrap):
+def test_a_lake_is_replayed_whatever_became_of_the_topic(
+    replays, filled, topic, cluster, tmp_path, spark, bootstrap
+) -> None:
     lake = str(tmp_path / "lake")
     archive = {"topics": (topic,), "to": lake, "format": LakeFormat.DELTA}
     run_builtin(spark, "archive", archive, bootstrap=bootstrap, state=tmp_path / "state", name=f"a-{topic}")
@@ -99,7 +101,7 @@ def test_a_lake_is_replayed_whatever_became_of_the_topic(replays, filled, topic,
     assert replays.sent() == {p: filled[p][12:40] for p in (0, 1)}
 
 
-def test_a_target_with_fewer_partitions_takes_records_by_their_keys(replays, filled, cluster):
+def test_a_target_with_fewer_partitions_takes_records_by_their_keys(replays, filled, cluster) -> None:
     Admin(cluster).create_topic(replays.target, partitions=1, configs={"retention.ms": "-1"})
     replays.run(to_offset=20)
     (only,) = replays.sent().values()
@@ -110,7 +112,7 @@ def test_a_target_with_fewer_partitions_takes_records_by_their_keys(replays, fil
 
 def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
     replays, filled, bootstrap, cluster, tmp_path, topic
-):
+) -> None:
     log = tmp_path / "replay.log"
     words = ["replay", topic, "--to", replays.target, "--bootstrap", bootstrap, "--name", "replay"]
     words += ["--state-dir", str(tmp_path / "state"), "--rate", "40", "--conf", "spark.driver.memory=1g"]
@@ -134,7 +136,7 @@ def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
     assert replays.sent() == {p: filled[p][140:] for p in (0, 1)}
 
 
-def test_what_cannot_be_is_refused_before_spark_starts(replays):
+def test_what_cannot_be_is_refused_before_spark_starts(replays) -> None:
     for arguments, says in (
         ({"from_offset": 1, "from_time": "2026-01-01"}, "not both"),
         ({"source": "broker", "lake": "/x"}, "only with --source"),

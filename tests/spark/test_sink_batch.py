@@ -23,7 +23,7 @@ HEADERS = "array<struct<key: string, value: binary>>"
 
 @pytest.fixture
 def write(bootstrap):
-    def write(frame, **options):
+    def write(frame, **options) -> None:
         writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", bootstrap)
         for name, value in options.items():
             writer = writer.option(name, value)
@@ -38,7 +38,7 @@ def sinks(cluster):
         yield client
 
 
-def test_every_column_arrives(spark, write, bootstrap, topic):
+def test_every_column_arrives(spark, write, bootstrap, topic) -> None:
     rows = [
         ("k1", "v1", [("h", b"1"), ("h", None), ("ö", b"")], 1),
         ("k1", "v2", [], 0),
@@ -56,7 +56,7 @@ def test_every_column_arrives(spark, write, bootstrap, topic):
     ]
 
 
-def test_keys_go_where_kafkas_clients_send_them_and_stay_in_order(spark, write, bootstrap, topic):
+def test_keys_go_where_kafkas_clients_send_them_and_stay_in_order(spark, write, bootstrap, topic) -> None:
     frame = spark.range(5000).selectExpr("CAST(id % 17 AS STRING) AS key", "CAST(id AS STRING) AS value").coalesce(1)
     write(frame, topic=topic)
     found = seen_in(bootstrap, topic)
@@ -68,7 +68,7 @@ def test_keys_go_where_kafkas_clients_send_them_and_stay_in_order(spark, write, 
     assert all(series == sorted(series) for series in numbers.values())
 
 
-def test_rows_without_a_key_reach_every_partition(spark, write, bootstrap, topic):
+def test_rows_without_a_key_reach_every_partition(spark, write, bootstrap, topic) -> None:
     write(spark.range(20_000).selectExpr("repeat('x', 100) AS value"), topic=topic)
     found = seen_in(bootstrap, topic)
     counts = [sum(record.partition == partition for record in found) for partition in (0, 1)]
@@ -76,7 +76,7 @@ def test_rows_without_a_key_reach_every_partition(spark, write, bootstrap, topic
     assert min(counts) > 5000
 
 
-def test_the_topic_column_shares_out_and_the_option_wins_over_it(spark, write, bootstrap):
+def test_the_topic_column_shares_out_and_the_option_wins_over_it(spark, write, bootstrap) -> None:
     one, two, three = (f"t-{uuid.uuid4().hex}" for _ in range(3))
     frame = spark.createDataFrame([(one, "1"), (two, "2"), (one, "3")], "topic string, value string")
     write(frame)
@@ -89,19 +89,21 @@ def test_the_topic_column_shares_out_and_the_option_wins_over_it(spark, write, b
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("exactly_once", ["true", "false"])
-def test_every_codec_is_read_by_a_kafka_client(spark, write, bootstrap, topic, codec, exactly_once):
+def test_every_codec_is_read_by_a_kafka_client(spark, write, bootstrap, topic, codec, exactly_once) -> None:
     frame = spark.range(3000).selectExpr("CAST(id AS STRING) AS key", "repeat(CAST(id AS STRING), 20) AS value")
     write(frame, topic=topic, exactlyOnce=exactly_once, **{"kafka.compression.type": codec})
     assert values_in(bootstrap, topic) == sorted(b"%d" % number * 20 for number in range(3000))
 
 
-def test_megabyte_records_arrive_whole(spark, write, bootstrap, topic):
+def test_megabyte_records_arrive_whole(spark, write, bootstrap, topic) -> None:
     frame = spark.range(5).selectExpr("repeat(CAST(id AS STRING), 1000000) AS value")
     write(frame, topic=topic)
     assert values_in(bootstrap, topic) == [b"%d" % number * 1_000_000 for number in range(5)]
 
 
-def test_a_record_that_the_topic_does_not_take_leaves_nothing_of_the_others(spark, write, bootstrap, topic, sinks):
+def test_a_record_that_the_topic_does_not_take_leaves_nothing_of_the_others(
+    spark, write, bootstrap, topic, sinks
+) -> None:
     before = {status.sink for status in sinks.list()}
     frame = spark.createDataFrame([("small",), ("x" * 1_100_000,)], "value string")
     with pytest.raises(PySparkException, match=r"max\.message\.bytes|too large|larger"):
@@ -110,26 +112,26 @@ def test_a_record_that_the_topic_does_not_take_leaves_nothing_of_the_others(spar
     assert {status.sink for status in sinks.list()} == before
 
 
-def test_batches_fit_a_topic_that_takes_only_small_ones(spark, write, bootstrap, cluster, topic):
+def test_batches_fit_a_topic_that_takes_only_small_ones(spark, write, bootstrap, cluster, topic) -> None:
     Admin(cluster).alter_configs(topic, {"max.message.bytes": "20000"})
     write(spark.range(5000).selectExpr("CAST(id AS STRING) AS key", "repeat('y', 100) AS value"), topic=topic)
     assert len(seen_in(bootstrap, topic)) == 5000
 
 
 @pytest.mark.parametrize("exactly_once", ["true", "false"])
-def test_nothing_is_written_of_no_rows(spark, write, bootstrap, topic, exactly_once):
+def test_nothing_is_written_of_no_rows(spark, write, bootstrap, topic, exactly_once) -> None:
     empty = spark.createDataFrame([], "key string, value string")
     write(empty, topic=topic, exactlyOnce=exactly_once)
     write(empty.repartition(3), topic=topic, exactlyOnce=exactly_once)
     assert seen_in(bootstrap, topic) == []
 
 
-def test_empty_partitions_among_others_do_no_harm(spark, write, bootstrap, topic):
+def test_empty_partitions_among_others_do_no_harm(spark, write, bootstrap, topic) -> None:
     write(spark.range(100).where("id < 3").repartition(7, "id").selectExpr("CAST(id AS STRING) AS value"), topic=topic)
     assert values_in(bootstrap, topic) == [b"0", b"1", b"2"]
 
 
-def test_records_have_the_time_of_writing_unless_the_column_is_to_be_kept(spark, write, bootstrap, topic):
+def test_records_have_the_time_of_writing_unless_the_column_is_to_be_kept(spark, write, bootstrap, topic) -> None:
     moment = dt.datetime(2020, 1, 2, 3, 4, 5, 678_900, tzinfo=dt.UTC)
     frame = spark.createDataFrame([(moment, "v")], "timestamp timestamp, value string")
     before_ms = time.time_ns() // 1_000_000
@@ -140,7 +142,7 @@ def test_records_have_the_time_of_writing_unless_the_column_is_to_be_kept(spark,
     assert int(moment.timestamp() * 1000) in {record.timestamp_ms for record in seen_in(bootstrap, topic)}
 
 
-def test_a_write_that_fails_half_way_leaves_nothing(spark, write, bootstrap, topic, sinks):
+def test_a_write_that_fails_half_way_leaves_nothing(spark, write, bootstrap, topic, sinks) -> None:
     def fail_late(batches):
         for batch in batches:
             yield batch
@@ -155,13 +157,13 @@ def test_a_write_that_fails_half_way_leaves_nothing(spark, write, bootstrap, top
     assert {status.sink for status in sinks.list()} == before
 
 
-def test_a_write_leaves_no_sink_behind(spark, write, topic, sinks):
+def test_a_write_leaves_no_sink_behind(spark, write, topic, sinks) -> None:
     before = {status.sink for status in sinks.list()}
     write(spark.range(3).selectExpr("CAST(id AS STRING) AS value"), topic=topic)
     assert {status.sink for status in sinks.list()} == before
 
 
-def test_a_named_sink_takes_each_batch_once(spark, write, bootstrap, topic, sinks):
+def test_a_named_sink_takes_each_batch_once(spark, write, bootstrap, topic, sinks) -> None:
     name = f"each-{uuid.uuid4().hex}"
     for batch_id, text in [(0, "a"), (1, "b"), (1, "b"), (2, "c")]:
         write(spark.createDataFrame([(text,)], "value string"), topic=topic, sinkName=name, batchId=batch_id)
@@ -172,13 +174,13 @@ def test_a_named_sink_takes_each_batch_once(spark, write, bootstrap, topic, sink
     sinks.delete(name)
 
 
-def test_a_topic_that_is_not_there_is_made(spark, write, bootstrap):
+def test_a_topic_that_is_not_there_is_made(spark, write, bootstrap) -> None:
     name = f"t-{uuid.uuid4().hex}"
     write(spark.createDataFrame([("v",)], "value string"), topic=name)
     assert values_in(bootstrap, name) == [b"v"]
 
 
-def test_a_topic_that_may_not_be_made_is_told_before_anything_is_staged(spark, penstock_broker_factory):
+def test_a_topic_that_may_not_be_made_is_told_before_anything_is_staged(spark, penstock_broker_factory) -> None:
     broker = penstock_broker_factory({"listeners.http": "127.0.0.1:0", "topics.auto_create": False})
     frame = spark.createDataFrame([("there-is-none", "v")], "topic string, value string")
     writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", broker.bootstrap)
@@ -190,7 +192,7 @@ def test_a_topic_that_may_not_be_made_is_told_before_anything_is_staged(spark, p
     broker.stop()
 
 
-def test_a_broker_without_http_is_told_and_written_to_at_least_once(spark, penstock_broker_factory):
+def test_a_broker_without_http_is_told_and_written_to_at_least_once(spark, penstock_broker_factory) -> None:
     broker = penstock_broker_factory()
     frame = spark.createDataFrame([("k", "v")], "key string, value string")
     writer = frame.write.format("penstock").mode("append")
@@ -212,7 +214,7 @@ def rows(*values):
     return iter([pa.RecordBatch.from_pydict({"value": list(values)})])
 
 
-def test_the_sink_of_a_driver_that_died_is_not_remembered_for_long(bootstrap, topic, sinks):
+def test_the_sink_of_a_driver_that_died_is_not_remembered_for_long(bootstrap, topic, sinks) -> None:
     before = {status.sink for status in sinks.list()}
     writer = writer_of(bootstrap, topic)
     (left,) = [status for status in sinks.list() if status.sink not in before]
@@ -225,7 +227,7 @@ def test_the_sink_of_a_driver_that_died_is_not_remembered_for_long(bootstrap, to
     assert sinks.status(named).remember_ms > 20 * ONE_OFF_REMEMBER_MS
 
 
-def test_a_driver_that_was_replaced_does_not_commit_what_its_successor_staged(bootstrap, topic, sinks):
+def test_a_driver_that_was_replaced_does_not_commit_what_its_successor_staged(bootstrap, topic, sinks) -> None:
     name = f"replaced-{uuid.uuid4().hex}"
     old = writer_of(bootstrap, topic, sinkName=name, batchId="0")
     staged = [old.write(rows("old"))]

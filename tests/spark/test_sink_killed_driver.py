@@ -23,7 +23,7 @@ SECONDS = 300.0
 class Driver:
     """One run of the driver, with the JVM that it starts."""
 
-    def __init__(self, told, log):
+    def __init__(self, told, log) -> None:
         self._log = log
         self._mark = Mark()
         with log.open("ab") as out:
@@ -35,7 +35,7 @@ class Driver:
                 env={**os.environ, **self._mark.environment},
             )
 
-    def kill_at(self, marker):
+    def kill_at(self, marker) -> None:
         try:
             eventually(lambda: marker.exists() or self._ended(), SECONDS, f"the driver at {marker.name}")
             assert marker.exists(), self._log.read_text()[-5000:]
@@ -43,13 +43,13 @@ class Driver:
             self._kill()
         marker.unlink()
 
-    def finish(self):
+    def finish(self) -> None:
         try:
             assert self._process.wait(SECONDS) == 0, self._log.read_text()[-5000:]
         finally:
             self._kill()
 
-    def _kill(self):
+    def _kill(self) -> None:
         self._mark.kill()
         self._process.wait(SECONDS)
 
@@ -67,7 +67,9 @@ def places(tmp_path):
 
 
 @pytest.mark.timeout(1500)
-def test_a_driver_killed_anywhere_loses_nothing_and_repeats_nothing(bootstrap, cluster, topic, places, tmp_path):
+def test_a_driver_killed_anywhere_loses_nothing_and_repeats_nothing(
+    bootstrap, cluster, topic, places, tmp_path
+) -> None:
     rows = [b"%08d" % number for number in range(FILES * ROWS_PER_FILE)]
     for number in range(FILES):
         part = rows[number * ROWS_PER_FILE : (number + 1) * ROWS_PER_FILE]

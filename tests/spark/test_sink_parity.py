@@ -34,22 +34,22 @@ def writer_of(spark, bootstrap):
         (["'v' AS value"], {"topic": "no/such name"}, "INVALID_TOPIC"),
     ],
 )
-def test_a_wrong_write_is_refused_before_it_runs(writer_of, columns, options, said):
+def test_a_wrong_write_is_refused_before_it_runs(writer_of, columns, options, said) -> None:
     with pytest.raises(PySparkException, match=said):
         writer_of(columns, **options).save()
 
 
-def test_a_null_topic_in_a_row_is_refused(writer_of):
+def test_a_null_topic_in_a_row_is_refused(writer_of) -> None:
     with pytest.raises(PySparkException, match="null in its column 'topic'"):
         writer_of(["'v' AS value", "CAST(NULL AS STRING) AS topic"]).save()
 
 
-def test_a_partition_that_is_not_there_is_refused(writer_of, topic):
+def test_a_partition_that_is_not_there_is_refused(writer_of, topic) -> None:
     with pytest.raises(PySparkException, match="asks for partition 2 of topic"):
         writer_of(["'v' AS value", "2 AS partition"], topic=topic).save()
 
 
-def test_columns_that_mean_nothing_here_are_left_alone(writer_of, topic):
+def test_columns_that_mean_nothing_here_are_left_alone(writer_of, topic) -> None:
     writer_of(["'v' AS value", "id AS offset", "id AS timestamp", "id AS timestampType"], topic=topic).save()
 
 
@@ -57,7 +57,7 @@ def test_columns_that_mean_nothing_here_are_left_alone(writer_of, topic):
     ("mode", "said"),
     [("overwrite", r'use mode\("append"\)'), ("ignore", "(?i)append"), ("errorifexists", "(?i)append")],
 )
-def test_only_append_is_a_mode_of_a_topic(writer_of, topic, mode, said):
+def test_only_append_is_a_mode_of_a_topic(writer_of, topic, mode, said) -> None:
     with pytest.raises(PySparkException, match=said):
         writer_of(["'v' AS value"], topic=topic).mode(mode).save()
 
@@ -71,7 +71,7 @@ def test_only_append_is_a_mode_of_a_topic(writer_of, topic, mode, said):
         (["value"], {"topic": "t", "batchId": "3"}, "a stream numbers its batches by itself"),
     ],
 )
-def test_a_wrong_stream_is_refused(spark, bootstrap, tmp_path, columns, options, said):
+def test_a_wrong_stream_is_refused(spark, bootstrap, tmp_path, columns, options, said) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "one.txt").write_text("v\n")
     frame = spark.readStream.format("text").load(str(tmp_path / "in")).selectExpr(*columns)

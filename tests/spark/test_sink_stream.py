@@ -4,6 +4,7 @@ import json
 import shutil
 import uuid
 from pathlib import Path
+from typing import Never
 
 import pytest
 from pyspark.errors import PySparkException
@@ -71,7 +72,9 @@ def query_id(checkpoint):
     return json.loads((checkpoint / "metadata").read_text())["id"]
 
 
-def test_every_row_arrives_and_the_broker_knows_the_query_and_its_batch(run, files, bootstrap, topic, sinks, tmp_path):
+def test_every_row_arrives_and_the_broker_knows_the_query_and_its_batch(
+    run, files, bootstrap, topic, sinks, tmp_path
+) -> None:
     for _ in range(3):
         files.add()
     run(topic)
@@ -83,7 +86,7 @@ def test_every_row_arrives_and_the_broker_knows_the_query_and_its_batch(run, fil
     assert sinks.status(query_id(tmp_path / "checkpoint")).last_batch_id == 3
 
 
-def test_a_batch_that_comes_again_appends_nothing(run, files, bootstrap, topic, tmp_path):
+def test_a_batch_that_comes_again_appends_nothing(run, files, bootstrap, topic, tmp_path) -> None:
     files.add()
     files.add()
     run(topic)
@@ -98,7 +101,9 @@ def test_a_batch_that_comes_again_appends_nothing(run, files, bootstrap, topic, 
     assert values_in(bootstrap, topic) == files.rows
 
 
-def test_a_failure_after_the_commit_undoes_and_repeats_nothing(spark, start, run, files, bootstrap, topic, tmp_path):
+def test_a_failure_after_the_commit_undoes_and_repeats_nothing(
+    spark, start, run, files, bootstrap, topic, tmp_path
+) -> None:
     from penstock.spark.datasource import PenstockDataSource
 
     class FailsAfterCommit(PenstockDataSource):
@@ -110,7 +115,7 @@ def test_a_failure_after_the_commit_undoes_and_repeats_nothing(spark, start, run
             writer = super().streamWriter(schema, overwrite)
             commit = writer.commit
 
-            def committed_and_failed(messages, batch_id):
+            def committed_and_failed(messages, batch_id) -> Never:
                 commit(messages, batch_id)
                 raise RuntimeError("the driver fails after the commit")
 
@@ -135,7 +140,7 @@ def test_a_failure_after_the_commit_undoes_and_repeats_nothing(spark, start, run
 
 def test_a_batch_whose_task_fails_leaves_nothing_and_is_written_by_the_next_start(
     start, run, files, bootstrap, topic, sinks, tmp_path
-):
+) -> None:
     marker = tmp_path / "failed"
 
     def fail_once(batches):
@@ -155,7 +160,9 @@ def test_a_batch_whose_task_fails_leaves_nothing_and_is_written_by_the_next_star
     assert values_in(bootstrap, topic) == files.rows
 
 
-def test_an_old_checkpoint_is_told_and_not_taken_for_what_was_written(start, run, files, bootstrap, topic, tmp_path):
+def test_an_old_checkpoint_is_told_and_not_taken_for_what_was_written(
+    start, run, files, bootstrap, topic, tmp_path
+) -> None:
     files.add()
     run(topic)
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "old")
@@ -170,7 +177,7 @@ def test_an_old_checkpoint_is_told_and_not_taken_for_what_was_written(start, run
     assert values_in(bootstrap, topic) == files.rows
 
 
-def test_the_whole_result_is_appended_in_complete_mode(run, files, bootstrap, topic):
+def test_the_whole_result_is_appended_in_complete_mode(run, files, bootstrap, topic) -> None:
     def counted(frame):
         return frame.groupBy().count().selectExpr("CAST(count AS STRING) AS value")
 
@@ -180,7 +187,7 @@ def test_the_whole_result_is_appended_in_complete_mode(run, files, bootstrap, to
     assert values_in(bootstrap, topic) == [b"10", b"20"]
 
 
-def test_state_is_kept_when_a_batch_comes_again(run, files, bootstrap, topic, tmp_path):
+def test_state_is_kept_when_a_batch_comes_again(run, files, bootstrap, topic, tmp_path) -> None:
     def counted(frame):
         return frame.groupBy().count().selectExpr("CAST(count AS STRING) AS value")
 
@@ -195,7 +202,7 @@ def test_state_is_kept_when_a_batch_comes_again(run, files, bootstrap, topic, tm
 
 
 @pytest.mark.parametrize("exactly_once", ["true", "false"])
-def test_batches_without_rows_do_no_harm(run, files, bootstrap, topic, exactly_once):
+def test_batches_without_rows_do_no_harm(run, files, bootstrap, topic, exactly_once) -> None:
     files.add()
     run(topic, change=lambda frame: frame.where("value = 'none'"), exactlyOnce=exactly_once)
     assert seen_in(bootstrap, topic) == []
@@ -204,13 +211,13 @@ def test_batches_without_rows_do_no_harm(run, files, bootstrap, topic, exactly_o
     assert values_in(bootstrap, topic) == files.rows[10:]
 
 
-def test_a_function_of_each_batch_is_exactly_once_with_a_named_sink(spark, files, bootstrap, topic, tmp_path):
+def test_a_function_of_each_batch_is_exactly_once_with_a_named_sink(spark, files, bootstrap, topic, tmp_path) -> None:
     files.add()
     files.add()
     name = f"each-{uuid.uuid4().hex}"
     fails = [True]
 
-    def write(frame, batch_id):
+    def write(frame, batch_id) -> None:
         writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", bootstrap)
         writer.options(topic=topic, sinkName=name, batchId=batch_id).save()
         if batch_id == 1 and fails:
@@ -228,7 +235,7 @@ def test_a_function_of_each_batch_is_exactly_once_with_a_named_sink(spark, files
     assert values_in(bootstrap, topic) == files.rows
 
 
-def test_update_mode_is_exactly_once_through_each_batch(spark, files, bootstrap, cluster, topic, tmp_path):
+def test_update_mode_is_exactly_once_through_each_batch(spark, files, bootstrap, cluster, topic, tmp_path) -> None:
     from penstock.spark.sink.each_batch import each_batch
 
     other = f"t-{uuid.uuid4().hex}"
@@ -237,7 +244,7 @@ def test_update_mode_is_exactly_once_through_each_batch(spark, files, bootstrap,
     to_topic, to_other = each_batch({**options, "topic": topic}), each_batch({**options, "topic": other}, name="other")
     fails = [True]
 
-    def write(frame, batch_id):
+    def write(frame, batch_id) -> None:
         to_topic(frame, batch_id)
         to_other(frame, batch_id)
         if batch_id == 1 and fails:
@@ -260,7 +267,7 @@ def test_update_mode_is_exactly_once_through_each_batch(spark, files, bootstrap,
     assert values_in(bootstrap, other) == expected
 
 
-def test_at_least_once_writes_without_a_sink(run, files, bootstrap, topic, sinks):
+def test_at_least_once_writes_without_a_sink(run, files, bootstrap, topic, sinks) -> None:
     before = {status.sink for status in sinks.list()}
     files.add()
     run(topic, exactlyOnce="false")

@@ -27,7 +27,7 @@ def topic(topic, cluster):
 
 
 @pytest.fixture
-def filled(cluster, topic):
+def filled(cluster, topic) -> None:
     """Ten records a partition, a second apart."""
     with Producer(cluster) as producer:
         for partition in (0, 1):
@@ -36,7 +36,7 @@ def filled(cluster, topic):
                 producer.send(topic, b"%d" % index, partition=partition, timestamp_ms=at)
 
 
-def test_a_query_of_the_kafka_connector_runs_as_it_is(reading, cluster, topic):
+def test_a_query_of_the_kafka_connector_runs_as_it_is(reading, cluster, topic) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, b"hello", key=b"k", partition=0, timestamp_ms=NOON_MS, headers=[("a", b"1")])
         producer.send(topic, None, key=None, partition=1, timestamp_ms=NOON_MS)
@@ -61,11 +61,11 @@ def test_a_query_of_the_kafka_connector_runs_as_it_is(reading, cluster, topic):
     ]
 
 
-def test_an_empty_topic_is_an_empty_table(reading):
+def test_an_empty_topic_is_an_empty_table(reading) -> None:
     assert reading.batch().count() == 0
 
 
-def test_offsets_times_and_cuts_come_together(reading, filled, topic):
+def test_offsets_times_and_cuts_come_together(reading, filled, topic) -> None:
     rows = reading.batch(
         startingOffsets=json.dumps({topic: {"0": 3, "1": -2}}),
         endingTimestamp=str(NOON_MS + 5000),
@@ -78,13 +78,13 @@ def test_offsets_times_and_cuts_come_together(reading, filled, topic):
     ]
 
 
-def test_columns_that_are_not_asked_for_are_not_read(reading, filled):
+def test_columns_that_are_not_asked_for_are_not_read(reading, filled) -> None:
     frame = reading.batch(schema="value binary, partition int")
     assert frame.columns == ["value", "partition"]
     assert frame.groupBy("partition").agg(total(expr("CAST(CAST(value AS STRING) AS INT)"))).count() == 2
 
 
-def test_a_dataframe_has_what_came_since_it_was_used_last(reading, filled, produce, topic):
+def test_a_dataframe_has_what_came_since_it_was_used_last(reading, filled, produce, topic) -> None:
     frame = reading.batch()
     assert frame.count() == 20
     produce(topic, [(None, b"later")], partition=0)
@@ -99,7 +99,7 @@ def pushing(spark):
 
 
 @pytest.mark.parametrize("on", ["true", "false"])
-def test_filters_give_the_same_rows_pushed_down_or_not(reading, filled, pushing, on):
+def test_filters_give_the_same_rows_pushed_down_or_not(reading, filled, pushing, on) -> None:
     pushing(on)
     frame = reading.batch(pushdown="true").where(
         (col("partition") == 1)
@@ -112,7 +112,7 @@ def test_filters_give_the_same_rows_pushed_down_or_not(reading, filled, pushing,
     assert "timestamp" in left_to_spark
 
 
-def test_a_pushed_filter_reads_fewer_records_from_the_broker(reading, cluster, topic):
+def test_a_pushed_filter_reads_fewer_records_from_the_broker(reading, cluster, topic) -> None:
     """Records that would be a data loss are never asked for, so the query does not fail: nothing shows it better."""
     with Producer(cluster) as producer:
         for _ in range(20):
@@ -124,7 +124,7 @@ def test_a_pushed_filter_reads_fewer_records_from_the_broker(reading, cluster, t
         reading.batch(startingOffsets=start).where("offset >= 10").count()
 
 
-def test_one_dataframe_in_several_filters_has_the_rows_of_each(reading, filled, pushing):
+def test_one_dataframe_in_several_filters_has_the_rows_of_each(reading, filled, pushing) -> None:
     """Spark keeps the filters that were pushed last for every use of a DataFrame, so by itself nothing is pushed."""
     pushing("true")
     frame = reading.batch()
@@ -143,12 +143,12 @@ def test_one_dataframe_in_several_filters_has_the_rows_of_each(reading, filled, 
         ({"schema": "price double"}, "a record has no column 'price'"),
     ],
 )
-def test_what_is_wrong_reaches_the_user_in_words(reading, options, text):
+def test_what_is_wrong_reaches_the_user_in_words(reading, options, text) -> None:
     with pytest.raises(PySparkException, match=text):
         reading.batch(**options).count()
 
 
-def test_records_of_a_megabyte_are_read(reading, cluster, topic):
+def test_records_of_a_megabyte_are_read(reading, cluster, topic) -> None:
     with Producer(cluster) as producer:
         for index in range(30):
             producer.send(topic, bytes([index]) * 1_000_000, partition=index % 2)

@@ -23,14 +23,14 @@ def offsets(first, end, *partitions):
 def more(produce, topic):
     """``more(3, 2)``: so many records into partition 0, 1, ..."""
 
-    def send(*counts):
+    def send(*counts) -> None:
         for partition, count in enumerate(counts):
             produce(topic, [(None, b"v")] * count, partition=partition)
 
     return send
 
 
-def test_a_checkpoint_goes_on_where_it_ended_and_is_readable(reading, more, topic, tmp_path):
+def test_a_checkpoint_goes_on_where_it_ended_and_is_readable(reading, more, topic, tmp_path) -> None:
     more(5, 5)
     frame = reading.stream(startingOffsets="earliest", maxOffsetsPerTrigger=6)
     rows, progress = reading.run(frame, "c")
@@ -43,7 +43,7 @@ def test_a_checkpoint_goes_on_where_it_ended_and_is_readable(reading, more, topi
     assert reading.run(frame, "c")[0] == []
 
 
-def test_a_stream_starts_at_the_latest_and_follows(spark, reading, more, topic, cluster):
+def test_a_stream_starts_at_the_latest_and_follows(spark, reading, more, topic, cluster) -> None:
     more(3, 3)
     query = reading.into_memory(reading.stream(kafka__group__id="followers"), "followed").start()
     try:
@@ -63,13 +63,13 @@ def test_a_stream_starts_at_the_latest_and_follows(spark, reading, more, topic, 
         query.stop()
 
 
-def test_a_first_batch_that_failed_is_read_again_from_where_the_stream_began(reading, more):
+def test_a_first_batch_that_failed_is_read_again_from_where_the_stream_began(reading, more) -> None:
     """The stream starts at the latest, and no record that came after that is lost though its first batch with any fails."""
     assert reading.run(reading.stream(), "c")[0] == []
     more(3)
     frame = reading.stream()
 
-    def fail(some, _):
+    def fail(some, _) -> None:
         if some.count():
             raise RuntimeError("the sink is away")
 
@@ -80,7 +80,7 @@ def test_a_first_batch_that_failed_is_read_again_from_where_the_stream_began(rea
     assert reading.run(frame, "c")[0] == offsets(0, 4, 0)
 
 
-def test_a_topic_that_is_deleted_stops_the_query_or_not_as_it_was_told(reading, more, topic, cluster):
+def test_a_topic_that_is_deleted_stops_the_query_or_not_as_it_was_told(reading, more, topic, cluster) -> None:
     more(5, 5)
     other = f"{topic}-other"
     Admin(cluster).create_topic(other, partitions=1)
@@ -98,7 +98,7 @@ def test_a_topic_that_is_deleted_stops_the_query_or_not_as_it_was_told(reading, 
     assert rows == [(0, 0), (0, 0), (0, 1)]
 
 
-def test_a_broker_that_restarts_is_waited_for(spark, penstock_broker_factory, tmp_path):
+def test_a_broker_that_restarts_is_waited_for(spark, penstock_broker_factory, tmp_path) -> None:
     broker = penstock_broker_factory()
     with Cluster(broker.bootstrap) as cluster:
         Admin(cluster).create_topic("t", partitions=1)
@@ -119,7 +119,7 @@ def test_a_broker_that_restarts_is_waited_for(spark, penstock_broker_factory, tm
 
 def test_a_broker_that_stays_away_is_a_clear_failure_and_the_query_goes_on_when_it_is_back(
     spark, penstock_broker_factory, tmp_path
-):
+) -> None:
     broker = penstock_broker_factory()
     reading = Reading(spark, broker.bootstrap, "t", str(tmp_path))
     with Cluster(broker.bootstrap) as cluster:

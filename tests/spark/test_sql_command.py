@@ -13,7 +13,7 @@ from tests.support.waiting import eventually
 SECONDS = 300.0
 
 
-def test_a_query_leaves_neither_a_process_nor_a_file_behind(bootstrap, topic, produce):
+def test_a_query_leaves_neither_a_process_nor_a_file_behind(bootstrap, topic, produce) -> None:
     produce(topic, [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")])
     # Sockets have short paths only, and Java has a temporary folder of its own.
     folder, mark = Path(tempfile.mkdtemp(prefix="ps", dir="/tmp")), Mark()

@@ -78,7 +78,7 @@ def values_of(cluster, topic):
 
 def test_one_program_reads_writes_and_streams_on_executors_without_penstock(
     master, folder, clusters_python, cluster, bootstrap, topic, produce
-):
+) -> None:
     produce(topic, [(b"k%d" % number, b"value %d" % number) for number in range(100)])
     written, streamed = f"{topic}-written", f"{topic}-streamed"
     for name in (written, streamed):
@@ -103,7 +103,9 @@ def test_one_program_reads_writes_and_streams_on_executors_without_penstock(
     assert values_of(cluster, streamed) == [f"streamed {value}" for value in expected]
 
 
-def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clusters_python, penstock_broker_factory):
+def test_the_pipeline_of_the_demo_runs_there_with_no_change(
+    master, folder, clusters_python, penstock_broker_factory
+) -> None:
     bootstrap = penstock_broker_factory({"listeners.http": "127.0.0.1:0"}).bootstrap
     first = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(minutes=10)
     first -= dt.timedelta(seconds=first.second % WINDOW_S)
@@ -149,7 +151,7 @@ def test_the_pipeline_of_the_demo_runs_there_with_no_change(master, folder, clus
 
 def test_an_archive_whose_executors_are_killed_has_every_record_once(
     standalone, folder, clusters_python, cluster, bootstrap, topic, produce, spark
-):
+) -> None:
     """kill -9 of a Java process that runs tasks, while one writes: the worker starts another, and the tasks are run again."""
     produce(topic, [(None, b"%d" % number) for number in range(ARCHIVED)])
     lake, log = folder / "archive", folder / "archive.log"

@@ -39,7 +39,7 @@ def now():
 # -- dead letters
 
 
-def test_a_dead_letter_has_its_story_in_columns(table, mortuary, topic):
+def test_a_dead_letter_has_its_story_in_columns(table, mortuary, topic) -> None:
     mortuary.die((b"a", "no stock"), (b"b", "timeout after 3 s"))
     rows = table("dead_letters", topic=topic).orderBy("value").collect()
     assert [(bytes(row.key), bytes(row.value), row.reason) for row in rows] == [
@@ -54,7 +54,7 @@ def test_a_dead_letter_has_its_story_in_columns(table, mortuary, topic):
         assert {header.key for header in row.headers or ()} == {"penstock.max_attempts"}
 
 
-def test_what_was_redriven_or_purged_is_finished_and_the_rest_is_open(table, mortuary, topic, http):
+def test_what_was_redriven_or_purged_is_finished_and_the_rest_is_open(table, mortuary, topic, http) -> None:
     mortuary.die(*((b"%d" % number, "boom" if number % 2 else "bang") for number in range(6)))
 
     def states():
@@ -69,7 +69,7 @@ def test_what_was_redriven_or_purged_is_finished_and_the_rest_is_open(table, mor
     assert set(states().values()) == {"finished"}
 
 
-def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(table, topic, cluster, produce):
+def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(table, topic, cluster, produce) -> None:
     Admin(cluster).create_topic(f"dlq.{topic}", partitions=1)
     strange = [("attempts", b"many"), ("original_offset", b"\xff"), ("last_error", None)]
     produce(f"dlq.{topic}", [(None, b"plain")])
@@ -80,7 +80,7 @@ def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(table,
     assert (odd.reason, odd.attempts, odd.offset, odd.value, odd.headers) == ("unknown", 0, 0, None, None)
 
 
-def test_dead_letters_are_chosen_by_the_topics_they_came_from(table, mortuary, topic):
+def test_dead_letters_are_chosen_by_the_topics_they_came_from(table, mortuary, topic) -> None:
     mortuary.die((b"a", "boom"))
     for options in ({"subscribe": topic}, {"subscribePattern": f"^{topic}$"}, {"topic": f"dlq.{topic}"}):
         assert table("dead_letters", "reason string", **options).count() == 1
@@ -90,11 +90,11 @@ def test_dead_letters_are_chosen_by_the_topics_they_came_from(table, mortuary, t
         table("dead_letters", topic="no-such-topic").count()
 
 
-def test_a_topic_without_dead_letters_is_an_empty_table(table, topic):
+def test_a_topic_without_dead_letters_is_an_empty_table(table, topic) -> None:
     assert table("dead_letters", topic=topic).collect() == []
 
 
-def test_sql_works_on_dead_letters(table, mortuary, topic, spark):
+def test_sql_works_on_dead_letters(table, mortuary, topic, spark) -> None:
     mortuary.die((b"a", "no stock"), (b"b", "timeout"), (b"c", "timeout"))
     table("dead_letters", topic=topic).createOrReplaceTempView("dead")
     rows = spark.sql(
@@ -106,7 +106,7 @@ def test_sql_works_on_dead_letters(table, mortuary, topic, spark):
 # -- queues
 
 
-def test_a_queue_shows_what_is_not_finished_and_how_it_stands(table, topic, http):
+def test_a_queue_shows_what_is_not_finished_and_how_it_stands(table, topic, http) -> None:
     with QueueClient(http, owner="worker-7") as client:
         for number in range(6):
             client.produce(topic, b"%d" % number, key=b"same", backoff_ms=600_000)
@@ -124,7 +124,7 @@ def test_a_queue_shows_what_is_not_finished_and_how_it_stands(table, topic, http
     assert all((row.until is not None and row.until > now()) == (row.state in ("waiting", "leased")) for row in rows)
 
 
-def test_a_queue_without_work_is_an_empty_table(table, topic, http):
+def test_a_queue_without_work_is_an_empty_table(table, topic, http) -> None:
     with QueueClient(http) as client:
         client.produce(topic, b"x")
         (record,) = client.lease(topic, "g", wait_ms=10_000)
@@ -132,12 +132,12 @@ def test_a_queue_without_work_is_an_empty_table(table, topic, http):
     assert table("queue", "offset long, state string", topic=topic, group="g").collect() == []
 
 
-def test_a_queue_that_there_is_not_is_told(table, topic):
+def test_a_queue_that_there_is_not_is_told(table, topic) -> None:
     with pytest.raises(Exception, match=r"there is no queue .* of group nobody"):
         table("queue", topic=topic, group="nobody").count()
 
 
-def test_a_long_queue_is_read_in_parts_that_are_told_apart_by_their_states(table, topic, http, produce):
+def test_a_long_queue_is_read_in_parts_that_are_told_apart_by_their_states(table, topic, http, produce) -> None:
     produce(topic, [(None, b"%d" % number) for number in range(5_000)], partition=0)
     with QueueClient(http, owner="w") as client:
         leased = client.lease(topic, "g", max_records=1_000, lease_ms=600_000, wait_ms=10_000)
@@ -151,7 +151,7 @@ def test_a_long_queue_is_read_in_parts_that_are_told_apart_by_their_states(table
 # -- groups, topics, partitions
 
 
-def test_groups_show_how_far_they_are_behind(table, topic, cluster, produce):
+def test_groups_show_how_far_they_are_behind(table, topic, cluster, produce) -> None:
     group = f"g-{topic}"
     produce(topic, [(None, b"x")] * 5, partition=0)
     produce(topic, [(None, b"x")] * 2, partition=1)
@@ -169,7 +169,7 @@ def test_groups_show_how_far_they_are_behind(table, topic, cluster, produce):
     assert table("groups", "group string, lag long", group="no-such-group").collect() == []
 
 
-def test_topics_and_partitions_show_how_much_there_is(table, topic, produce):
+def test_topics_and_partitions_show_how_much_there_is(table, topic, produce) -> None:
     produce(topic, [(None, b"x" * 100)] * 5, partition=0, timestamp_ms=1_000_000)
     produce(topic, [(None, b"x" * 100)] * 2, partition=0, timestamp_ms=3_000_000)
     (row,) = table("topics", topic=topic).collect()
@@ -188,7 +188,7 @@ def test_topics_and_partitions_show_how_much_there_is(table, topic, produce):
         table("topics", topic="no-such-topic").count()
 
 
-def test_tables_cannot_be_streamed(spark, bootstrap):
+def test_tables_cannot_be_streamed(spark, bootstrap) -> None:
     reader = spark.readStream.format("penstock").option("table", "topics").option("kafka.bootstrap.servers", bootstrap)
     with pytest.raises(Exception, match=r"picture of one moment"):
         reader.load().writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()

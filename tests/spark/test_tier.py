@@ -34,7 +34,7 @@ def tidy_cluster(tidy_broker):
 class Tiered:
     """A topic whose records are small segments, with its lake."""
 
-    def __init__(self, spark, cluster, bootstrap, folder, lake_format):
+    def __init__(self, spark, cluster, bootstrap, folder, lake_format) -> None:
         self.spark, self.cluster, self.bootstrap = spark, cluster, bootstrap
         self.folder, self.format = folder, lake_format
         self.lake = folder / "lake"
@@ -42,7 +42,7 @@ class Tiered:
         self.sent = []
         Admin(cluster).create_topic(self.topic, partitions=PARTITIONS, configs={"segment.bytes": "2000"})
 
-    def produce(self, count):
+    def produce(self, count) -> None:
         with Producer(self.cluster) as producer:
             for n in range(len(self.sent), len(self.sent) + count):
                 producer.send(
@@ -53,7 +53,7 @@ class Tiered:
                     # A batch of its own each time, so that segments roll.
                     producer.flush()
 
-    def archive(self, **more):
+    def archive(self, **more) -> None:
         arguments = {"topics": (self.topic,), "to": str(self.lake), "format": self.format, **more}
         name = f"archive-{self.topic}"
         state = self.folder / "state"
@@ -63,7 +63,7 @@ class Tiered:
         found = watermarks(self.cluster, [(self.topic, p) for p in range(PARTITIONS)])
         return [found[self.topic, p] for p in range(PARTITIONS)]
 
-    def dropped_up_to(self, offsets):
+    def dropped_up_to(self, offsets) -> None:
         eventually(lambda: [first for first, _ in self.bounds()] == offsets, what=f"retention drops up to {offsets}")
 
     def options(self, **more):
@@ -93,7 +93,7 @@ def tiered(spark, tidy_cluster, tidy_broker, tmp_path):
 
 
 @pytest.mark.parametrize("lake_format", list(LakeFormat))
-def test_old_offsets_come_from_the_lake_and_new_ones_from_the_broker_as_one_table(tiered, lake_format):
+def test_old_offsets_come_from_the_lake_and_new_ones_from_the_broker_as_one_table(tiered, lake_format) -> None:
     topic = tiered(lake_format)
     topic.produce(200)
     topic.archive(tier=True, local_retention="0s")
@@ -111,7 +111,7 @@ def test_old_offsets_come_from_the_lake_and_new_ones_from_the_broker_as_one_tabl
     assert topic.read() == topic.expected()
 
 
-def check_stream(topic):
+def check_stream(topic) -> None:
     """A stream from the earliest offset begins in the lake."""
     options = topic.options(startingOffsets="earliest", maxOffsetsPerTrigger="150")
     frame = topic.spark.readStream.format("penstock").options(**options).load()
@@ -127,7 +127,7 @@ def check_stream(topic):
     assert values(topic.spark.read.format("penstock-lake").option("path", str(target)).load()) == topic.expected()
 
 
-def test_what_is_not_archived_is_never_dropped(tiered, tidy_cluster):
+def test_what_is_not_archived_is_never_dropped(tiered, tidy_cluster) -> None:
     topic = tiered()
     topic.produce(100)
     topic.archive(tier=True, local_retention="0s")
@@ -155,7 +155,7 @@ def dropped(spark, tidy_cluster, tidy_broker, tmp_path_factory):
     return topic
 
 
-def test_kafka_consumers_see_the_broker_alone(dropped, tidy_cluster):
+def test_kafka_consumers_see_the_broker_alone(dropped, tidy_cluster) -> None:
     consumer = Consumer(tidy_cluster)
     consumer.assign({(dropped.topic, 0): 10})
     with pytest.raises(BrokerRefused) as refused:
@@ -163,7 +163,7 @@ def test_kafka_consumers_see_the_broker_alone(dropped, tidy_cluster):
     assert refused.value.code == OFFSET_OUT_OF_RANGE
 
 
-def test_a_lake_that_is_gone_is_a_loss_of_data_and_not_an_empty_table(dropped):
+def test_a_lake_that_is_gone_is_a_loss_of_data_and_not_an_empty_table(dropped) -> None:
     elsewhere = dropped.folder / "elsewhere"
     dropped.lake.rename(elsewhere)
     try:
@@ -174,13 +174,13 @@ def test_a_lake_that_is_gone_is_a_loss_of_data_and_not_an_empty_table(dropped):
         elsewhere.rename(dropped.lake)
 
 
-def test_a_tier_stays_at_its_lake(dropped, tmp_path, monkeypatch):
+def test_a_tier_stays_at_its_lake(dropped, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(dropped, "lake", tmp_path / "another")
     with pytest.raises(PipelineError, match=r"the tier of .* may be there alone"):
         dropped.archive(tier=True)
 
 
-def test_a_compacted_topic_is_refused_a_tier(tiered, tidy_cluster):
+def test_a_compacted_topic_is_refused_a_tier(tiered, tidy_cluster) -> None:
     topic = tiered()
     Admin(tidy_cluster).alter_configs(topic.topic, {"cleanup.policy": "compact"})
     with pytest.raises(BrokerRefused, match="compacted"):

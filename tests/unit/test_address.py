@@ -14,7 +14,7 @@ from penstock.address import Address, parse_address
         ("[::1]:9092", Address("::1", 9092)),
     ],
 )
-def test_an_address_is_read_and_written_the_same_way(text, address):
+def test_an_address_is_read_and_written_the_same_way(text, address) -> None:
     assert parse_address(text) == address
     assert str(address) == text.strip()
 
@@ -37,7 +37,7 @@ def test_an_address_is_read_and_written_the_same_way(text, address):
         ("[]:1", "no host"),
     ],
 )
-def test_what_is_no_address_is_refused_with_a_reason(text, says):
+def test_what_is_no_address_is_refused_with_a_reason(text, says) -> None:
     with pytest.raises(ValueError, match=says):
         parse_address(text)
 
@@ -46,5 +46,5 @@ def test_what_is_no_address_is_refused_with_a_reason(text, says):
     ("text", "address"),
     [("localhost", Address("localhost", 7)), ("[::1]", Address("::1", 7)), ("a:1", Address("a", 1))],
 )
-def test_the_port_may_be_left_out_where_there_is_a_default(text, address):
+def test_the_port_may_be_left_out_where_there_is_a_default(text, address) -> None:
     assert parse_address(text, 7) == address

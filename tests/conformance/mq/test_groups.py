@@ -13,13 +13,13 @@ from tests.conformance.mq.client import CALL_SECONDS, payloads, refused, take
 class Collected:
     """Reads a stream in a thread of its own, until the stream ends."""
 
-    def __init__(self, stream):
+    def __init__(self, stream) -> None:
         self.stream = stream
         self.messages = queue.Queue()
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
-    def _read(self):
+    def _read(self) -> None:
         try:
             for message in self.stream:
                 self.messages.put(message)
@@ -30,12 +30,12 @@ class Collected:
         return [self.messages.get(timeout=CALL_SECONDS) for _ in range(count)]
 
 
-def publish_to_each(client, topic, partitions, payload):
+def publish_to_each(client, topic, partitions, payload) -> None:
     for partition in range(partitions):
         client.publish(topic=topic, payload=payload, partition=partition)
 
 
-def test_two_consumers_share_the_partitions_and_one_takes_over_when_the_other_goes(client, others, topic):
+def test_two_consumers_share_the_partitions_and_one_takes_over_when_the_other_goes(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=4)
     with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first:
         with others[1].subscribed(topic=topic, consumer_group="g", consumer_id="b") as second:
@@ -50,7 +50,7 @@ def test_two_consumers_share_the_partitions_and_one_takes_over_when_the_other_go
         assert set(payloads(alone)) == {b"alone"}
 
 
-def test_a_new_consumer_gets_its_share_from_where_the_group_stands(client, others, topic):
+def test_a_new_consumer_gets_its_share_from_where_the_group_stands(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first:
         publish_to_each(client, topic, 2, b"0")
@@ -63,7 +63,7 @@ def test_a_new_consumer_gets_its_share_from_where_the_group_stands(client, other
             assert (message.partition, message.offset) == (1, 1)
 
 
-def test_a_consumer_that_gets_no_partition_waits_for_one(client, others, topic):
+def test_a_consumer_that_gets_no_partition_waits_for_one(client, others, topic) -> None:
     client.create_topic(name=topic)
     with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="b") as idle:
         with others[1].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first:
@@ -73,7 +73,7 @@ def test_a_consumer_that_gets_no_partition_waits_for_one(client, others, topic):
         assert next(idle).payload == b"x"
 
 
-def test_a_dead_connection_gives_its_partitions_away(client, others, topic):
+def test_a_dead_connection_gives_its_partitions_away(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     with (
         others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as first,
@@ -85,7 +85,7 @@ def test_a_dead_connection_gives_its_partitions_away(client, others, topic):
         assert next(first).partition == 1
 
 
-def test_consumers_without_an_id_are_different_consumers(client, others, topic):
+def test_consumers_without_an_id_are_different_consumers(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     with (
         others[0].subscribed(topic=topic, consumer_group="g") as first,
@@ -97,7 +97,7 @@ def test_consumers_without_an_id_are_different_consumers(client, others, topic):
         assert {next(first).partition, next(second).partition} == {0, 1}
 
 
-def test_a_second_subscription_of_the_same_consumer_replaces_the_first(client, others, topic):
+def test_a_second_subscription_of_the_same_consumer_replaces_the_first(client, others, topic) -> None:
     client.create_topic(name=topic)
     with (
         others[0].subscribed(topic=topic, consumer_group="g", consumer_id="c") as first,
@@ -112,7 +112,7 @@ def test_a_second_subscription_of_the_same_consumer_replaces_the_first(client, o
         assert next(second).payload == b"x"
 
 
-def test_one_consumer_may_read_two_topics_of_a_group_and_end_with_one_of_them(client, others, topic):
+def test_one_consumer_may_read_two_topics_of_a_group_and_end_with_one_of_them(client, others, topic) -> None:
     for name in (f"{topic}.1", f"{topic}.2"):
         client.create_topic(name=name)
     with others[0].subscribed(topic=f"{topic}.1", consumer_group=topic, consumer_id="c") as first:
@@ -123,7 +123,7 @@ def test_one_consumer_may_read_two_topics_of_a_group_and_end_with_one_of_them(cl
         assert next(first).payload == b"1"
 
 
-def test_partitions_that_are_added_are_read_too(client, broker, others, topic):
+def test_partitions_that_are_added_are_read_too(client, broker, others, topic) -> None:
     client.create_topic(name=topic)
     with (
         others[0].subscribed(topic=topic, consumer_group="g", consumer_id="c") as grouped,
@@ -135,7 +135,7 @@ def test_partitions_that_are_added_are_read_too(client, broker, others, topic):
         assert next(grouped).partition == next(alone).partition == 1
 
 
-def test_a_topic_that_is_deleted_ends_its_subscriptions(client, others, topic):
+def test_a_topic_that_is_deleted_ends_its_subscriptions(client, others, topic) -> None:
     client.create_topic(name=topic)
     with (
         others[0].subscribed(topic=topic, consumer_group="g", consumer_id="a") as reading,
@@ -148,7 +148,7 @@ def test_a_topic_that_is_deleted_ends_its_subscriptions(client, others, topic):
                 next(stream)
 
 
-def test_a_topic_made_again_starts_afresh(client, topic):
+def test_a_topic_made_again_starts_afresh(client, topic) -> None:
     client.create_topic(name=topic)
     client.publish(topic=topic, payload=b"old")
     client.commit(topic=topic, consumer_group="g", offset=1)
@@ -160,7 +160,7 @@ def test_a_topic_made_again_starts_afresh(client, topic):
         assert (message.offset, message.payload) == (0, b"new")
 
 
-def test_records_arrive_live_while_others_publish(client, others, topic):
+def test_records_arrive_live_while_others_publish(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=3)
     with others[0].subscribed(topic=topic, consumer_group="g", consumer_id="c") as stream:
         collected = Collected(stream)

@@ -8,7 +8,7 @@ from grpc import StatusCode
 from tests.conformance.mq.client import payloads, refused, take
 
 
-def test_a_topic_is_made_and_making_it_again_changes_nothing(original, topic):
+def test_a_topic_is_made_and_making_it_again_changes_nothing(original, topic) -> None:
     assert original.create_topic(name=topic).success
     original.publish(topic=topic, payload=b"kept")
     assert original.create_topic(name=topic).success
@@ -16,12 +16,12 @@ def test_a_topic_is_made_and_making_it_again_changes_nothing(original, topic):
         assert next(stream).payload == b"kept"
 
 
-def test_a_topic_that_others_made_is_there_too(original, client, topic):
+def test_a_topic_that_others_made_is_there_too(original, client, topic) -> None:
     client.create_topic(name=topic, partitions=3)
     assert original.create_topic(name=topic).success
 
 
-def test_a_name_that_no_topic_may_have_is_refused(original):
+def test_a_name_that_no_topic_may_have_is_refused(original) -> None:
     with refused(
         StatusCode.INVALID_ARGUMENT,
         "The topic name 'no spaces' has a character other than ASCII letters, digits, '.', '_' and '-'. Choose another name.",
@@ -29,7 +29,7 @@ def test_a_name_that_no_topic_may_have_is_refused(original):
         original.create_topic(name="no spaces")
 
 
-def test_a_published_record_comes_back_whole(original, topic):
+def test_a_published_record_comes_back_whole(original, topic) -> None:
     original.create_topic(name=topic)
     before = int(time.time())
     answer = original.publish(topic=topic, payload=b"\x00\xffbytes", headers={"trace": "abc", "": "grün"})
@@ -43,7 +43,7 @@ def test_a_published_record_comes_back_whole(original, topic):
     assert before <= message.timestamp <= after
 
 
-def test_a_topic_that_is_not_there_is_told_as_such_by_every_call(original):
+def test_a_topic_that_is_not_there_is_told_as_such_by_every_call(original) -> None:
     text = "Topic 'nowhere' not found"
     with refused(StatusCode.NOT_FOUND, text):
         original.publish(topic="nowhere", payload=b"x")
@@ -53,7 +53,7 @@ def test_a_topic_that_is_not_there_is_told_as_such_by_every_call(original):
         next(stream)
 
 
-def test_order_within_a_topic_is_the_order_of_publishing(original, topic):
+def test_order_within_a_topic_is_the_order_of_publishing(original, topic) -> None:
     original.create_topic(name=topic)
     sent = [b"%d" % number for number in range(200)]
     for payload in sent:
@@ -62,7 +62,7 @@ def test_order_within_a_topic_is_the_order_of_publishing(original, topic):
         assert payloads(take(stream, 200)) == sent
 
 
-def test_a_subscription_starts_at_the_committed_offset_and_stays_live(original, topic):
+def test_a_subscription_starts_at_the_committed_offset_and_stays_live(original, topic) -> None:
     original.create_topic(name=topic)
     for number in range(5):
         original.publish(topic=topic, payload=b"%d" % number)
@@ -73,7 +73,7 @@ def test_a_subscription_starts_at_the_committed_offset_and_stays_live(original, 
         assert next(stream).payload == b"live"
 
 
-def test_what_is_not_committed_is_given_again(original, topic):
+def test_what_is_not_committed_is_given_again(original, topic) -> None:
     original.create_topic(name=topic)
     original.publish(topic=topic, payload=b"x")
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_what_is_not_committed_is_given_again(original, topic):
             assert next(stream).payload == b"x"
 
 
-def test_different_groups_each_get_everything(original, others, topic):
+def test_different_groups_each_get_everything(original, others, topic) -> None:
     original.create_topic(name=topic)
     with (
         others[0].subscribed(topic=topic, consumer_group="a", consumer_id="c") as first,
@@ -92,7 +92,7 @@ def test_different_groups_each_get_everything(original, others, topic):
         assert payloads(take(first, 20)) == payloads(take(second, 20)) == [b"%d" % number for number in range(20)]
 
 
-def test_a_commit_of_an_offset_that_cannot_exist_is_refused_and_changes_nothing(original, topic):
+def test_a_commit_of_an_offset_that_cannot_exist_is_refused_and_changes_nothing(original, topic) -> None:
     original.create_topic(name=topic)
     for number in range(3):
         original.publish(topic=topic, payload=b"%d" % number)
@@ -107,7 +107,7 @@ def test_a_commit_of_an_offset_that_cannot_exist_is_refused_and_changes_nothing(
         assert next(stream).payload == b"1"
 
 
-def test_a_commit_may_go_back_and_up_to_the_end(original, topic):
+def test_a_commit_may_go_back_and_up_to_the_end(original, topic) -> None:
     original.create_topic(name=topic)
     for number in range(3):
         original.publish(topic=topic, payload=b"%d" % number)
@@ -119,7 +119,7 @@ def test_a_commit_may_go_back_and_up_to_the_end(original, topic):
             assert next(stream).payload == seen
 
 
-def test_after_a_commit_past_the_end_a_group_reads_from_there(original, topic):
+def test_after_a_commit_past_the_end_a_group_reads_from_there(original, topic) -> None:
     original.create_topic(name=topic)
     original.publish(topic=topic, payload=b"0")
     original.commit(topic=topic, consumer_group="g", offset=3)
@@ -129,13 +129,13 @@ def test_after_a_commit_past_the_end_a_group_reads_from_there(original, topic):
         assert payloads(take(stream, 2)) == [b"3", b"4"]
 
 
-def test_a_commit_needs_a_group(original, topic):
+def test_a_commit_needs_a_group(original, topic) -> None:
     original.create_topic(name=topic)
     with refused(StatusCode.INVALID_ARGUMENT, "consumer_group is empty: name the group"):
         original.commit(topic=topic, offset=0)
 
 
-def test_a_subscriber_without_a_group_reads_everything_from_the_beginning(original, topic):
+def test_a_subscriber_without_a_group_reads_everything_from_the_beginning(original, topic) -> None:
     original.create_topic(name=topic)
     original.publish(topic=topic, payload=b"old")
     with original.subscribed(topic=topic) as stream:

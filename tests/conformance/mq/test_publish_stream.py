@@ -28,7 +28,7 @@ def read(client, topic, count, **fields):
         return list(itertools.chain.from_iterable(one.messages for one in frames))
 
 
-def test_a_thousand_frames_are_answered_and_stored_in_order(client, topic):
+def test_a_thousand_frames_are_answered_and_stored_in_order(client, topic) -> None:
     client.create_topic(name=topic)
     frames = [frame(client, topic, [b"%d.%d" % (at, n) for n in range(20)], at) for at in range(1000)]
     answers = stream(client, frames)
@@ -39,7 +39,7 @@ def test_a_thousand_frames_are_answered_and_stored_in_order(client, topic):
     assert payloads(read(client, topic, 20_000)) == sent
 
 
-def test_each_record_says_where_it_is(client, topic):
+def test_each_record_says_where_it_is(client, topic) -> None:
     client.create_topic(name=topic, partitions=4)
     records = [
         client.pb2.PublishRequest(payload=b"explicit", partition=3),
@@ -57,7 +57,7 @@ def test_each_record_says_where_it_is(client, topic):
     assert answer.partitions[1] == answer.partitions[2]
 
 
-def test_a_record_may_name_its_own_topic(client, topic):
+def test_a_record_may_name_its_own_topic(client, topic) -> None:
     for name in (f"{topic}.1", f"{topic}.2"):
         client.create_topic(name=name)
     records = [
@@ -75,7 +75,7 @@ def test_a_record_may_name_its_own_topic(client, topic):
     assert payloads(read(client, f"{topic}.2", 1)) == [b"2"]
 
 
-def test_a_bad_record_is_refused_alone(client, topic):
+def test_a_bad_record_is_refused_alone(client, topic) -> None:
     client.create_topic(name=topic)
     good = client.pb2.PublishRequest(payload=b"good")
     records = [
@@ -93,7 +93,7 @@ def test_a_bad_record_is_refused_alone(client, topic):
     assert answer.failures[1].message == "header 'h' is not base64, though base64_headers says so"
 
 
-def test_the_stream_goes_on_after_a_frame_that_is_refused_whole(client, topic):
+def test_the_stream_goes_on_after_a_frame_that_is_refused_whole(client, topic) -> None:
     client.create_topic(name=topic)
     answers = stream(
         client,
@@ -106,7 +106,7 @@ def test_the_stream_goes_on_after_a_frame_that_is_refused_whole(client, topic):
     ]
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_told_as_not_found(client, others, topic):
+def test_a_topic_that_is_deleted_meanwhile_is_told_as_not_found(client, others, topic) -> None:
     client.create_topic(name=topic)
     deleted = threading.Event()
 
@@ -123,7 +123,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_told_as_not_found(client, others, 
     assert [failure.message for failure in second.failures] == [f"Topic '{topic}' not found"]
 
 
-def test_a_frame_over_the_limit_ends_the_stream_and_not_the_broker(client, topic):
+def test_a_frame_over_the_limit_ends_the_stream_and_not_the_broker(client, topic) -> None:
     client.create_topic(name=topic)
     with pytest.raises(grpc.RpcError) as caught:
         stream(client, [frame(client, topic, [b"x" * 1_000_000] * 34)])
@@ -131,7 +131,7 @@ def test_a_frame_over_the_limit_ends_the_stream_and_not_the_broker(client, topic
     assert client.publish(topic=topic, payload=b"x").offset == 0
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_whole_frames(client, others, topic):
+def test_a_client_that_leaves_in_the_middle_leaves_whole_frames(client, others, topic) -> None:
     client.create_topic(name=topic)
     endless = (frame(client, topic, [b"%d.%d" % (at, n) for n in range(10)], at) for at in itertools.count())
     call = client.stub.PublishStream(endless, timeout=CALL_SECONDS)

@@ -28,7 +28,7 @@ def names(topic, consumer="w"):
     return {"topic": topic, "consumer_group": "g", "consumer_id": consumer}
 
 
-def test_a_worker_gets_each_record_leased_and_what_is_acked_never_again(client, others, queue):
+def test_a_worker_gets_each_record_leased_and_what_is_acked_never_again(client, others, queue) -> None:
     before_ms = int(time.time() * 1000)
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
         messages = take(stream, 5)
@@ -45,7 +45,7 @@ def test_a_worker_gets_each_record_leased_and_what_is_acked_never_again(client, 
     assert client.call("Ack", **names(queue), partition=0, offsets=[2, 4, 5]).success
 
 
-def test_a_worker_that_releases_hands_its_records_over_at_once_without_counting_the_attempt(others, queue):
+def test_a_worker_that_releases_hands_its_records_over_at_once_without_counting_the_attempt(others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS, release_on_disconnect=True) as stream:
         take(stream, 5)
     with others[1].subscribed(**names(queue, "other"), lease_ms=LONG_MS) as stream:
@@ -54,7 +54,7 @@ def test_a_worker_that_releases_hands_its_records_over_at_once_without_counting_
     assert {(message.attempts, message.last_error) for message in messages} == {(1, "owner_disconnected")}
 
 
-def test_the_workers_of_a_group_share_the_records_of_one_partition(client, others, topic):
+def test_the_workers_of_a_group_share_the_records_of_one_partition(client, others, topic) -> None:
     client.create_topic(name=topic)
     with (
         others[0].subscribed(**names(topic, "a"), lease_ms=LONG_MS, max_in_flight=2) as first,
@@ -66,7 +66,7 @@ def test_the_workers_of_a_group_share_the_records_of_one_partition(client, other
     assert sorted(got) == [b"0", b"1", b"2", b"3"]
 
 
-def test_no_more_than_max_in_flight_are_given_until_some_are_settled(client, others, queue):
+def test_no_more_than_max_in_flight_are_given_until_some_are_settled(client, others, queue) -> None:
     with (
         others[0].subscribed(**names(queue), lease_ms=LONG_MS, max_in_flight=1) as one_by_one,
         others[1].subscribed(**names(queue, "other"), lease_ms=LONG_MS, max_in_flight=1) as other,
@@ -82,7 +82,7 @@ def test_no_more_than_max_in_flight_are_given_until_some_are_settled(client, oth
         assert next(one_by_one).offset in (1, 3, 4)
 
 
-def test_a_lease_that_runs_out_frees_its_place_too(client, others, queue):
+def test_a_lease_that_runs_out_frees_its_place_too(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=100, max_in_flight=1) as stream:
         first = next(stream)
         # Nothing is settled: only the clock can bring another one.
@@ -91,7 +91,7 @@ def test_a_lease_that_runs_out_frees_its_place_too(client, others, queue):
     assert (second.offset, second.attempts, second.last_error) in [(0, 2, "ack_timeout"), (1, 1, "")]
 
 
-def test_a_nack_brings_the_record_again_with_its_reason(client, others, queue):
+def test_a_nack_brings_the_record_again_with_its_reason(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
         take(stream, 5)
         assert client.call("Nack", **names(queue), partition=0, offsets=[2], reason="boom").success
@@ -99,7 +99,7 @@ def test_a_nack_brings_the_record_again_with_its_reason(client, others, queue):
     assert (again.offset, again.attempts, again.last_error) == (2, 2, "boom")
 
 
-def test_an_extended_lease_outlives_its_first_deadline(client, others, queue):
+def test_an_extended_lease_outlives_its_first_deadline(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
         take(stream, 5)
         extended = client.call("Extend", **names(queue), partition=0, offset=1, lease_ms=2 * LONG_MS)
@@ -108,7 +108,7 @@ def test_an_extended_lease_outlives_its_first_deadline(client, others, queue):
     assert told[1].until_ms - told[0].until_ms > LONG_MS // 2
 
 
-def test_only_the_owner_may_settle_a_record(client, others, queue):
+def test_only_the_owner_may_settle_a_record(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
         take(stream, 5)
         for call, fields in (
@@ -123,7 +123,7 @@ def test_only_the_owner_may_settle_a_record(client, others, queue):
             client.call("Ack", **names(queue), partition=0, offsets=[0])
 
 
-def test_a_worker_that_takes_so_many_and_ends_keeps_its_leases(client, others, queue):
+def test_a_worker_that_takes_so_many_and_ends_keeps_its_leases(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS, max_messages=2) as stream:
         assert payloads(list(stream)) == [b"0", b"1"]
     with others[1].subscribed(**names(queue, "other"), lease_ms=LONG_MS, max_messages=3, batch=True) as stream:
@@ -132,7 +132,7 @@ def test_a_worker_that_takes_so_many_and_ends_keeps_its_leases(client, others, q
     assert client.call("Ack", **names(queue, "other"), partition=0, offsets=[4], cumulative=True).success
 
 
-def test_a_worker_waits_for_records_that_come_later(client, others, topic):
+def test_a_worker_waits_for_records_that_come_later(client, others, topic) -> None:
     client.create_topic(name=topic)
     with (
         others[0].subscribed(**names(topic, "a"), lease_ms=LONG_MS, max_messages=1) as polling,
@@ -144,7 +144,7 @@ def test_a_worker_waits_for_records_that_come_later(client, others, topic):
     assert sorted(got) == [b"0", b"1"]
 
 
-def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic):
+def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic) -> None:
     client.create_topic(name=topic)
     client.publish(topic=topic, payload=b"bad", key=b"k", headers={"penstock.max_attempts": "2"})
     with others[0].subscribed(**names(topic), lease_ms=LONG_MS) as stream:
@@ -161,7 +161,7 @@ def test_a_record_that_failed_too_often_is_a_dead_letter(client, others, topic):
     assert dead.headers["attempts"] == "2"
 
 
-def test_delivery_status_tells_what_became_of_a_record(client, others, queue):
+def test_delivery_status_tells_what_became_of_a_record(client, others, queue) -> None:
     with others[0].subscribed(**names(queue), lease_ms=LONG_MS) as stream:
         messages = take(stream, 5)
         client.call("Ack", **names(queue), partition=0, offsets=[0])
@@ -174,7 +174,7 @@ def test_delivery_status_tells_what_became_of_a_record(client, others, queue):
     assert beyond.state == "beyond_end"
 
 
-def test_group_status_shows_the_queue(client, others, queue):
+def test_group_status_shows_the_queue(client, others, queue) -> None:
     group = f"group.{queue}"
     with others[0].subscribed(topic=queue, consumer_group=group, consumer_id="w", lease_ms=LONG_MS) as stream:
         take(stream, 5)
@@ -212,12 +212,12 @@ def test_group_status_shows_the_queue(client, others, queue):
         ),
     ],
 )
-def test_what_a_worker_cannot_mean_is_refused(client, queue, call, fields, text):
+def test_what_a_worker_cannot_mean_is_refused(client, queue, call, fields, text) -> None:
     with refused(StatusCode.INVALID_ARGUMENT, text):
         client.call(call, topic=queue, **fields)
 
 
-def test_an_id_that_is_none_is_refused(client):
+def test_an_id_that_is_none_is_refused(client) -> None:
     with refused(
         StatusCode.INVALID_ARGUMENT,
         "'42' is not a message id; give the id of a message, or its place such as orders/0@42",
@@ -225,7 +225,7 @@ def test_an_id_that_is_none_is_refused(client):
         client.call("DeliveryStatus", consumer_group="g", message_id="42")
 
 
-def test_a_worker_cannot_choose_where_to_start(client, queue):
+def test_a_worker_cannot_choose_where_to_start(client, queue) -> None:
     with (
         refused(
             StatusCode.INVALID_ARGUMENT,
@@ -236,7 +236,7 @@ def test_a_worker_cannot_choose_where_to_start(client, queue):
         next(stream)
 
 
-def test_a_topic_that_is_deleted_ends_its_workers(client, others, queue):
+def test_a_topic_that_is_deleted_ends_its_workers(client, others, queue) -> None:
     with (
         others[0].subscribed(**names(queue), lease_ms=LONG_MS) as working,
         others[1].subscribed(**names(queue, "p"), lease_ms=LONG_MS, max_messages=100) as polling,
@@ -249,7 +249,7 @@ def test_a_topic_that_is_deleted_ends_its_workers(client, others, queue):
                     next(stream)
 
 
-def test_after_a_kill_what_was_acked_is_not_given_again(own_broker, today_code, topic):
+def test_after_a_kill_what_was_acked_is_not_given_again(own_broker, today_code, topic) -> None:
     client = Client(today_code, own_broker.addresses["grpc"])
     client.create_topic(name=topic)
     for number in range(4):
@@ -270,7 +270,7 @@ def test_after_a_kill_what_was_acked_is_not_given_again(own_broker, today_code, 
     ]
 
 
-def test_an_id_of_a_topic_that_is_gone_is_not_found(client, topic):
+def test_an_id_of_a_topic_that_is_gone_is_not_found(client, topic) -> None:
     client.create_topic(name=topic)
     message_id = client.publish(topic=topic, payload=b"x").message_id
     client.call("DeleteTopic", name=topic)
@@ -281,7 +281,7 @@ def test_an_id_of_a_topic_that_is_gone_is_not_found(client, topic):
         client.call("DeliveryStatus", consumer_group="g", message_id=message_id)
 
 
-def test_a_record_has_one_id_in_every_stream(client, others, topic):
+def test_a_record_has_one_id_in_every_stream(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=3)
     sent = {client.publish(topic=topic, payload=b"%d" % number).message_id for number in range(9)}
     assert len(sent) == 9

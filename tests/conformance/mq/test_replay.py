@@ -25,14 +25,14 @@ def read(client, **fields):
         return payloads(list(stream))
 
 
-def test_a_replay_starts_at_its_offset_wherever_the_group_stands(client, filled):
+def test_a_replay_starts_at_its_offset_wherever_the_group_stands(client, filled) -> None:
     assert read(client, topic=filled, replay_offset=3, max_messages=3) == [b"3", b"4", b"5"]
     assert read(client, topic=filled, replay_offset=0, max_messages=1) == [b"0"]
     # The group stands where it stood.
     assert read(client, topic=filled, max_messages=2) == [b"8", b"9"]
 
 
-def test_a_replay_starts_at_the_first_record_of_its_time(client, filled):
+def test_a_replay_starts_at_the_first_record_of_its_time(client, filled) -> None:
     at_seven = NOW_MS // 1000 - 2 * 60
     assert read(client, topic=filled, replay_timestamp=at_seven, max_messages=2) == [b"7", b"8"]
     assert read(client, topic=filled, replay_timestamp=at_seven - 1, max_messages=1) == [b"7"]
@@ -41,19 +41,19 @@ def test_a_replay_starts_at_the_first_record_of_its_time(client, filled):
 
 
 @pytest.mark.parametrize("start", ["replay_offset", "replay_timestamp"])
-def test_a_replay_from_the_end_waits_for_what_comes(client, filled, start):
+def test_a_replay_from_the_end_waits_for_what_comes(client, filled, start) -> None:
     value = 10 if start == "replay_offset" else NOW_MS // 1000 + 3600
     with client.subscribed(topic=filled, consumer_group="g", consumer_id="c", **{start: value}) as stream:
         client.publish(topic=filled, payload=b"live")
         assert next(stream).payload == b"live"
 
 
-def test_a_replay_without_a_group(client, filled):
+def test_a_replay_without_a_group(client, filled) -> None:
     with client.subscribed(topic=filled, replay_offset=9, max_messages=1) as stream:
         assert payloads(list(stream)) == [b"9"]
 
 
-def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled):
+def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled) -> None:
     with (
         refused(
             StatusCode.OUT_OF_RANGE,
@@ -85,12 +85,12 @@ def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled)
         ),
     ],
 )
-def test_what_a_subscription_cannot_mean_is_refused(client, filled, fields, code, text):
+def test_what_a_subscription_cannot_mean_is_refused(client, filled, fields, code, text) -> None:
     with refused(code, text), client.subscribed(topic=filled, **fields) as stream:
         next(stream)
 
 
-def test_partitions_can_be_chosen_without_a_group(client, topic):
+def test_partitions_can_be_chosen_without_a_group(client, topic) -> None:
     client.create_topic(name=topic, partitions=3)
     for partition in range(3):
         client.publish(topic=topic, payload=b"%d" % partition, partition=partition)
@@ -103,14 +103,14 @@ def test_partitions_can_be_chosen_without_a_group(client, topic):
         next(stream)
 
 
-def test_frames_end_after_the_last_message_too(client, filled):
+def test_frames_end_after_the_last_message_too(client, filled) -> None:
     with client.subscribed(batch=True, topic=filled, replay_offset=0, max_messages=7, max_batch=3) as stream:
         frames = [payloads(frame.messages) for frame in stream]
     assert [len(frame) for frame in frames] == [3, 3, 1]
     assert [payload for frame in frames for payload in frame] == [b"%d" % number for number in range(7)]
 
 
-def test_a_group_that_shares_replays_each_partition_once(client, others, topic):
+def test_a_group_that_shares_replays_each_partition_once(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     for partition in range(2):
         client.publish(topic=topic, payload=b"%d" % partition, partition=partition)

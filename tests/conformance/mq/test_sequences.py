@@ -15,7 +15,7 @@ def first_client(own_broker, original_code):
     client.close()
 
 
-def test_its_examples_in_their_order(first_client):
+def test_its_examples_in_their_order(first_client) -> None:
     assert first_client.create_topic(name="test-topic").success
 
     published = first_client.publish(topic="test-topic", payload=b"Hello, World!", headers={"key": "value"})
@@ -29,7 +29,7 @@ def test_its_examples_in_their_order(first_client):
     assert first_client.commit(topic="test-topic", consumer_group="test-group", offset=1).success
 
 
-def test_an_offset_is_committed_before_there_is_a_message(first_client):
+def test_an_offset_is_committed_before_there_is_a_message(first_client) -> None:
     assert first_client.create_topic(name="test-topic").success
     assert first_client.commit(topic="test-topic", consumer_group="test-group", offset=1).success
     for payload in (b"first", b"second"):
@@ -38,7 +38,7 @@ def test_an_offset_is_committed_before_there_is_a_message(first_client):
         assert next(stream).payload == b"second"
 
 
-def test_the_program_of_its_client(first_client):
+def test_the_program_of_its_client(first_client) -> None:
     # The client names no consumer, subscribes for good, and parses the id of each message.
     assert first_client.create_topic(name="secure-topic").success
     first_client.publish(topic="secure-topic", payload=b"Sensitive data", headers={"key": "value"})

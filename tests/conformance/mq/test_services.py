@@ -17,7 +17,7 @@ SERVICE = "mq.MessageQueueService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def test_reflection_lists_the_services(client):
+def test_reflection_lists_the_services(client) -> None:
     stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
     (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=CALL_SECONDS)
@@ -28,7 +28,7 @@ def test_reflection_lists_the_services(client):
     }
 
 
-def test_a_client_can_be_made_from_reflection_alone(client, topic):
+def test_a_client_can_be_made_from_reflection_alone(client, topic) -> None:
     pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(client.channel))
     service = pool.FindServiceByName(SERVICE)
     assert {method.name for method in service.methods} >= {"CreateTopic", "Publish", "Subscribe", "CommitOffset"}
@@ -40,18 +40,18 @@ def test_a_client_can_be_made_from_reflection_alone(client, topic):
 
 
 @pytest.mark.parametrize("service", ["", SERVICE])
-def test_health_says_that_it_serves(client, service):
+def test_health_says_that_it_serves(client, service) -> None:
     stub = health_pb2_grpc.HealthStub(client.channel)
     assert stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=CALL_SECONDS).status == SERVING
 
 
-def test_a_call_that_is_not_there_is_told_as_such(client):
+def test_a_call_that_is_not_there_is_told_as_such(client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.channel.unary_unary(f"/{SERVICE}/Nothing")(b"", timeout=CALL_SECONDS)
     assert caught.value.code() is StatusCode.UNIMPLEMENTED
 
 
-def test_bytes_that_are_no_message_harm_nobody(client, broker, topic):
+def test_bytes_that_are_no_message_harm_nobody(client, broker, topic) -> None:
     client.create_topic(name=topic)
     for method in ("Publish", "CreateTopic", "CommitOffset", "Ack", "TopicStats"):
         with pytest.raises(grpc.RpcError) as caught:
@@ -63,14 +63,14 @@ def test_bytes_that_are_no_message_harm_nobody(client, broker, topic):
     assert client.publish(topic=topic, payload=b"x").offset == 0
 
 
-def test_a_slow_reader_holds_nobody_up_and_costs_no_memory(client, others, broker, topic):
+def test_a_slow_reader_holds_nobody_up_and_costs_no_memory(client, others, broker, topic) -> None:
     """It takes nothing of 64 MiB that are there for it, while another one reads them all."""
     client.create_topic(name=topic)
     frames = 64
     records = [client.pb2.PublishRequest(payload=bytes(10_000)) for _ in range(105)]
     frame = client.pb2.PublishFrame(topic=topic, records=records)
 
-    def publish_and_read_all():
+    def publish_and_read_all() -> None:
         list(client.stub.PublishStream(iter([frame] * frames), timeout=CALL_SECONDS))
         with others[1].subscribed(batch=True, topic=topic, max_messages=frames * 105) as stream:
             assert sum(len(one.messages) for one in stream) == frames * 105
@@ -95,7 +95,7 @@ def resident_bytes(pid):
     return int(fields["RssAnon"].split()[0]) * 1024
 
 
-def test_more_calls_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic):
+def test_more_calls_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic) -> None:
     process = start_broker(tmp_path, grpc__streams_max=2)
     client = Client(today_code, process.addresses["grpc"])
     try:
@@ -113,7 +113,7 @@ def test_more_calls_than_allowed_are_refused_and_the_others_go_on(tmp_path, toda
         process.kill()
 
 
-def test_more_connections_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic):
+def test_more_connections_than_allowed_are_refused_and_the_others_go_on(tmp_path, today_code, topic) -> None:
     process = start_broker(tmp_path, limits__connections_max=2)
     clients = [Client(today_code, process.addresses["grpc"]) for _ in range(3)]
     try:
@@ -138,7 +138,7 @@ def publish_until_taken(client, topic):
     raise AssertionError("the place was never free")
 
 
-def test_a_stop_ends_the_streams_with_a_word(own_broker, today_code, topic):
+def test_a_stop_ends_the_streams_with_a_word(own_broker, today_code, topic) -> None:
     client = Client(today_code, own_broker.addresses["grpc"])
     client.create_topic(name=topic)
     never = threading.Event()
@@ -161,7 +161,7 @@ def test_a_stop_ends_the_streams_with_a_word(own_broker, today_code, topic):
     assert [line for line in log.splitlines() if " info " not in line] == []
 
 
-def test_a_stop_does_not_wait_for_a_client_that_does_not_read(own_broker, today_code, topic):
+def test_a_stop_does_not_wait_for_a_client_that_does_not_read(own_broker, today_code, topic) -> None:
     client = Client(today_code, own_broker.addresses["grpc"])
     client.create_topic(name=topic)
     frame = client.pb2.PublishFrame(
@@ -173,7 +173,7 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(own_broker, today_
     client.close()
 
 
-def test_after_a_kill_topics_records_and_commits_are_there(own_broker, original_code, topic):
+def test_after_a_kill_topics_records_and_commits_are_there(own_broker, original_code, topic) -> None:
     client = Client(original_code, own_broker.addresses["grpc"])
     client.create_topic(name=topic)
     client.create_topic(name=f"{topic}.empty")

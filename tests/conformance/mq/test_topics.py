@@ -14,14 +14,14 @@ def read_one(client, topic, **fields):
         return next(stream)
 
 
-def test_a_topic_has_one_partition_unless_told(client, topic):
+def test_a_topic_has_one_partition_unless_told(client, topic) -> None:
     client.create_topic(name=topic)
     assert len(client.call("TopicStats", topic=topic).partitions) == 1
     client.create_topic(name=f"{topic}.3", partitions=3)
     assert len(client.call("TopicStats", topic=f"{topic}.3").partitions) == 3
 
 
-def test_making_a_topic_with_other_settings_is_a_conflict(client, topic):
+def test_making_a_topic_with_other_settings_is_a_conflict(client, topic) -> None:
     client.create_topic(name=topic, partitions=2, retention_ms=60_000)
     assert client.create_topic(name=topic, partitions=2, retention_ms=60_000).success
     with refused(
@@ -36,7 +36,7 @@ def test_making_a_topic_with_other_settings_is_a_conflict(client, topic):
         client.create_topic(name=topic, retention_ms=1)
 
 
-def test_settings_of_a_topic_are_those_of_kafka(client, broker, topic):
+def test_settings_of_a_topic_are_those_of_kafka(client, broker, topic) -> None:
     client.create_topic(
         name=topic, retention_ms=60_000, retention_bytes=1_000_000, configs={"cleanup.policy": "compact,delete"}
     )
@@ -57,12 +57,12 @@ def test_settings_of_a_topic_are_those_of_kafka(client, broker, topic):
         ),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(client, topic, fields, text):
+def test_a_topic_that_cannot_be_is_refused(client, topic, fields, text) -> None:
     with refused(StatusCode.INVALID_ARGUMENT, text):
         client.create_topic(name=topic, **fields)
 
 
-def test_topics_are_listed_without_the_brokers_own(client, topic):
+def test_topics_are_listed_without_the_brokers_own(client, topic) -> None:
     client.create_topic(name=topic)
     listed = list(client.call("ListTopics").topics)
     assert topic in listed
@@ -70,7 +70,7 @@ def test_topics_are_listed_without_the_brokers_own(client, topic):
     assert not [name for name in listed if name.startswith("__")]
 
 
-def test_a_deleted_topic_is_gone(client, topic):
+def test_a_deleted_topic_is_gone(client, topic) -> None:
     client.create_topic(name=topic)
     assert client.call("DeleteTopic", name=topic).success
     with refused(StatusCode.NOT_FOUND, f"Topic '{topic}' not found"):
@@ -78,7 +78,7 @@ def test_a_deleted_topic_is_gone(client, topic):
     assert topic not in client.call("ListTopics").topics
 
 
-def test_key_partition_time_and_tombstone_come_back(client, topic):
+def test_key_partition_time_and_tombstone_come_back(client, topic) -> None:
     client.create_topic(name=topic, partitions=3)
     answer = client.publish(topic=topic, key=b"", partition=2, timestamp_ms=1_700_000_000_123, tombstone=True)
     assert (answer.partition, answer.offset, answer.timestamp_ms) == (2, 0, 1_700_000_000_123)
@@ -88,7 +88,7 @@ def test_key_partition_time_and_tombstone_come_back(client, topic):
     assert (message.timestamp, message.timestamp_ms, message.tombstone) == (1_700_000_000, 1_700_000_000_123, True)
 
 
-def test_headers_that_are_no_text_go_both_ways_as_base64(client, topic):
+def test_headers_that_are_no_text_go_both_ways_as_base64(client, topic) -> None:
     client.create_topic(name=topic)
     blob = base64.b64encode(b"\xff\x00").decode()
     client.publish(topic=topic, payload=b"x", headers={"blob": blob, "text": blob}, base64_headers=["blob"])
@@ -97,7 +97,7 @@ def test_headers_that_are_no_text_go_both_ways_as_base64(client, topic):
     assert list(message.base64_headers) == ["blob"]
 
 
-def test_what_a_publisher_cannot_mean_is_refused(client, topic):
+def test_what_a_publisher_cannot_mean_is_refused(client, topic) -> None:
     client.create_topic(name=topic)
     with refused(StatusCode.NOT_FOUND, f"topic {topic} has no partition 1; it has 0 to 0"):
         client.publish(topic=topic, payload=b"x", partition=1)
@@ -105,13 +105,13 @@ def test_what_a_publisher_cannot_mean_is_refused(client, topic):
         client.publish(topic=topic, payload=b"x", headers={"a": ""}, base64_headers=["b"])
 
 
-def test_a_name_of_any_length_gets_a_short_answer(client):
+def test_a_name_of_any_length_gets_a_short_answer(client) -> None:
     name = "ü" * 100_000
     with refused(StatusCode.NOT_FOUND, f"Topic '{'ü' * 249}...' not found"):
         client.publish(topic=name, payload=b"x")
 
 
-def test_a_commit_names_its_partition(client, topic):
+def test_a_commit_names_its_partition(client, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     client.publish(topic=topic, payload=b"x", partition=1)
     assert client.commit(topic=topic, consumer_group="g", partition=1, offset=1).success
@@ -119,7 +119,7 @@ def test_a_commit_names_its_partition(client, topic):
         client.commit(topic=topic, consumer_group="g", partition=2, offset=0)
 
 
-def test_topic_stats_count_what_is_there(client, topic):
+def test_topic_stats_count_what_is_there(client, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     for number in range(5):
         client.publish(topic=topic, payload=b"x" * 100, partition=number % 2)
@@ -131,7 +131,7 @@ def test_topic_stats_count_what_is_there(client, topic):
         client.call("TopicStats", topic="nowhere")
 
 
-def test_group_status_tells_members_offsets_and_lag(client, others, topic):
+def test_group_status_tells_members_offsets_and_lag(client, others, topic) -> None:
     client.create_topic(name=topic, partitions=2)
     for number in range(4):
         client.publish(topic=topic, payload=b"x", partition=number % 2)
@@ -148,6 +148,6 @@ def test_group_status_tells_members_offsets_and_lag(client, others, topic):
     assert (one.committed_offset, one.end_offset, one.lag) == (1, 2, 1)
 
 
-def test_a_group_that_is_not_there_is_told_as_such(client):
+def test_a_group_that_is_not_there_is_told_as_such(client) -> None:
     with refused(StatusCode.NOT_FOUND, "There is no group 'nobody'. It begins with its first commit or member."):
         client.call("GroupStatus", consumer_group="nobody")

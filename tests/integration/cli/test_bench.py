@@ -3,7 +3,7 @@
 SHORT = ("--seconds", "0.1", "--warmup", "0", "--acks", "1", "--only", "single-1")
 
 
-def test_a_row_for_people_fits_80_columns_unless_all_is_wanted(penstock):
+def test_a_row_for_people_fits_80_columns_unless_all_is_wanted(penstock) -> None:
     usual = penstock("bench", *SHORT)
     assert "single-1" in usual.out
     assert max(map(len, usual.out.splitlines())) <= 80
@@ -13,7 +13,7 @@ def test_a_row_for_people_fits_80_columns_unless_all_is_wanted(penstock):
         assert heading in wide.out
 
 
-def test_a_row_for_programs(penstock):
+def test_a_row_for_programs(penstock) -> None:
     document = penstock("bench", *SHORT, "-o", "json").json
     assert document["about"]["brokers"] == 1
     assert [row["workload"] for row in document["rows"]] == ["single-1"]
@@ -25,7 +25,7 @@ def test_a_row_for_programs(penstock):
 GATEWAYS = ("--gateways", "--seconds", "0.1", "--warmup", "0")
 
 
-def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process):
+def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process) -> None:
     places = ("-b", broker_process.bootstrap, "--http", broker_process.addresses["http"], "--tcp", "off")
     done = penstock("bench", *GATEWAYS, *places, "--only", "queue-1,tcp-64", "-o", "ndjson")
     (row,) = done.lines
@@ -34,11 +34,11 @@ def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process
     assert "tcp-64 is left out: the broker's tcp gateway is off" in done.err
 
 
-def test_without_any_row_to_run_it_fails(penstock):
+def test_without_any_row_to_run_it_fails(penstock) -> None:
     done = penstock("bench", *GATEWAYS, "--only", "tcp-64", "--tcp", "off", code=2)
     assert "none of the rows can be run here" in done.err
 
 
-def test_the_rows_of_the_gateways_are_listed(penstock):
+def test_the_rows_of_the_gateways_are_listed(penstock) -> None:
     assert "http-batch-100" in penstock("bench", "--gateways", "--list").out
     assert "http-batch-100" not in penstock("bench", "--list").out

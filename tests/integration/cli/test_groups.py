@@ -11,7 +11,7 @@ def committed(penstock, group):
     return {row["partition"]: (row["committed"], row["lag"]) for row in described["partitions"]}
 
 
-def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(penstock, topic):
+def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(penstock, topic) -> None:
     penstock("produce", topic, "-p", "0", stdin="1\n2\n3\n4\n5\n")
     group = f"{topic}-group"
     assert penstock("consume", topic, "--group", group, "-n", "2").out == "1\n2\n"
@@ -22,7 +22,7 @@ def test_a_group_goes_on_where_it_was_and_commits_what_was_printed(penstock, top
     assert group in [row["group"] for row in penstock("group", "ls", "-o", "json").json]
 
 
-def test_reset_is_a_dry_run_until_told_otherwise(penstock, topic):
+def test_reset_is_a_dry_run_until_told_otherwise(penstock, topic) -> None:
     penstock("produce", topic, "-p", "0", stdin="1\n2\n3\n")
     group = f"{topic}-group"
     penstock("consume", topic, "-g", group)
@@ -46,7 +46,7 @@ def test_reset_is_a_dry_run_until_told_otherwise(penstock, topic):
     assert penstock("consume", topic, "-g", group).out == "1\n2\n3\n"
 
 
-def test_a_group_that_does_not_exist(penstock, topic):
+def test_a_group_that_does_not_exist(penstock, topic) -> None:
     penstock("group", "describe", "no-such-group", code=3)
     penstock("group", "rm", "no-such-group", code=3)
     penstock("group", "rm", "no-such-group", "--if-exists")
@@ -58,7 +58,7 @@ def test_a_group_that_does_not_exist(penstock, topic):
     penstock("group", "describe", f"{topic}-new", code=3)
 
 
-def test_a_reset_of_a_partition_that_is_not_there(penstock, topic):
+def test_a_reset_of_a_partition_that_is_not_there(penstock, topic) -> None:
     penstock("topic", "create", f"{topic}-one", "-p", "1")
     words = ("group", "reset", "g", "--to-latest", "--topic")
     assert "has only partition 0; there is no 4" in penstock(*words, f"{topic}-one:4", code=3).err
@@ -66,7 +66,7 @@ def test_a_reset_of_a_partition_that_is_not_there(penstock, topic):
     assert "write TOPIC, or TOPIC:0,1" in penstock(*words, f"{topic}:x", code=2).err
 
 
-def test_a_group_with_members_is_left_alone(penstock, topic, environment):
+def test_a_group_with_members_is_left_alone(penstock, topic, environment) -> None:
     group = f"{topic}-group"
     member = subprocess.Popen(
         [sys.executable, "-m", "penstock", "consume", topic, "--group", group, "--follow"], env=environment

@@ -36,13 +36,13 @@ def segments(data):
     return sorted((topic / "0").glob("*.log"))
 
 
-def flip(path, position):
+def flip(path, position) -> None:
     content = bytearray(path.read_bytes())
     content[position] ^= 1
     path.write_bytes(content)
 
 
-def test_a_sound_directory_is_sound(penstock, data):
+def test_a_sound_directory_is_sound(penstock, data) -> None:
     done = penstock("log", "verify", "--data-dir", str(data))
     assert done.out == ""
     assert ": sound" in done.err
@@ -55,7 +55,7 @@ def test_a_sound_directory_is_sound(penstock, data):
     assert {(row["topic"], row["partition"]) for row in chosen} == {("orders", 1)}
 
 
-def test_a_flipped_bit_is_found_and_named(penstock, data):
+def test_a_flipped_bit_is_found_and_named(penstock, data) -> None:
     flip(segments(data)[1], 70)
     done = penstock("log", "verify", "--data-dir", str(data), "-o", "json", code=1)
     (bad,) = [row for row in done.json if not row["ok"]]
@@ -69,7 +69,7 @@ def test_a_flipped_bit_is_found_and_named(penstock, data):
     penstock("log", "verify", "--data-dir", str(data), "--partition", "1")
 
 
-def test_a_broken_index_is_a_note(penstock, data):
+def test_a_broken_index_is_a_note(penstock, data) -> None:
     index = segments(data)[0].with_suffix(".timeindex")
     index.unlink()
     done = penstock("log", "verify", "--data-dir", str(data))
@@ -77,7 +77,7 @@ def test_a_broken_index_is_a_note(penstock, data):
     assert "1 notes" in done.err
 
 
-def test_a_dump_has_every_batch(penstock, data):
+def test_a_dump_has_every_batch(penstock, data) -> None:
     rows = penstock("log", "dump", "orders", "--data-dir", str(data), "-p", "0", "-o", "ndjson").lines
     assert [row["base_offset"] for row in rows] == list(range(ORDERS))
     assert {row["compression"] for row in rows} == {"zstd"}
@@ -89,7 +89,7 @@ def test_a_dump_has_every_batch(penstock, data):
     assert [row["base_offset"] for row in some] == [5, 6]
 
 
-def test_a_dump_can_open_the_records(penstock, data):
+def test_a_dump_can_open_the_records(penstock, data) -> None:
     rows = penstock("log", "dump", "orders", "--data-dir", str(data), "--records", "-o", "ndjson").lines
     records = [record for row in rows for record in row["records"]]
     assert [record["value"] for record in records[:2]] == ["0 " * 10, "1 " * 10]
@@ -100,7 +100,7 @@ def test_a_dump_can_open_the_records(penstock, data):
     assert "1970-01-01T00:00:01.000Z" in table
 
 
-def test_a_dump_goes_on_behind_the_damage(penstock, data):
+def test_a_dump_goes_on_behind_the_damage(penstock, data) -> None:
     flip(segments(data)[1], 70)
     rows = penstock("log", "dump", "orders", "--data-dir", str(data), "-p", "0", "--records", "-o", "ndjson").lines
     (bad,) = [row for row in rows if row["fault"]]
@@ -108,14 +108,14 @@ def test_a_dump_goes_on_behind_the_damage(penstock, data):
     assert rows[-1]["base_offset"] == ORDERS - 1
 
 
-def test_topics_go_by_their_ids_when_their_names_are_lost(penstock, data):
+def test_topics_go_by_their_ids_when_their_names_are_lost(penstock, data) -> None:
     (data / "metadata.sqlite").write_bytes(b"no database")
     (topic,) = {path.parents[1].name for path in segments(data)}
     assert penstock("log", "dump", topic, "--data-dir", str(data), "-n", "1", "-o", "ndjson").lines[0]["topic"] == topic
     penstock("log", "dump", "orders", "--data-dir", str(data), code=3)
 
 
-def test_a_directory_in_use_is_left_alone_unless_told_otherwise(penstock, penstock_broker):
+def test_a_directory_in_use_is_left_alone_unless_told_otherwise(penstock, penstock_broker) -> None:
     data = str(penstock_broker.data_dir)
     assert "a broker runs on" in penstock("log", "verify", "--data-dir", data, code=1).err
     penstock("produce", "looked-at-live", stdin="x\n")
@@ -123,12 +123,12 @@ def test_a_directory_in_use_is_left_alone_unless_told_otherwise(penstock, pensto
     assert row["record_count"] == 1
 
 
-def test_what_is_not_there_is_told(penstock, data, tmp_path):
+def test_what_is_not_there_is_told(penstock, data, tmp_path) -> None:
     assert "there is no data directory" in penstock("log", "verify", "--data-dir", str(tmp_path / "none"), code=3).err
     assert "no records of a topic 'none'" in penstock("log", "dump", "none", "--data-dir", str(data), code=3).err
 
 
-def test_a_dump_for_people_fits_80_columns_and_has_one_heading(penstock, data):
+def test_a_dump_for_people_fits_80_columns_and_has_one_heading(penstock, data) -> None:
     usual = penstock("log", "dump", "orders", "--data-dir", str(data)).out.splitlines()
     assert max(map(len, usual)) <= 80
     assert usual[0].split() == ["part", "offsets", "records", "bytes", "time", "codec", "fault"]
@@ -141,7 +141,7 @@ def test_a_dump_for_people_fits_80_columns_and_has_one_heading(penstock, data):
     assert "base sequence" in wide
 
 
-def test_a_partition_that_is_not_there_is_exit_code_3(penstock, data):
+def test_a_partition_that_is_not_there_is_exit_code_3(penstock, data) -> None:
     dumped = penstock("log", "dump", "orders", "--data-dir", str(data), "-p", "9", code=3)
     assert "has no partition 9 of 'orders'; it has partitions 0 to 1" in dumped.err
     assert "has no partition 9" in penstock("log", "verify", "--data-dir", str(data), "-p", "9", code=3).err

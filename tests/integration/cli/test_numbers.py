@@ -15,7 +15,7 @@ def asked(penstock, penstock_broker, monkeypatch):
     return penstock
 
 
-def test_a_topic_is_told_in_numbers(asked, topic):
+def test_a_topic_is_told_in_numbers(asked, topic) -> None:
     asked("produce", topic, "-p", "0", stdin="1\n2\n3\n")
     asked("consume", topic)
     found = asked("topic", "stats", topic, "-o", "json").json
@@ -30,7 +30,7 @@ def test_a_topic_is_told_in_numbers(asked, topic):
     assert len(asked("topic", "stats", topic, "-o", "ndjson").lines) == 1
 
 
-def test_a_group_is_told_with_its_lag_in_records_and_in_age(asked, topic):
+def test_a_group_is_told_with_its_lag_in_records_and_in_age(asked, topic) -> None:
     asked("produce", topic, "-p", "0", stdin="1\n2\n3\n")
     group = f"{topic}-group"
     asked("consume", topic, "--group", group, "-n", "1")
@@ -44,11 +44,11 @@ def test_a_group_is_told_with_its_lag_in_records_and_in_age(asked, topic):
     assert topic in table
 
 
-def test_what_is_not_there_is_said(asked):
+def test_what_is_not_there_is_said(asked) -> None:
     assert asked("topic", "stats", "no-such-topic", code=3).err.startswith("error: ")
     assert asked("group", "status", "no-such-group", code=3).err.startswith("error: ")
 
 
-def test_a_broker_that_is_not_there_is_said(penstock):
+def test_a_broker_that_is_not_there_is_said(penstock) -> None:
     assert "--http" in penstock("topic", "stats", "t", "--http", "127.0.0.1:1", code=4).err
     assert "--http" in penstock("group", "status", "g", "--http", "nonsense", code=2).err

@@ -42,13 +42,13 @@ def queue(cli):
     return name
 
 
-def produce(http, topic, count, **options):
+def produce(http, topic, count, **options) -> None:
     with QueueClient(http) as client:
         for number in range(count):
             client.produce(topic, b"value %d" % number, key=b"anna", **options)
 
 
-def die(cli, http, topic, count, reason="bank is down"):
+def die(cli, http, topic, count, reason="bank is down") -> None:
     """That many records of the topic become dead letters."""
     produce(http, topic, count, max_attempts=1)
     leased = cli("queue", "lease", topic, "-g", GROUP, "-n", str(count), "-o", "json").json
@@ -62,7 +62,7 @@ def open_count(http, topic):
         return sum(each.open for each in admin.dead_letter_topics() if each.topic == topic)
 
 
-def test_a_queue_worked_by_hand(cli, queue, http):
+def test_a_queue_worked_by_hand(cli, queue, http) -> None:
     produce(http, queue, 3)
     leased = cli("queue", "lease", queue, "--group", GROUP, "-n", "2")
     assert [line.split()[0] for line in leased.out.splitlines()[2:]] == [f"{queue}/0@0", f"{queue}/0@1"]
@@ -80,7 +80,7 @@ def test_a_queue_worked_by_hand(cli, queue, http):
     assert [(row["offset"], row["attempts"], row["value"], row["owner"]) for row in again] == [(1, 2, "value 1", "me")]
 
 
-def test_only_the_owner_can_finish_a_record(cli, queue, http):
+def test_only_the_owner_can_finish_a_record(cli, queue, http) -> None:
     produce(http, queue, 1)
     cli("queue", "lease", queue, "-g", GROUP, "--owner", "somebody")
     refused = cli("queue", "ack", f"{queue}/0@0", "-g", GROUP, code=1)
@@ -91,7 +91,7 @@ def test_only_the_owner_can_finish_a_record(cli, queue, http):
     assert cli("queue", "lease", queue, "-g", GROUP).err == f"nothing to lease in {queue} for {GROUP} now\n"
 
 
-def test_why_a_record_is_not_delivered(cli, queue, http):
+def test_why_a_record_is_not_delivered(cli, queue, http) -> None:
     produce(http, queue, 2)
     cli("queue", "lease", queue, "-g", GROUP, "--owner", "somebody")
     said = cli("why", f"{queue}/0@0", "--group", GROUP).out
@@ -105,7 +105,7 @@ def test_why_a_record_is_not_delivered(cli, queue, http):
     cli("why", f"{queue}/7@0", "--group", GROUP, code=3)
 
 
-def test_what_is_not_there(cli):
+def test_what_is_not_there(cli) -> None:
     for words in (
         ("queue", "peek", "no-such-topic", "-g", GROUP),
         ("queue", "lease", "no-such-topic", "-g", GROUP),
@@ -115,13 +115,13 @@ def test_what_is_not_there(cli):
         assert "; see penstock queue ls and penstock topic ls\n" in cli(*words, code=3).err
 
 
-def test_a_port_that_does_not_speak_http(cli, broker_process):
+def test_a_port_that_does_not_speak_http(cli, broker_process) -> None:
     refused = cli("queue", "ls", "--http", broker_process.bootstrap, code=4)
     assert refused.err.startswith("error: ")
     assert refused.out == ""
 
 
-def test_dead_letters_are_shown_planned_and_redriven(cli, queue, http):
+def test_dead_letters_are_shown_planned_and_redriven(cli, queue, http) -> None:
     die(cli, http, queue, 3)
     (row,) = [row for row in cli("dlq", "ls", "-o", "json").json if row["topic"] == queue]
     assert row == {"topic": queue, "dead_letter_topic": f"dlq.{queue}", "open": 3}
@@ -146,7 +146,7 @@ def test_dead_letters_are_shown_planned_and_redriven(cli, queue, http):
     assert nothing.err == f"no open dead letters of {queue} are like that\n"
 
 
-def test_purged_dead_letters_are_not_open_any_more_and_stay_readable(cli, queue, http):
+def test_purged_dead_letters_are_not_open_any_more_and_stay_readable(cli, queue, http) -> None:
     die(cli, http, queue, 2)
     (line,) = cli("dlq", "purge", queue, "--yes", "--max", "1", "-o", "ndjson").lines
     assert (line["purged"], line["failed"]) == (1, 0)
@@ -154,7 +154,7 @@ def test_purged_dead_letters_are_not_open_any_more_and_stay_readable(cli, queue,
     assert cli("consume", f"dlq.{queue}").out == "value 0\nvalue 1\n"
 
 
-def test_a_person_is_asked_and_may_say_no(queue_environment, cli, queue, http):
+def test_a_person_is_asked_and_may_say_no(queue_environment, cli, queue, http) -> None:
     die(cli, http, queue, 1)
     for answer, code, left in ((b"n\n", 1, 1), (b"y\n", 0, 0)):
         terminal, theirs = pty.openpty()
@@ -176,7 +176,9 @@ def test_a_person_is_asked_and_may_say_no(queue_environment, cli, queue, http):
         assert open_count(http, queue) == left
 
 
-def test_a_redrive_that_is_interrupted_says_so_and_goes_on_when_it_is_run_again(queue_environment, cli, queue, http):
+def test_a_redrive_that_is_interrupted_says_so_and_goes_on_when_it_is_run_again(
+    queue_environment, cli, queue, http
+) -> None:
     die(cli, http, queue, 8)
     redrive = subprocess.Popen(
         [sys.executable, "-m", "penstock", "dlq", "redrive", queue, "--yes", "--rate", "2"],

@@ -11,19 +11,19 @@ def values(done):
     return [row["value"] for row in done.lines]
 
 
-def test_lines_go_in_and_come_out(penstock, topic):
+def test_lines_go_in_and_come_out(penstock, topic) -> None:
     assert penstock("produce", topic, "-p", "0", stdin="one\ntwo\n\nfour").err == f"produced 4 records to {topic}\n"
     assert penstock("consume", topic).out == "one\ntwo\n\nfour\n"
 
 
-def test_bytes_pass_unchanged(penstock, topic):
+def test_bytes_pass_unchanged(penstock, topic) -> None:
     penstock("produce", topic, "-p", "0", stdin=b"\xff\xfe\x00\r\n")
     assert penstock("consume", topic).out.encode(errors="surrogateescape") == b"\xff\xfe\x00\r\n"
     (row,) = penstock("consume", topic, "-o", "json").json
     assert (row["value"], row["encoding"]) == ("//4ADQ==", "base64")
 
 
-def test_files_keys_headers_and_compression(penstock, topic, tmp_path):
+def test_files_keys_headers_and_compression(penstock, topic, tmp_path) -> None:
     (tmp_path / "a").write_text("anna:1\nbert:2\n")
     (tmp_path / "b").write_text("3\n")
     summary = penstock(
@@ -38,11 +38,11 @@ def test_files_keys_headers_and_compression(penstock, topic, tmp_path):
     assert sorted(penstock("consume", topic, "-K", "=").out.split()) == ["3", "anna=1", "bert=2"]
 
 
-def test_a_file_that_is_not_there_is_told(penstock, topic):
+def test_a_file_that_is_not_there_is_told(penstock, topic) -> None:
     assert "cannot read absent" in penstock("produce", topic, "absent", code=1).err
 
 
-def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic):
+def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic) -> None:
     assert "has partitions 0 to 1" in penstock("produce", topic, "-p", "7", stdin="x\n", code=3).err
     assert "has partitions 0 to 1" in penstock("consume", topic, "-p", "7", code=3).err
     penstock("topic", "create", f"{topic}-one", "-p", "1")
@@ -51,7 +51,7 @@ def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic):
     penstock("consume", "no-such-topic", code=3)
 
 
-def test_places_to_start_from(penstock, topic):
+def test_places_to_start_from(penstock, topic) -> None:
     penstock("produce", topic, "-p", "0", stdin="".join(f"{number}\n" for number in range(10)))
     assert penstock("consume", topic, "--from", "7").out == "7\n8\n9\n"
     assert penstock("consume", topic, "--from", "latest").out == ""
@@ -65,7 +65,7 @@ def test_places_to_start_from(penstock, topic):
     assert "holds the offsets from 0 to below 10" in outside.err
 
 
-def test_a_moment_is_found_among_timestamps(penstock, topic):
+def test_a_moment_is_found_among_timestamps(penstock, topic) -> None:
     lines = "".join(
         f'{{"value":"{moment}","timestamp":{moment}}}\n' for moment in (1_600_000_000_000, 1_700_000_000_000)
     )
@@ -74,14 +74,14 @@ def test_a_moment_is_found_among_timestamps(penstock, topic):
     assert penstock("consume", topic, "--from", "2022-04-15T00:00:00Z").out == "1700000000000\n"
 
 
-def test_the_last_records_of_all_partitions_are_the_newest(penstock, topic):
+def test_the_last_records_of_all_partitions_are_the_newest(penstock, topic) -> None:
     for partition, moment in ((0, 1000), (1, 2000), (0, 3000), (1, 4000)):
         line = f'{{"value":"{moment}","timestamp":{moment}}}\n'
         penstock("produce", topic, "-p", str(partition), "-i", "ndjson", stdin=line)
     assert penstock("consume", topic, "--last", "3").out == "2000\n3000\n4000\n"
 
 
-def test_a_topic_can_be_copied(penstock, topic):
+def test_a_topic_can_be_copied(penstock, topic) -> None:
     penstock("produce", topic, "-K", ":", "-H", "h=1", stdin=b"k:v\n:\xff\nplain\n")
     copied = penstock("consume", topic, "-o", "ndjson")
     penstock("produce", f"{topic}-copy", "-i", "ndjson", stdin=copied.out)
@@ -94,19 +94,19 @@ def test_a_topic_can_be_copied(penstock, topic):
     assert contents(topic) == contents(f"{topic}-copy")
 
 
-def test_json_is_a_document_even_when_empty(penstock, topic):
+def test_json_is_a_document_even_when_empty(penstock, topic) -> None:
     assert penstock("consume", topic, "-o", "json").json == []
     assert penstock("consume", topic, "-o", "table").err == "no records\n"
 
 
-def test_a_table_of_records(penstock, topic):
+def test_a_table_of_records(penstock, topic) -> None:
     penstock("produce", topic, "-p", "1", "-k", "key", stdin="[red]value\n")
     shown = penstock("consume", topic, "-o", "table").out
     assert "[red]value" in shown
     assert "partition" in shown
 
 
-def test_tail_shows_a_table_row_by_row(penstock, topic, environment):
+def test_tail_shows_a_table_row_by_row(penstock, topic, environment) -> None:
     penstock("produce", topic, "-p", "0", stdin="a\n")
     tail = subprocess.Popen(
         [sys.executable, "-m", "penstock", "tail", topic, "--last", "1", "-o", "table"],
@@ -125,7 +125,7 @@ def test_tail_shows_a_table_row_by_row(penstock, topic, environment):
     assert (tail.returncode, rest) == (130, "")
 
 
-def test_a_wait_ends_with_the_records_that_were_waited_for(penstock, topic, environment):
+def test_a_wait_ends_with_the_records_that_were_waited_for(penstock, topic, environment) -> None:
     waiting = subprocess.Popen(
         [sys.executable, "-m", "penstock", "consume", topic, "-n", "2", "--timeout", "60"],
         stdout=subprocess.PIPE,
@@ -137,7 +137,7 @@ def test_a_wait_ends_with_the_records_that_were_waited_for(penstock, topic, envi
 
 
 @pytest.mark.parametrize(("output", "ended"), [("text", "a\nb\n"), ("json", None)])
-def test_tail_shows_what_comes_until_it_is_interrupted(penstock, topic, environment, output, ended):
+def test_tail_shows_what_comes_until_it_is_interrupted(penstock, topic, environment, output, ended) -> None:
     penstock("produce", topic, "-p", "0", stdin="a\n")
     tail = subprocess.Popen(
         [sys.executable, "-m", "penstock", "tail", topic, "--last", "1", "-o", output],
@@ -161,7 +161,7 @@ def test_tail_shows_what_comes_until_it_is_interrupted(penstock, topic, environm
         assert first + second + rest == ended
 
 
-def test_a_reader_that_has_enough_of_a_table_ends_it_quietly(penstock, topic, environment):
+def test_a_reader_that_has_enough_of_a_table_ends_it_quietly(penstock, topic, environment) -> None:
     penstock("produce", topic, "-p", "0", stdin="y\n" * 20_000)
     command = f"{sys.executable} -m penstock consume {topic} -o table | head -n 1; echo rc=${{PIPESTATUS[0]}}"
     done = subprocess.run(
@@ -172,7 +172,7 @@ def test_a_reader_that_has_enough_of_a_table_ends_it_quietly(penstock, topic, en
     assert (code, done.stderr) == ("rc=141", "")
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(penstock, topic, environment):
+def test_a_reader_that_has_enough_ends_it_quietly(penstock, topic, environment) -> None:
     penstock("produce", topic, "-p", "0", stdin="x" * 1000 + "\n" + "y\n" * 200_000)
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m penstock consume {topic} | head -c 10; echo rc=${{PIPESTATUS[0]}}"],
@@ -185,7 +185,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(penstock, topic, environment):
     assert (done.stdout, done.stderr) == ("xxxxxxxxxxrc=141\n", "")
 
 
-def test_what_is_typed_is_sent_at_once(penstock, topic, environment):
+def test_what_is_typed_is_sent_at_once(penstock, topic, environment) -> None:
     typing = subprocess.Popen(
         [sys.executable, "-m", "penstock", "produce", topic, "-p", "0"],
         stdin=subprocess.PIPE,

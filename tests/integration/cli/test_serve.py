@@ -20,7 +20,7 @@ def run(*words, **environment):
     )
 
 
-def test_a_file_the_environment_and_flags_reach_the_broker(tmp_path):
+def test_a_file_the_environment_and_flags_reach_the_broker(tmp_path) -> None:
     config = tmp_path / "penstock.toml"
     config.write_text('[topics]\npartitions = 3\n[listeners]\nkafka = "127.0.0.1:1"\nhttp = "off"\n')
     broker = subprocess.Popen(
@@ -51,7 +51,7 @@ def test_a_file_the_environment_and_flags_reach_the_broker(tmp_path):
     assert broker.returncode == 0, log
 
 
-def test_a_wrong_configuration_does_not_start(tmp_path):
+def test_a_wrong_configuration_does_not_start(tmp_path) -> None:
     (tmp_path / "penstock.toml").write_text("[log]\nflsh = 1\n")
     done = run("serve", "--config", str(tmp_path / "penstock.toml"), "--data-dir", str(tmp_path / "data"))
     assert done.returncode == 2
@@ -60,7 +60,7 @@ def test_a_wrong_configuration_does_not_start(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_reset_starts_empty_and_keeps_what_was_there(tmp_path):
+def test_reset_starts_empty_and_keeps_what_was_there(tmp_path) -> None:
     flags = [
         "--data-dir",
         str(tmp_path / "data"),
@@ -100,7 +100,7 @@ def test_reset_starts_empty_and_keeps_what_was_there(tmp_path):
         ] == ["kept"]
 
 
-def test_config_show_says_where_values_come_from(tmp_path):
+def test_config_show_says_where_values_come_from(tmp_path) -> None:
     (tmp_path / "penstock.toml").write_text("\n[log]\nsync_threads = 2\n")
     done = run(
         *("config", "show", "--config", str(tmp_path / "penstock.toml"), "--kafka", "127.0.0.1:0", "-o", "json"),
@@ -124,7 +124,7 @@ def test_config_show_says_where_values_come_from(tmp_path):
     assert "true" in values.values() or "false" in values.values()
 
 
-def test_config_example_is_a_configuration(tmp_path):
+def test_config_example_is_a_configuration(tmp_path) -> None:
     (tmp_path / "example.toml").write_text(run("config", "example").stdout)
     assert (
         run("config", "show", "--config", str(tmp_path / "example.toml"), "--changed").stderr
@@ -132,7 +132,7 @@ def test_config_example_is_a_configuration(tmp_path):
     )
 
 
-def test_completion_knows_the_nouns_and_the_topics(penstock_broker):
+def test_completion_knows_the_nouns_and_the_topics(penstock_broker) -> None:
     # What the shell's completion function asks for; its words are Typer's.
     def complete(words):
         done = run(

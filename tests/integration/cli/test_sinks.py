@@ -40,7 +40,7 @@ def sink(sinks):
     return name
 
 
-def is_there(sinks, sink):
+def is_there(sinks, sink) -> bool:
     try:
         sinks.status(sink)
     except RequestRefused as error:
@@ -49,7 +49,7 @@ def is_there(sinks, sink):
     return True
 
 
-def test_sinks_are_listed(cli, sink, sinks):
+def test_sinks_are_listed(cli, sink, sinks) -> None:
     sinks.open(f"{sink}-new")
     rows = {row["sink"]: row for row in cli("sink", "ls", "-o", "json").json}
     assert (rows[sink]["last_batch_id"], rows[sink]["staged_bytes"], rows[sink]["problem"]) == (7, 0, None)
@@ -59,7 +59,7 @@ def test_sinks_are_listed(cli, sink, sinks):
     assert [line.split()[1] for line in table if line.startswith(f"{sink} ")] == ["7"]
 
 
-def test_a_sink_is_shown(cli, sink):
+def test_a_sink_is_shown(cli, sink) -> None:
     shown = cli("sink", "show", sink, "-o", "json").json
     assert (shown["sink"], shown["staging_topic"]) == (sink, f"__staging.{sink}")
     assert shown["committed"] <= shown["used"] < shown["remembered_to"]
@@ -73,21 +73,21 @@ def test_a_sink_is_shown(cli, sink):
     assert line["committed"] <= line["used"] < line["remembered_to"]
 
 
-def test_a_deleted_sink_is_forgotten(cli, sink, sinks):
+def test_a_deleted_sink_is_forgotten(cli, sink, sinks) -> None:
     sinks.open(f"{sink}-more")
     assert cli("sink", "delete", sink, f"{sink}-more").err == f"forgot sink {sink}\nforgot sink {sink}-more\n"
     assert not is_there(sinks, sink)
     assert cli("sink", "delete", sink, "--if-exists").err == f"there is no sink {sink}\n"
 
 
-def test_a_sink_that_is_not_there_is_exit_code_3(cli):
+def test_a_sink_that_is_not_there_is_exit_code_3(cli) -> None:
     for verb in ("show", "delete"):
         missing = cli("sink", verb, "no-such-sink", code=3)
         assert missing.err == "error: there is no sink no-such-sink; see penstock sink ls\n"
         assert missing.out == ""
 
 
-def test_a_person_is_asked_and_may_say_no(environment, http, sink, sinks):
+def test_a_person_is_asked_and_may_say_no(environment, http, sink, sinks) -> None:
     for answer, code, left in ((b"n\n", 1, True), (b"y\n", 0, False)):
         terminal, theirs = pty.openpty()
         try:

@@ -1,7 +1,7 @@
 """penstock topic."""
 
 
-def test_the_life_of_a_topic(penstock):
+def test_the_life_of_a_topic(penstock) -> None:
     assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "created topic life\n"
     again = penstock("topic", "create", "life", code=1)
     assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS); with --if-not-exists that is fine\n"
@@ -28,30 +28,30 @@ def test_the_life_of_a_topic(penstock):
     assert unknown.err.count("penstock topic ls") == 1
 
 
-def test_a_dry_run_makes_nothing(penstock):
+def test_a_dry_run_makes_nothing(penstock) -> None:
     penstock("topic", "create", "dry", "--dry-run")
     penstock("topic", "describe", "dry", code=3)
 
 
-def test_a_refused_config_is_a_sentence(penstock, topic):
+def test_a_refused_config_is_a_sentence(penstock, topic) -> None:
     refused = penstock("topic", "config", topic, "--set", "retention.ms=soon", code=1)
     assert "retention.ms" in refused.err
     assert len(refused.err.splitlines()) == 1
 
 
-def test_the_long_list_counts_records_and_bytes(penstock, topic):
+def test_the_long_list_counts_records_and_bytes(penstock, topic) -> None:
     penstock("produce", topic, stdin="a\nb\nc\n")
     (row,) = [row for row in penstock("topic", "ls", "--long", "-o", "ndjson").lines if row["topic"] == topic]
     assert row["records"] == 3
     assert row["bytes"] > 100
 
 
-def test_the_brokers_own_topics_are_shown_when_asked_for(penstock):
+def test_the_brokers_own_topics_are_shown_when_asked_for(penstock) -> None:
     assert "__consumer_offsets" not in penstock("topic", "ls").out
     assert "__consumer_offsets" in penstock("topic", "ls", "--internal").out
 
 
-def test_the_main_flow_in_processes_of_their_own(penstock_process):
+def test_the_main_flow_in_processes_of_their_own(penstock_process) -> None:
     penstock_process("topic", "create", "flow")
     penstock_process("produce", "flow", "-K", ":", stdin="a:1\nb:2\n")
     assert penstock_process("consume", "flow", "--group", "flow-readers").out == "1\n2\n"
@@ -63,7 +63,7 @@ def test_the_main_flow_in_processes_of_their_own(penstock_process):
     assert penstock_process("topic", "describe", "flow", code=3).out == ""
 
 
-def test_a_description_fits_a_terminal_of_80_columns(penstock):
+def test_a_description_fits_a_terminal_of_80_columns(penstock) -> None:
     penstock("topic", "create", "narrow", "--partitions", "2")
     penstock("produce", "narrow", stdin="x" * 1000 + "\n")
     shown = penstock("topic", "describe", "narrow").out.splitlines()
@@ -72,7 +72,7 @@ def test_a_description_fits_a_terminal_of_80_columns(penstock):
     assert len(shown) == 1 + 2 + 2
 
 
-def test_a_topic_that_has_another_number_of_partitions_already_is_told_as_such(penstock):
+def test_a_topic_that_has_another_number_of_partitions_already_is_told_as_such(penstock) -> None:
     penstock("topic", "create", "has-one", "--partitions", "1")
     penstock("topic", "create", "has-three", "--partitions", "3")
     words = ("topic", "create", "has-one", "has-three", "--if-not-exists", "--partitions")

@@ -24,5 +24,5 @@ def topic(cluster, request):
 
 
 @pytest.fixture
-def group():
+def group() -> str:
     return f"client-group-{next(numbers)}"

@@ -12,7 +12,7 @@ def refused(name, call, *arguments, **options):
     return caught.value
 
 
-def test_a_topic_is_as_it_was_made(cluster):
+def test_a_topic_is_as_it_was_made(cluster) -> None:
     admin = Admin(cluster)
     admin.create_topic("admin-made", partitions=3, configs={"retention.ms": "1000000"})
     topic = admin.topic("admin-made")
@@ -24,7 +24,7 @@ def test_a_topic_is_as_it_was_made(cluster):
     }
 
 
-def test_what_cannot_be_is_refused_with_its_code(cluster, topic):
+def test_what_cannot_be_is_refused_with_its_code(cluster, topic) -> None:
     admin = Admin(cluster)
     refused("TOPIC_ALREADY_EXISTS", admin.create_topic, topic)
     refused("INVALID_TOPIC_EXCEPTION", admin.create_topic, "no spaces")
@@ -37,7 +37,7 @@ def test_what_cannot_be_is_refused_with_its_code(cluster, topic):
     refused("INVALID_PARTITIONS", admin.add_partitions, topic, 1)
 
 
-def test_a_topic_that_exists_stays_as_it_is_when_that_is_fine(cluster):
+def test_a_topic_that_exists_stays_as_it_is_when_that_is_fine(cluster) -> None:
     admin = Admin(cluster)
     for partitions in (1, 2):
         admin.create_topic("admin-twice", partitions=partitions, exists_ok=True)
@@ -45,23 +45,23 @@ def test_a_topic_that_exists_stays_as_it_is_when_that_is_fine(cluster):
     refused("INVALID_TOPIC_EXCEPTION", admin.create_topic, "no spaces", exists_ok=True)
 
 
-def test_a_dry_run_makes_nothing(cluster):
+def test_a_dry_run_makes_nothing(cluster) -> None:
     admin = Admin(cluster)
     admin.create_topic("admin-dry", partitions=2, validate_only=True)
     refused("UNKNOWN_TOPIC_OR_PARTITION", admin.topic, "admin-dry")
 
 
-def test_looking_at_a_topic_does_not_make_it(cluster):
+def test_looking_at_a_topic_does_not_make_it(cluster) -> None:
     for _ in range(2):
         refused("UNKNOWN_TOPIC_OR_PARTITION", Admin(cluster).topic, "admin-looked-at")
 
 
-def test_a_deleted_topic_is_gone(cluster, topic):
+def test_a_deleted_topic_is_gone(cluster, topic) -> None:
     Admin(cluster).delete_topic(topic)
     refused("UNKNOWN_TOPIC_OR_PARTITION", Admin(cluster).topic, topic)
 
 
-def test_configs_are_set_and_taken_back_one_by_one(cluster, topic):
+def test_configs_are_set_and_taken_back_one_by_one(cluster, topic) -> None:
     admin = Admin(cluster)
     admin.alter_configs(topic, {"retention.ms": "5000", "cleanup.policy": "compact"})
     admin.alter_configs(topic, {"retention.ms": None})
@@ -70,12 +70,12 @@ def test_configs_are_set_and_taken_back_one_by_one(cluster, topic):
     }
 
 
-def test_partitions_can_be_added(cluster, topic):
+def test_partitions_can_be_added(cluster, topic) -> None:
     Admin(cluster).add_partitions(topic, 5)
     assert len(Admin(cluster).topic(topic).partitions) == 5
 
 
-def test_records_can_be_deleted_from_the_front(cluster, topic):
+def test_records_can_be_deleted_from_the_front(cluster, topic) -> None:
     with Producer(cluster) as producer:
         for number in range(10):
             producer.send(topic, b"%d" % number, partition=0)
@@ -85,7 +85,7 @@ def test_records_can_be_deleted_from_the_front(cluster, topic):
     assert admin.delete_records({(topic, 0): -1}) == {(topic, 0): 10}
 
 
-def test_sizes_grow_with_what_is_written(cluster, topic):
+def test_sizes_grow_with_what_is_written(cluster, topic) -> None:
     admin = Admin(cluster)
     assert admin.sizes([topic]) == {(topic, 0): 0, (topic, 1): 0}
     Producer(cluster).produce(topic, bytes(1000), partition=1)
@@ -94,5 +94,5 @@ def test_sizes_grow_with_what_is_written(cluster, topic):
     assert 1000 < sizes[topic, 1] < 1200
 
 
-def test_the_broker_lists_its_configs(cluster):
+def test_the_broker_lists_its_configs(cluster) -> None:
     assert Admin(cluster).broker_configs(1)

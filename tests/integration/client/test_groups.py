@@ -9,7 +9,7 @@ from penstock.client import At, BrokerRefused, Cluster, GroupAdmin, GroupConsume
 from tests.support.waiting import Deadline, eventually
 
 
-def fill(cluster, topic, count, partitions=2):
+def fill(cluster, topic, count, partitions=2) -> None:
     with Producer(cluster) as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number, partition=number % partitions)
@@ -24,7 +24,7 @@ def read(member, count):
     return records
 
 
-def test_a_member_goes_on_where_the_group_is(cluster, topic, group):
+def test_a_member_goes_on_where_the_group_is(cluster, topic, group) -> None:
     fill(cluster, topic, 10)
     with GroupConsumer(cluster, group, [topic], start=At.EARLIEST) as member:
         assert len(read(member, 10)) == 10
@@ -38,7 +38,7 @@ def test_a_member_goes_on_where_the_group_is(cluster, topic, group):
         assert sorted(record.offset for record in read(member, 4)) == [5, 5, 6, 6]
 
 
-def test_a_new_group_may_begin_at_the_end(cluster, topic, group):
+def test_a_new_group_may_begin_at_the_end(cluster, topic, group) -> None:
     fill(cluster, topic, 10)
     with GroupConsumer(cluster, group, [topic]) as member:
         assert member.poll(0) == []
@@ -46,7 +46,7 @@ def test_a_new_group_may_begin_at_the_end(cluster, topic, group):
         assert sorted(record.offset for record in read(member, 2)) == [5, 5]
 
 
-def test_what_was_being_worked_on_when_an_error_came_is_not_committed(cluster, topic, group):
+def test_what_was_being_worked_on_when_an_error_came_is_not_committed(cluster, topic, group) -> None:
     fill(cluster, topic, 4)
     member = GroupConsumer(cluster, group, [topic], start=At.EARLIEST)
     read(member, 4)
@@ -54,7 +54,7 @@ def test_what_was_being_worked_on_when_an_error_came_is_not_committed(cluster, t
     assert GroupAdmin(cluster).offsets(group) == {}
 
 
-def test_only_what_was_taken_is_committed_after_a_seek(cluster, topic, group):
+def test_only_what_was_taken_is_committed_after_a_seek(cluster, topic, group) -> None:
     fill(cluster, topic, 10, partitions=1)
     with GroupConsumer(cluster, group, [topic], start=At.EARLIEST) as member:
         read(member, 10)
@@ -63,12 +63,12 @@ def test_only_what_was_taken_is_committed_after_a_seek(cluster, topic, group):
 
 
 @pytest.mark.parametrize("topic", [6], indirect=True)
-def test_three_members_share_and_take_over(penstock_broker, cluster, topic, group):
+def test_three_members_share_and_take_over(penstock_broker, cluster, topic, group) -> None:
     assignments: dict[int, list] = {}
     leave = [threading.Event() for _ in range(3)]
     seen = []
 
-    def run(number):
+    def run(number) -> None:
         with Cluster(penstock_broker.bootstrap) as own, GroupConsumer(own, group, [topic], start=At.EARLIEST) as member:
             while not leave[number].is_set():
                 seen.extend(record.value for record in member.poll(100))
@@ -94,11 +94,11 @@ def test_three_members_share_and_take_over(penstock_broker, cluster, topic, grou
     assert {place: found.offset for place, found in committed.items()} == {(topic, number): 200 for number in range(6)}
 
 
-def test_a_group_shared_with_librdkafka(penstock_broker, cluster, topic, group):
+def test_a_group_shared_with_librdkafka(penstock_broker, cluster, topic, group) -> None:
     stop = threading.Event()
     theirs = []
 
-    def run():
+    def run() -> None:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": penstock_broker.bootstrap,
@@ -143,7 +143,7 @@ def test_a_group_shared_with_librdkafka(penstock_broker, cluster, topic, group):
     assert len(ours) == len(theirs) == 50
 
 
-def test_groups_from_outside(cluster, topic, group):
+def test_groups_from_outside(cluster, topic, group) -> None:
     admin = GroupAdmin(cluster)
     fill(cluster, topic, 4)
     admin.commit(group, {(topic, 0): 1, (topic, 1): 2}, metadata="by hand")
@@ -159,7 +159,7 @@ def test_groups_from_outside(cluster, topic, group):
     assert caught.value.name == "GROUP_ID_NOT_FOUND"
 
 
-def test_a_group_with_members_is_not_moved_or_removed_from_outside(cluster, topic, group, penstock_broker):
+def test_a_group_with_members_is_not_moved_or_removed_from_outside(cluster, topic, group, penstock_broker) -> None:
     with GroupConsumer(cluster, group, [topic]) as member, Cluster(penstock_broker.bootstrap) as outside:
         member.poll(0)
         for call in (

@@ -42,7 +42,7 @@ def client(http):
         yield client
 
 
-def test_a_record_is_leased_with_all_that_it_has_and_finished(client, topic):
+def test_a_record_is_leased_with_all_that_it_has_and_finished(client, topic) -> None:
     placed = client.produce(topic, b"\xff\x00", key=b"\xfe", partition=1, tenant_id="acme", max_attempts=3)
     assert (placed.topic, placed.partition, placed.offset, placed.duplicate) == (topic, 1, 0, False)
     (record,) = client.lease(topic, GROUP, max_records=5, wait_ms=1_000)
@@ -55,7 +55,7 @@ def test_a_record_is_leased_with_all_that_it_has_and_finished(client, topic):
     assert client.lease(topic, GROUP) == []
 
 
-def test_headers_of_a_kafka_producer_are_there(client, topic, broker_process):
+def test_headers_of_a_kafka_producer_are_there(client, topic, broker_process) -> None:
     with Cluster(broker_process.bootstrap) as cluster, Producer(cluster) as producer:
         producer.send(topic, b"v", headers=[("text", b"red"), ("bytes", b"\xff"), ("null", None)])
     (record,) = client.lease(topic, GROUP, wait_ms=1_000)
@@ -63,7 +63,7 @@ def test_headers_of_a_kafka_producer_are_there(client, topic, broker_process):
     assert record.key == b""
 
 
-def test_what_failed_comes_again_with_its_reason(client, topic):
+def test_what_failed_comes_again_with_its_reason(client, topic) -> None:
     client.produce(topic, b"v")
     (record,) = client.lease(topic, GROUP)
     client.nack(record, "no stock")
@@ -71,7 +71,7 @@ def test_what_failed_comes_again_with_its_reason(client, topic):
     assert (again.attempts, again.last_error) == (2, "no stock")
 
 
-def test_a_stream_of_records_and_several_acks_at_once(client, topic):
+def test_a_stream_of_records_and_several_acks_at_once(client, topic) -> None:
     for number in range(6):
         client.produce(topic, b"%d" % number, partition=number % 2)
     with closing(client.consume(topic, GROUP)) as records:
@@ -81,7 +81,7 @@ def test_a_stream_of_records_and_several_acks_at_once(client, topic):
     assert client.lease(topic, GROUP) == []
 
 
-def test_a_stream_that_is_closed_keeps_its_leases_and_its_owner_gets_the_records_again(client, topic, http):
+def test_a_stream_that_is_closed_keeps_its_leases_and_its_owner_gets_the_records_again(client, topic, http) -> None:
     client.produce(topic, b"v")
     with closing(client.consume(topic, GROUP, lease_ms=600_000)) as records:
         first = next(records)
@@ -93,7 +93,7 @@ def test_a_stream_that_is_closed_keeps_its_leases_and_its_owner_gets_the_records
         client.ack(again)
 
 
-def test_a_stream_that_is_to_release_its_records_gives_them_back_at_once(client, topic, http):
+def test_a_stream_that_is_to_release_its_records_gives_them_back_at_once(client, topic, http) -> None:
     client.produce(topic, b"v")
     with closing(client.consume(topic, GROUP, lease_ms=600_000, release_on_disconnect=True)) as records:
         next(records)
@@ -102,7 +102,7 @@ def test_a_stream_that_is_to_release_its_records_gives_them_back_at_once(client,
     assert record.attempts == 1
 
 
-def test_refusals_have_a_status_a_word_and_a_sentence(client, topic):
+def test_refusals_have_a_status_a_word_and_a_sentence(client, topic) -> None:
     client.produce(topic, b"v")
     (record,) = client.lease(topic, GROUP)
     with pytest.raises(RequestRefused, match=r"not owner") as refused:
@@ -113,7 +113,7 @@ def test_refusals_have_a_status_a_word_and_a_sentence(client, topic):
     assert refused.value.is_not_found
 
 
-def test_an_idempotency_key_makes_sending_again_safe(client, topic):
+def test_an_idempotency_key_makes_sending_again_safe(client, topic) -> None:
     first = client.produce(topic, b"v", idempotency_key="order-1")
     again = client.produce(topic, b"v", idempotency_key="order-1")
     other = client.produce(topic, b"v", idempotency_key="order-1", tenant_id="acme")
@@ -121,7 +121,7 @@ def test_an_idempotency_key_makes_sending_again_safe(client, topic):
     assert (again.partition, again.offset) == (first.partition, first.offset)
 
 
-def test_keys_leases_and_finished_records_outlive_a_kill(tmp_path):
+def test_keys_leases_and_finished_records_outlive_a_kill(tmp_path) -> None:
     with BrokerProcess(tmp_path / "data", SETTINGS, http="127.0.0.1:0") as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).create_topic("t", partitions=1)
@@ -142,7 +142,7 @@ def test_keys_leases_and_finished_records_outlive_a_kill(tmp_path):
             assert admin.queue("t", GROUP).lag == 0
 
 
-def test_a_backlog_that_is_full_says_when_to_come_again(tmp_path):
+def test_a_backlog_that_is_full_says_when_to_come_again(tmp_path) -> None:
     settings = {**SETTINGS, "queues.backlog_records_max": 2}
     with BrokerProcess(tmp_path / "data", settings, http="127.0.0.1:0") as broker:
         with Cluster(broker.bootstrap) as cluster:

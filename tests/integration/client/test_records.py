@@ -20,7 +20,7 @@ def read_all(cluster, topic, count, partitions=2):
     return records
 
 
-def test_a_record_comes_back_as_it_was_sent(cluster, topic):
+def test_a_record_comes_back_as_it_was_sent(cluster, topic) -> None:
     headers = [("a", b"1"), ("a", None), ("ü", b"\xff")]
     with Producer(cluster) as producer:
         producer.send(topic, b"value", key=b"key", partition=1, headers=headers, timestamp_ms=1234)
@@ -32,7 +32,7 @@ def test_a_record_comes_back_as_it_was_sent(cluster, topic):
 
 @pytest.mark.parametrize("compression", Compression)
 @pytest.mark.parametrize("acks", Acks)
-def test_every_compression_and_every_acknowledgement(cluster, topic, compression, acks):
+def test_every_compression_and_every_acknowledgement(cluster, topic, compression, acks) -> None:
     values = [b"%d " % number * 20 for number in range(5_000)]
     with Producer(cluster, acks=acks, compression=compression, batch_bytes=50_000) as producer:
         for value in values:
@@ -40,7 +40,7 @@ def test_every_compression_and_every_acknowledgement(cluster, topic, compression
     assert [record.value for record in read_all(cluster, topic, len(values))] == values
 
 
-def test_librdkafka_reads_what_we_write_and_finds_keys_where_it_would_put_them(cluster, topic, penstock_broker):
+def test_librdkafka_reads_what_we_write_and_finds_keys_where_it_would_put_them(cluster, topic, penstock_broker) -> None:
     keys = [b"key-%d" % number for number in range(50)]
     with Producer(cluster, compression=Compression.SNAPPY) as producer:
         ours = {key: producer.send(topic, b"ours", key=key) for key in keys}
@@ -62,7 +62,7 @@ def test_librdkafka_reads_what_we_write_and_finds_keys_where_it_would_put_them(c
     assert len(read_all(cluster, topic, 100)) == 100
 
 
-def test_moments_are_looked_up(cluster, topic):
+def test_moments_are_looked_up(cluster, topic) -> None:
     with Producer(cluster) as producer:
         for moment in (1000, 2000, 3000):
             producer.send(topic, b"v", partition=0, timestamp_ms=moment)
@@ -74,17 +74,17 @@ def test_moments_are_looked_up(cluster, topic):
     assert list_offsets(cluster, {place: At.MAX_TIMESTAMP})[place].offset == 2
 
 
-def test_a_topic_is_made_by_its_first_record(cluster):
+def test_a_topic_is_made_by_its_first_record(cluster) -> None:
     assert Producer(cluster).produce("records-made-on-demand", b"x") == (0, 0)
 
 
-def test_a_record_that_is_too_large_is_refused(cluster, topic):
+def test_a_record_that_is_too_large_is_refused(cluster, topic) -> None:
     with pytest.raises(BrokerRefused) as caught:
         Producer(cluster).produce(topic, bytes(2_000_000))
     assert caught.value.name == "MESSAGE_TOO_LARGE"
 
 
-def test_a_record_without_a_key_on_a_compacted_topic_is_refused(cluster, topic):
+def test_a_record_without_a_key_on_a_compacted_topic_is_refused(cluster, topic) -> None:
     from penstock.client import Admin
 
     Admin(cluster).alter_configs(topic, {"cleanup.policy": "compact"})
@@ -93,7 +93,7 @@ def test_a_record_without_a_key_on_a_compacted_topic_is_refused(cluster, topic):
     assert caught.value.name == "INVALID_RECORD"
 
 
-def test_a_producer_and_a_consumer_live_through_a_restart(penstock_broker_factory):
+def test_a_producer_and_a_consumer_live_through_a_restart(penstock_broker_factory) -> None:
     broker = penstock_broker_factory()
     with Cluster(broker.bootstrap, timeout_ms=20_000) as cluster:
         producer, consumer = Producer(cluster), Consumer(cluster)
@@ -106,12 +106,12 @@ def test_a_producer_and_a_consumer_live_through_a_restart(penstock_broker_factor
     broker.stop()
 
 
-def test_a_poll_that_waits_is_woken_by_a_record(cluster, topic, penstock_broker):
+def test_a_poll_that_waits_is_woken_by_a_record(cluster, topic, penstock_broker) -> None:
     import threading
 
     found = []
 
-    def wait():
+    def wait() -> None:
         with Cluster(penstock_broker.bootstrap) as own:
             consumer = Consumer(own, wait_ms_max=20_000)
             consumer.assign({(topic, 0): 0})

@@ -76,16 +76,16 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
         consumer.close()
 
 
-def test_the_broker_says_where_its_http_listener_is(broker_process, cluster):
+def test_the_broker_says_where_its_http_listener_is(broker_process, cluster) -> None:
     assert http_addresses(cluster) == broker_process.addresses["http"]
 
 
-def test_a_broker_without_http_says_so(penstock_broker):
+def test_a_broker_without_http_says_so(penstock_broker) -> None:
     with Cluster(penstock_broker.bootstrap) as cluster, pytest.raises(NoHttpListener, match="--http"):
         http_addresses(cluster)
 
 
-def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, cluster, topic, sinks, opened):
+def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, cluster, topic, sinks, opened) -> None:
     sender = BatchSender(cluster)
     values = [[b"%d.%d" % (number, n) for n in range(3)] for number in range(8)]
     for number, codec in zip(range(8), itertools.cycle(Compression), strict=False):
@@ -101,7 +101,7 @@ def test_what_is_staged_is_seen_when_it_is_committed_and_not_before(bootstrap, c
     assert sinks.status(opened.sink).staged_bytes == 0
 
 
-def test_targets_that_open_every_batch_get_it_off_the_event_loop(bootstrap, cluster, sinks, opened):
+def test_targets_that_open_every_batch_get_it_off_the_event_loop(bootstrap, cluster, sinks, opened) -> None:
     name = f"sink-opened-{next(numbers)}"
     Admin(cluster).create_topic(name, configs={"compression.type": "zstd", "cleanup.policy": "compact"})
     sender = BatchSender(cluster)
@@ -117,7 +117,7 @@ def test_targets_that_open_every_batch_get_it_off_the_event_loop(bootstrap, clus
         sinks.commit(opened.sink, 1, [StagedPart(name, 0, [(0, keyless.base_offset, 1)])], staging_id=opened.staging_id)
 
 
-def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened):
+def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened) -> None:
     placed = []
     producer = ConfluentProducer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 50})
     for number in range(5):
@@ -134,7 +134,7 @@ def test_a_foreign_producer_can_stage(bootstrap, topic, sinks, opened):
     assert read(bootstrap, topic, 0, 5) == [b"%d" % number for number in range(5)]
 
 
-def test_nobody_reads_lists_or_changes_a_staging_topic(bootstrap, cluster, sinks, opened):
+def test_nobody_reads_lists_or_changes_a_staging_topic(bootstrap, cluster, sinks, opened) -> None:
     sender = BatchSender(cluster)
     sender.send(opened.staging_topic, 0, batch(b"secret"), 1)
     sender.flush()
@@ -157,7 +157,7 @@ def test_nobody_reads_lists_or_changes_a_staging_topic(bootstrap, cluster, sinks
     sinks.delete(opened.sink)
 
 
-def test_a_sink_outlives_the_broker(broker_process, topic, sinks, opened):
+def test_a_sink_outlives_the_broker(broker_process, topic, sinks, opened) -> None:
     with Cluster(broker_process.bootstrap) as cluster:
         sender = BatchSender(cluster)
         sender.send(opened.staging_topic, 0, batch(b"1"), 1)
@@ -173,7 +173,7 @@ def test_a_sink_outlives_the_broker(broker_process, topic, sinks, opened):
     assert read(broker_process.bootstrap, topic, 0, 1) == [b"1"]
 
 
-def test_a_sink_that_nobody_uses_is_forgotten_by_the_clock_alone(tmp_path):
+def test_a_sink_that_nobody_uses_is_forgotten_by_the_clock_alone(tmp_path) -> None:
     with (
         BrokerProcess(tmp_path / "data", {"sinks.remember_ms": 1_000}, http="127.0.0.1:0") as broker,
         SinkClient(broker.addresses["http"]) as sinks,

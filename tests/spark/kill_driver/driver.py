@@ -32,7 +32,7 @@ def held_source(markers: Path, hold: str | None) -> type[PenstockDataSource]:
             writer = super().streamWriter(schema, overwrite)
             commit = writer.commit
 
-            def held_commit(messages, batch_id):
+            def held_commit(messages, batch_id) -> None:
                 if hold == "before":
                     hold_at(markers, hold)
                 commit(messages, batch_id)

@@ -14,7 +14,7 @@ def read_by_aiokafka(data: bytes):
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
-def test_other_readers_find_the_same_records(count):
+def test_other_readers_find_the_same_records(count) -> None:
     values = [bytes([index % 256]) * (index % 150) for index in range(count)]
     data = batches.batch_of(values, 1_700_000_000_123)
     records = read_by_aiokafka(data)
@@ -29,24 +29,24 @@ def test_other_readers_find_the_same_records(count):
     assert memory.next_batch() is None
 
 
-def test_a_filled_batch_is_as_large_as_allowed_and_no_larger():
+def test_a_filled_batch_is_as_large_as_allowed_and_no_larger() -> None:
     for limit in (200, 16 << 10, 1 << 20):
         data, count = batches.batch_filling(limit, b"v" * 100, 0)
         assert len(data) <= limit < len(data) + len(batches.record(count, b"v" * 100))
         assert len(read_by_aiokafka(data)) == count
 
 
-def test_a_record_too_large_for_its_batch_is_refused():
+def test_a_record_too_large_for_its_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="raise the batch size"):
         batches.batch_filling(100, b"v" * 100, 0)
 
 
-def test_an_empty_batch_is_refused():
+def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         batches.batch_of([], 0)
 
 
-def test_a_patched_value_breaks_the_crc_and_resealing_mends_it():
+def test_a_patched_value_breaks_the_crc_and_resealing_mends_it() -> None:
     data = batches.batch_of([bytes(100)], 0)
     frame = bytearray(b"head" + data + b"tail")
     struct.pack_into(">q", frame, len(frame) - 4 - 101, 42)
@@ -71,5 +71,5 @@ def test_a_patched_value_breaks_the_crc_and_resealing_mends_it():
         (300, b"\xd8\x04"),
     ],
 )
-def test_signed_numbers_are_encoded_as_the_protocol_says(value, encoded):
+def test_signed_numbers_are_encoded_as_the_protocol_says(value, encoded) -> None:
     assert batches.zigzag(value) == encoded

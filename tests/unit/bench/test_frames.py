@@ -31,7 +31,7 @@ def parse_request(frame: bytes, api: Api, version: int):
 
 @pytest.mark.parametrize("version", frames.PRODUCE_VERSIONS)
 @pytest.mark.parametrize("acks", list(Acks))
-def test_a_produce_frame_says_what_was_asked(version, acks):
+def test_a_produce_frame_says_what_was_asked(version, acks) -> None:
     frame = frames.produce_request(version, 77, TOPIC, 3, acks, BATCH, timeout_ms=1234)
     header, body = parse_request(frame, Api.PRODUCE, version)
     assert header.correlation_id == 77
@@ -47,7 +47,7 @@ def test_a_produce_frame_says_what_was_asked(version, acks):
 
 
 @pytest.mark.parametrize("version", frames.FETCH_VERSIONS)
-def test_a_fetch_frame_asks_for_the_patched_offset(version):
+def test_a_fetch_frame_asks_for_the_patched_offset(version) -> None:
     request = frames.fetch_request(version, 5, TOPIC, 2, answer_bytes_max=4321, wait_ms_max=250)
     frame = bytearray(request.frame)
     frame[request.offset_at : request.offset_at + 8] = (99_000_000_001).to_bytes(8, "big")
@@ -91,7 +91,7 @@ def produce_answer_of(version: int, error: ErrorCode) -> bytes:
 
 
 @pytest.mark.parametrize("version", frames.PRODUCE_VERSIONS)
-def test_a_produce_answer_has_the_length_and_the_error_where_the_layout_says(version):
+def test_a_produce_answer_has_the_length_and_the_error_where_the_layout_says(version) -> None:
     layout = frames.produce_answer(version, TOPIC)
     for error in (ErrorCode.none, ErrorCode.kafka_storage_error):
         frame = produce_answer_of(version, error)
@@ -102,7 +102,7 @@ def test_a_produce_answer_has_the_length_and_the_error_where_the_layout_says(ver
 @pytest.mark.parametrize("version", frames.FETCH_VERSIONS)
 @pytest.mark.parametrize("records", [BATCH, BATCH * 200])
 @pytest.mark.parametrize("aborted", [None, ()])
-def test_a_fetch_answer_has_its_records_where_the_layout_says(version, records, aborted):
+def test_a_fetch_answer_has_its_records_where_the_layout_says(version, records, aborted) -> None:
     schema = load_response_schema(int(Api.FETCH), version)
     module = importlib.import_module(schema.__module__)
     partition = module.PartitionData(
@@ -126,7 +126,7 @@ def test_a_fetch_answer_has_its_records_where_the_layout_says(version, records, 
     assert frame[at : at + size] == records
 
 
-def test_topics_are_created_with_the_replicas_that_the_broker_gives_and_the_given_partitions():
+def test_topics_are_created_with_the_replicas_that_the_broker_gives_and_the_given_partitions() -> None:
     _, body = parse_request(frames.create_topics_request(1, [("a", 3), ("b", 5)]), Api.CREATE_TOPICS, 4)
     assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in body.topics] == [
         ("a", 3, -1),
@@ -135,7 +135,7 @@ def test_topics_are_created_with_the_replicas_that_the_broker_gives_and_the_give
     assert body.validate_only is False
 
 
-def test_the_other_requests_are_whole():
+def test_the_other_requests_are_whole() -> None:
     _, body = parse_request(frames.delete_topics_request(1, ["a", "b"]), Api.DELETE_TOPICS, 3)
     assert body.topic_names == ("a", "b")
     _, body = parse_request(frames.metadata_request(1, ["a"]), Api.METADATA, 4)

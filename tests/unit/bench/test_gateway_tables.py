@@ -39,12 +39,12 @@ def line_of(tables: str, name: str) -> str:
     return line
 
 
-def test_every_row_has_a_counterpart_that_exists():
+def test_every_row_has_a_counterpart_that_exists() -> None:
     assert set(COUNTERPARTS) == set(NAMES)
     assert set(COUNTERPARTS.values()) == set(REDIS_BY_NAME)
 
 
-def test_the_best_rounds_are_compared_and_an_overlap_is_marked():
+def test_the_best_rounds_are_compared_and_an_overlap_is_marked() -> None:
     report = GatewayReport({"date": "today"})
     report.results += [result("penstock", "tcp-64", turn, rate=rate) for turn, rate in enumerate((900.0, 1000.0))]
     report.results += [result("redis", "xadd-64", turn, rate=rate) for turn, rate in enumerate((1500.0, 2000.0))]
@@ -54,14 +54,14 @@ def test_the_best_rounds_are_compared_and_an_overlap_is_marked():
     assert line_of(tables, "grpc-unary").endswith("| 2.00 ~ |")
 
 
-def test_of_a_delivery_less_is_better():
+def test_of_a_delivery_less_is_better() -> None:
     report = GatewayReport({})
     report.results += [result("penstock", "delivery-grpc", turn, p50=p50) for turn, p50 in enumerate((500.0, 400.0))]
     report.results += [result("redis", "delivery-xread", turn, p50=p50) for turn, p50 in enumerate((100.0, 120.0))]
     assert line_of(markdown(report), "delivery-grpc").endswith("| 100 us | 400 us | 0.25 |")
 
 
-def test_without_redis_there_are_numbers_and_no_ratio():
+def test_without_redis_there_are_numbers_and_no_ratio() -> None:
     report = GatewayReport({}, missing={"redis": "no redis-server on the PATH"})
     report.results.append(result("penstock", "queue-1", 0, flush="sync"))
     tables = markdown(report)
@@ -79,7 +79,7 @@ def redis_reply(entries: int) -> bytes:
 
 
 @pytest.mark.parametrize("piece", [1, 50, 1000])
-def test_a_reply_of_redis_is_whole_with_its_last_value(piece):
+def test_a_reply_of_redis_is_whole_with_its_last_value(piece) -> None:
     reply = Reply()
     for _ in range(2):
         data = memoryview(redis_reply(5))
@@ -88,7 +88,7 @@ def test_a_reply_of_redis_is_whole_with_its_last_value(piece):
         assert names[-1] == [b"1700000000000-%d" % n for n in range(5)]
 
 
-def test_nothing_to_read_and_an_error_are_told_apart():
+def test_nothing_to_read_and_an_error_are_told_apart() -> None:
     assert Reply().feed(memoryview(b"*-1\r\n")) == []
     with pytest.raises(BenchError, match="NOGROUP"):
         Reply().feed(memoryview(b"-NOGROUP no such group\r\n"))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.bench.histogram import VALUE_MAX, Histogram
 
 
-def test_percentiles_of_small_values_are_exact():
+def test_percentiles_of_small_values_are_exact() -> None:
     histogram = Histogram()
     for value in range(1, 201):
         histogram.record(value)
@@ -17,14 +17,14 @@ def test_percentiles_of_small_values_are_exact():
     assert histogram.percentile(100) == 200
 
 
-def test_a_percentile_that_falls_on_a_value_does_not_slip_to_the_next():
+def test_a_percentile_that_falls_on_a_value_does_not_slip_to_the_next() -> None:
     histogram = Histogram()
     for value in [1] * 999 + [200]:
         histogram.record(value)
     assert histogram.percentile(99.9) == 1
 
 
-def test_counting_many_times_equals_counting_again_and_again():
+def test_counting_many_times_equals_counting_again_and_again() -> None:
     once, often = Histogram(), Histogram()
     once.record(5000, 7)
     once.record(90, 3)
@@ -36,7 +36,7 @@ def test_counting_many_times_equals_counting_again_and_again():
 
 
 @given(st.lists(st.integers(0, VALUE_MAX), min_size=1, max_size=200), st.floats(0.1, 100))
-def test_percentiles_are_within_a_hundredth_of_the_sorted_truth(values, percent):
+def test_percentiles_are_within_a_hundredth_of_the_sorted_truth(values, percent) -> None:
     histogram = Histogram()
     for value in values:
         histogram.record(value)
@@ -45,23 +45,23 @@ def test_percentiles_are_within_a_hundredth_of_the_sorted_truth(values, percent)
     assert abs(histogram.percentile(percent) - truth) <= truth / 128
 
 
-def test_a_value_beyond_the_range_counts_as_the_largest():
+def test_a_value_beyond_the_range_counts_as_the_largest() -> None:
     histogram = Histogram()
     histogram.record(VALUE_MAX * 1000)
     assert histogram.percentile(100) == pytest.approx(VALUE_MAX, rel=0.01)
 
 
-def test_an_empty_histogram_has_no_percentile():
+def test_an_empty_histogram_has_no_percentile() -> None:
     assert Histogram().percentile(50) is None
 
 
 @pytest.mark.parametrize("percent", [0, -1, 100.1])
-def test_a_percentile_outside_its_range_is_refused(percent):
+def test_a_percentile_outside_its_range_is_refused(percent) -> None:
     with pytest.raises(ValueError, match="percentile"):
         Histogram().percentile(percent)
 
 
-def test_a_large_random_sample_keeps_its_tail():
+def test_a_large_random_sample_keeps_its_tail() -> None:
     rng = random.Random(7)
     values = [int(rng.lognormvariate(11, 1)) for _ in range(20_000)]
     histogram = Histogram()

@@ -28,7 +28,7 @@ child.wait()
 """
 
 
-def test_a_childs_cpu_and_memory_count_for_its_parent():
+def test_a_childs_cpu_and_memory_count_for_its_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"done\n"
         usage = usage_of(process.pid)
@@ -38,13 +38,13 @@ def test_a_childs_cpu_and_memory_count_for_its_parent():
     assert usage.rss_bytes >= usage.rss_anon_bytes
 
 
-def test_a_process_that_is_gone_has_no_usage():
+def test_a_process_that_is_gone_has_no_usage() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
     assert usage_of(process.pid) is None
 
 
-def test_the_listener_on_a_port_is_found():
+def test_the_listener_on_a_port_is_found() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         sock.listen()
@@ -53,7 +53,7 @@ def test_the_listener_on_a_port_is_found():
     assert pid_listening_on(port) is None
 
 
-def test_loopback_is_known_by_name_and_by_number():
+def test_loopback_is_known_by_name_and_by_number() -> None:
     assert is_loopback("127.0.0.1")
     assert is_loopback("localhost")
     assert not is_loopback("192.0.2.1")

@@ -45,7 +45,7 @@ def feed_in_pieces(counter, data: bytes, piece_bytes: int) -> int:
 @pytest.mark.parametrize(
     "piece_bytes", [1, 7, LAYOUT.frame_bytes - 1, LAYOUT.frame_bytes, LAYOUT.frame_bytes + 1, 10_000]
 )
-def test_produce_answers_are_counted_however_they_are_cut(piece_bytes):
+def test_produce_answers_are_counted_however_they_are_cut(piece_bytes) -> None:
     data = b"".join(produce_answer(index % 4) for index in range(50))
     assert feed_in_pieces(ProduceCounter(LAYOUT, 4), data, piece_bytes) == 50
 
@@ -53,19 +53,19 @@ def test_produce_answers_are_counted_however_they_are_cut(piece_bytes):
 @pytest.mark.parametrize("position", [0, 1, 4])
 @pytest.mark.parametrize("piece_bytes", [5, LAYOUT.frame_bytes, 10_000])
 @pytest.mark.parametrize("error", [56, -1, 256])
-def test_one_refused_produce_among_many_ends_the_measurement(position, piece_bytes, error):
+def test_one_refused_produce_among_many_ends_the_measurement(position, piece_bytes, error) -> None:
     data = b"".join(produce_answer(index, error if index == position else 0) for index in range(5))
     with pytest.raises(BenchError, match=f"error code {error}"):
         feed_in_pieces(ProduceCounter(LAYOUT, 5), data, piece_bytes)
 
 
-def test_an_answer_out_of_order_ends_the_measurement():
+def test_an_answer_out_of_order_ends_the_measurement() -> None:
     data = produce_answer(1) + produce_answer(0)
     with pytest.raises(BenchError, match="out of step"):
         ProduceCounter(LAYOUT, 2).feed(memoryview(data))
 
 
-def test_an_answer_of_another_length_ends_the_measurement():
+def test_an_answer_of_another_length_ends_the_measurement() -> None:
     longer = produce_answer(0) + b"text"
     longer = (len(longer) - 4).to_bytes(4, "big") + longer[4:]
     with pytest.raises(BenchError, match="out of step"):
@@ -83,14 +83,14 @@ def fetch_answer(records: bytes, error: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 64, 1000, 100_000])
-def test_fetch_answers_are_counted_with_their_bytes(piece_bytes):
+def test_fetch_answers_are_counted_with_their_bytes(piece_bytes) -> None:
     counter = FetchCounter(FETCH_LAYOUT)
     data = b"".join(fetch_answer(BATCH * count) for count in (1, 3, 200))
     assert feed_in_pieces(counter, data, piece_bytes) == 3
     assert counter.bytes_received == 204 * len(BATCH)
 
 
-def test_a_refused_or_empty_fetch_ends_the_measurement():
+def test_a_refused_or_empty_fetch_ends_the_measurement() -> None:
     with pytest.raises(BenchError, match="error code 6"):
         FetchCounter(FETCH_LAYOUT).feed(memoryview(fetch_answer(BATCH, error=6)))
     with pytest.raises(BenchError, match="no records"):
@@ -98,18 +98,18 @@ def test_a_refused_or_empty_fetch_ends_the_measurement():
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
-def test_lines_are_counted_by_their_token(piece_bytes):
+def test_lines_are_counted_by_their_token(piece_bytes) -> None:
     data = b"$15\r\n1700000000000-0\r\n" * 20
     assert feed_in_pieces(TokenCounter(b"-", (b"\n-",)), data, piece_bytes) == 20
 
 
 @pytest.mark.parametrize("data", [b"-ERR no\r\n", b"$3\r\n1-0\r\n-ERR no\r\n"])
-def test_an_error_line_ends_the_measurement(data):
+def test_an_error_line_ends_the_measurement(data) -> None:
     with pytest.raises(BenchError, match="ERR no"):
         TokenCounter(b"-", (b"\n-",)).feed(memoryview(data))
 
 
-def test_a_ring_gives_its_frames_in_order_and_begins_again():
+def test_a_ring_gives_its_frames_in_order_and_begins_again() -> None:
     ring = RingSource([b"aa", b"bb", b"cc"])
     assert [(bytes(view), count) for view, count in (ring.take(n) for n in (2, 2, 5))] == [
         (b"aabb", 2),
@@ -120,13 +120,13 @@ def test_a_ring_gives_its_frames_in_order_and_begins_again():
         RingSource([b"a", b"bb"])
 
 
-def test_large_frames_share_one_place_in_the_ring():
+def test_large_frames_share_one_place_in_the_ring() -> None:
     assert ring_length(200, 16) == 16
     assert ring_length(1 << 20, 16) == 1
     assert ring_length(3 << 20, 16) == 1
 
 
-def test_a_fetch_source_walks_the_batches_and_begins_again():
+def test_a_fetch_source_walks_the_batches_and_begins_again() -> None:
     request = frames.fetch_request(12, 0, TOPIC, 0, answer_bytes_max=100, wait_ms_max=1)
     source = FetchSource(request, records_per_batch=10, batches=3, first_batch=1)
     at = request.offset_at
@@ -169,7 +169,7 @@ def request(correlation_id: int, batch: bytes = BATCH) -> bytes:
 @pytest.mark.parametrize(
     "batch", [BATCH, batches.batch_of([b"v" * 1000] * 700, 0)], ids=["small", "beyond the socket's buffer"]
 )
-def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch):
+def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch) -> None:
     with answering(3) as (socks, seen):
         lanes = [
             Lane(sock, RingSource([request(i, batch) for i in range(4)]), ProduceCounter(LAYOUT, 4), 4)
@@ -185,7 +185,7 @@ def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch):
     assert sum(seen) == 41
 
 
-def test_a_pump_that_ran_out_of_time_drains_what_is_under_way():
+def test_a_pump_that_ran_out_of_time_drains_what_is_under_way() -> None:
     with answering(2) as (socks, seen):
         lanes = [Lane(sock, RingSource([request(i) for i in range(8)]), ProduceCounter(LAYOUT, 8), 8) for sock in socks]
         pump = Pump(lanes)
@@ -195,7 +195,7 @@ def test_a_pump_that_ran_out_of_time_drains_what_is_under_way():
     assert sample.answers + rest == sum(seen) == 16
 
 
-def test_a_ping_pump_keeps_one_request_under_way_on_each_connection():
+def test_a_ping_pump_keeps_one_request_under_way_on_each_connection() -> None:
     with answering(3) as (socks, seen):
         pump = PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1)) for sock in socks])
         first = pump.run(60, 2)
@@ -208,7 +208,7 @@ def test_a_ping_pump_keeps_one_request_under_way_on_each_connection():
 
 
 @pytest.mark.parametrize("kind", ["pump", "ping"])
-def test_a_short_measurement_goes_on_until_the_first_answer(kind):
+def test_a_short_measurement_goes_on_until_the_first_answer(kind) -> None:
     with answering(1) as ((sock,), _):
         if kind == "pump":
             pump = Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)])
@@ -221,7 +221,7 @@ def test_a_short_measurement_goes_on_until_the_first_answer(kind):
     assert sample.answers >= 1
 
 
-def test_a_closed_connection_ends_the_measurement():
+def test_a_closed_connection_ends_the_measurement() -> None:
     for make in (
         lambda sock: Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)]),
         lambda sock: PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1))]),
@@ -235,7 +235,7 @@ def test_a_closed_connection_ends_the_measurement():
         far.close()
 
 
-def test_a_stamp_travels_through_a_valid_batch_to_the_consumer():
+def test_a_stamp_travels_through_a_valid_batch_to_the_consumer() -> None:
     stamper = KafkaStamper(VERSION, TOPIC, Acks.LEADER, 100)
     stored = b""
     for offset, stamp in enumerate((111, 222)):

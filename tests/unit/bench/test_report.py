@@ -40,12 +40,12 @@ def row(**changes) -> Row:
         (100, 100, False, 1.0),
     ],
 )
-def test_a_ratio_above_one_is_better_whichever_way_is_better(value, base, more_is_better, expected):
+def test_a_ratio_above_one_is_better_whichever_way_is_better(value, base, more_is_better, expected) -> None:
     assert ratio(value, base, more_is_better=more_is_better) == expected
 
 
 @pytest.mark.parametrize(("value", "base"), [(None, 1), (1, None), (0, 1), (1, 0)])
-def test_a_ratio_that_cannot_be_said_is_none(value, base):
+def test_a_ratio_that_cannot_be_said_is_none(value, base) -> None:
     assert ratio(value, base, more_is_better=True) is None
 
 
@@ -61,16 +61,16 @@ def test_a_ratio_that_cannot_be_said_is_none(value, base):
         (0, "0.00"),
     ],
 )
-def test_numbers_have_three_digits_that_matter(value, text):
+def test_numbers_have_three_digits_that_matter(value, text) -> None:
     assert number(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (46.2, "46.2 us"), (1500, "1.50 ms"), (250_000, "250 ms")])
-def test_durations_choose_their_unit(value, text):
+def test_durations_choose_their_unit(value, text) -> None:
     assert duration(value) == text
 
 
-def test_json_has_every_number_of_every_row():
+def test_json_has_every_number_of_every_row() -> None:
     parsed = json.loads(as_json([row(), row(workload="fetch-1m", acks=None)], {"bootstrap": "h:1", "pid": None}))
     assert parsed["about"] == {"bootstrap": "h:1", "pid": None}
     assert [entry["workload"] for entry in parsed["rows"]] == ["single-64", "fetch-1m"]
@@ -78,7 +78,7 @@ def test_json_has_every_number_of_every_row():
     assert parsed["rows"][1]["p999_us"] is None
 
 
-def test_the_table_shows_each_row_with_its_latency_and_cost():
+def test_the_table_shows_each_row_with_its_latency_and_cost() -> None:
     text = Console(width=250)
     with text.capture() as captured:
         text.print(as_table([row()], "title", wide=True))
@@ -87,7 +87,7 @@ def test_the_table_shows_each_row_with_its_latency_and_cost():
         assert cell in line
 
 
-def test_the_usual_table_fits_into_80_columns():
+def test_the_usual_table_fits_into_80_columns() -> None:
     text = Console(width=80)
     widest = row(workload="librdkafka-out", records_per_s=1.34e6, mb_per_s=1340.0, p50_us=46.2, p99_us=12_300.0)
     with text.capture() as captured:
@@ -101,6 +101,6 @@ def test_the_usual_table_fits_into_80_columns():
         assert cell in line
 
 
-def test_a_row_is_named_by_its_workload_and_acks():
+def test_a_row_is_named_by_its_workload_and_acks() -> None:
     assert row().id == "single-64/acks=all"
     assert row(workload="fetch-1m", acks=None).id == "fetch-1m"

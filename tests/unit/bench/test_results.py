@@ -37,7 +37,7 @@ def line_of(text: str, *starts: str) -> list[str]:
     return [cell.strip() for cell in found[0].strip("|").split("|")]
 
 
-def test_the_best_round_counts_by_what_the_row_is_about():
+def test_the_best_round_counts_by_what_the_row_is_about() -> None:
     best = best_rows(
         [result("kafka", 0, rate=900, p50=40), result("kafka", 1, rate=1000, p50=60), result("kafka", 2, rate=950)]
     )
@@ -49,7 +49,7 @@ def test_the_best_round_counts_by_what_the_row_is_about():
     assert best_rows(by_latency)["kafka", "os", "single-1/acks=all"].p50_us == 40
 
 
-def test_ratios_compare_with_kafka_both_for_rates_and_for_times():
+def test_ratios_compare_with_kafka_both_for_rates_and_for_times() -> None:
     report = Report(systems=SYSTEMS)
     report.results = [
         result("penstock", 0, rate=3000),
@@ -69,7 +69,7 @@ def test_ratios_compare_with_kafka_both_for_rates_and_for_times():
     assert line_of(text, "single-64", "CPU us per request")[2:] == ["4.00", "1.00 ~", "4.00"]
 
 
-def test_a_system_without_a_row_has_a_dash_and_no_ratio():
+def test_a_system_without_a_row_has_a_dash_and_no_ratio() -> None:
     report = Report(systems=SYSTEMS)
     report.results = [
         result("penstock", 0, workload="produce-1m", rate=2000),
@@ -79,7 +79,7 @@ def test_a_system_without_a_row_has_a_dash_and_no_ratio():
     assert line_of(markdown(report), "produce-1m", "MB/s")[2:] == ["200", "2.00 ~", "100", "-", "-"]
 
 
-def test_a_ratio_is_marked_when_the_rounds_do_not_bear_it_out():
+def test_a_ratio_is_marked_when_the_rounds_do_not_bear_it_out() -> None:
     report = Report(systems=SYSTEMS)
     apart = [
         result("penstock", 0, rate=2000),
@@ -93,7 +93,7 @@ def test_a_ratio_is_marked_when_the_rounds_do_not_bear_it_out():
     assert line_of(markdown(report), "single-64", "requests/s")[3] == "1.25 ~"
 
 
-def test_synced_and_unsynced_rows_stay_apart():
+def test_synced_and_unsynced_rows_stay_apart() -> None:
     report = Report(systems=SYSTEMS)
     report.results = [result("kafka", 0, rate=1000), result("kafka", 0, flush="sync", rate=100)]
     text = markdown(report)
@@ -102,7 +102,7 @@ def test_synced_and_unsynced_rows_stay_apart():
     assert "| 100 |" in text[synced:]
 
 
-def test_without_kafka_there_are_numbers_and_no_ratios():
+def test_without_kafka_there_are_numbers_and_no_ratios() -> None:
     report = Report(systems={"penstock": "Penstock"}, missing={"kafka": "no java on the PATH"})
     report.results = [result("penstock", 0)]
     text = markdown(report)
@@ -111,7 +111,7 @@ def test_without_kafka_there_are_numbers_and_no_ratios():
     assert "kafka: not measured, no java on the PATH" in text
 
 
-def test_costs_and_failures_are_said():
+def test_costs_and_failures_are_said() -> None:
     report = Report(systems=SYSTEMS, failures=["redis, flush = os: it fell over"])
     report.costs = [
         Cost("penstock", 0.4, 60.0, 50.0, partitions=10_000, ready_with_partitions_s=0.5, served_with_partitions_s=3.2)

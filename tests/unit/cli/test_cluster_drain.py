@@ -56,7 +56,7 @@ def failure(told: Told, **how: bool) -> str:
         (nodes(is_up=False, only_there=1), "1 of its partitions waits for it, since nobody else has all its records"),
     ],
 )
-def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why):
+def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why) -> None:
     told = Told(state)
     said = failure(told)
     assert why in said
@@ -64,7 +64,7 @@ def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(stat
     assert told.asked == []
 
 
-def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys):
+def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys) -> None:
     told = Told(nodes(stuck=1))
     run(told, dry_run=True, partial=True)
     said = capsys.readouterr()
@@ -73,7 +73,7 @@ def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys):
     assert told.asked == []
 
 
-def test_what_a_dead_node_alone_has_needs_a_decision_and_the_rest_moves_with_partial():
+def test_what_a_dead_node_alone_has_needs_a_decision_and_the_rest_moves_with_partial() -> None:
     told = Told(nodes(is_up=False, only_there=1))
     said = failure(told)
     for way in ("Start it again", "--partial", "--unclean", "penstock topic rm TOPIC"):
@@ -82,7 +82,7 @@ def test_what_a_dead_node_alone_has_needs_a_decision_and_the_rest_moves_with_par
     assert told.asked == ["drain 2"]
 
 
-def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys):
+def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys) -> None:
     gone = nodes(is_up=False, only_there=1, is_draining=True)
     ways = [{**DRAIN, "replicas": left, "only_there": 1} for left in (2, 1)]
     told = Told(gone, *({**gone, "drains": [way]} for way in ways))
@@ -93,7 +93,7 @@ def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys):
     assert "node 2 is down and being emptied: 1 partition left; 1 of its partitions waits" in capsys.readouterr().err
 
 
-def test_without_etcd_nothing_is_told_of_what_may_be_old():
+def test_without_etcd_nothing_is_told_of_what_may_be_old() -> None:
     away = {**nodes(stuck=3), "metadata": {"is_reachable": False, "error": "it did not answer within 2 s"}}
     said = failure(Told(away))
     assert said.startswith("etcd did not answer within 2 s. Without it nothing can be agreed on")
@@ -114,7 +114,7 @@ def test_without_etcd_nothing_is_told_of_what_may_be_old():
         ({}, "node 2 is not being emptied: nothing was changed"),
     ],
 )
-def test_undoing_says_what_becomes_of_the_node(capsys, changes, said):
+def test_undoing_says_what_becomes_of_the_node(capsys, changes, said) -> None:
     told = Told(nodes(**changes))
     undo(told, 2, Format.TABLE)  # type: ignore[arg-type]
     assert said in capsys.readouterr().err

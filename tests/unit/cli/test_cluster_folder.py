@@ -23,7 +23,7 @@ def folder(tmp_path):
     return ClusterFolder(tmp_path / "c")
 
 
-def test_a_restart_has_the_same_ports(folder):
+def test_a_restart_has_the_same_ports(folder) -> None:
     with folder.held():
         first = folder.layout(3, 0, 0)
         assert len(set(ports_of(first))) == 17
@@ -31,7 +31,7 @@ def test_a_restart_has_the_same_ports(folder):
         assert folder.layout(None, None, None) == first
 
 
-def test_more_nodes_get_ports_that_no_other_has_though_they_do_not_run(folder):
+def test_more_nodes_get_ports_that_no_other_has_though_they_do_not_run(folder) -> None:
     with folder.held():
         first = folder.layout(1, 0, 0)
         grown = folder.layout(3, None, None)
@@ -39,14 +39,14 @@ def test_more_nodes_get_ports_that_no_other_has_though_they_do_not_run(folder):
     assert len(set(ports_of(grown))) == 17
 
 
-def test_a_port_that_is_taken_is_passed_over(folder):
+def test_a_port_that_is_taken_is_passed_over(folder) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, folder.held():
         port = taken.getsockname()[1]
         layout = folder.layout(2, port, 0)
         assert port < layout.nodes[1].kafka < layout.nodes[2].kafka
 
 
-def test_the_first_node_has_the_usual_ports_of_json_lines_and_grpc_where_they_are_free(folder, monkeypatch):
+def test_the_first_node_has_the_usual_ports_of_json_lines_and_grpc_where_they_are_free(folder, monkeypatch) -> None:
     usual = {"TCP_PORT": free_port(), "GRPC_PORT": free_port()}
     for name, port in usual.items():
         monkeypatch.setattr(cluster_folder, name, port)
@@ -56,7 +56,7 @@ def test_the_first_node_has_the_usual_ports_of_json_lines_and_grpc_where_they_ar
     assert len(set(ports_of(layout))) == 12
 
 
-def test_the_first_node_has_other_ports_where_the_usual_ones_are_taken(folder, monkeypatch):
+def test_the_first_node_has_other_ports_where_the_usual_ones_are_taken(folder, monkeypatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, folder.held():
         port = taken.getsockname()[1]
         monkeypatch.setattr(cluster_folder, "TCP_PORT", port)
@@ -64,7 +64,7 @@ def test_the_first_node_has_other_ports_where_the_usual_ones_are_taken(folder, m
 
 
 @pytest.mark.parametrize(("nodes", "kafka", "http"), [(1, None, None), (None, 9092, None), (None, None, 8080)])
-def test_a_folder_with_a_cluster_keeps_its_nodes_and_ports(folder, nodes, kafka, http):
+def test_a_folder_with_a_cluster_keeps_its_nodes_and_ports(folder, nodes, kafka, http) -> None:
     with folder.held():
         folder.layout(2, 0, 0)
         with pytest.raises(Failure) as raised:
@@ -78,7 +78,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_the_ports_that_it_has_may_be_asked_for_again(folder):
+def test_the_ports_that_it_has_may_be_asked_for_again(folder) -> None:
     with folder.held():
         first = folder.layout(2, free_port(), 0)
         same = [
@@ -89,7 +89,7 @@ def test_the_ports_that_it_has_may_be_asked_for_again(folder):
     assert same == [first] * 3
 
 
-def test_other_ports_are_refused_with_those_that_it_has_and_where_to_change_them(folder):
+def test_other_ports_are_refused_with_those_that_it_has_and_where_to_change_them(folder) -> None:
     with folder.held():
         first = folder.layout(2, free_port(), 0)
         with pytest.raises(Failure) as raised:
@@ -100,7 +100,7 @@ def test_other_ports_are_refused_with_those_that_it_has_and_where_to_change_them
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_nodes_that_are_added_go_on_from_the_ports_that_the_folder_began_with(folder, is_old):
+def test_nodes_that_are_added_go_on_from_the_ports_that_the_folder_began_with(folder, is_old) -> None:
     with folder.held():
         first = folder.layout(1, free_port(), free_port())
         if is_old:
@@ -114,7 +114,7 @@ def test_nodes_that_are_added_go_on_from_the_ports_that_the_folder_began_with(fo
         assert begins < follows < begins + 1000
 
 
-def test_racks_are_kept_and_may_be_others_the_next_time(folder):
+def test_racks_are_kept_and_may_be_others_the_next_time(folder) -> None:
     with folder.held():
         folder.layout(3, 0, 0, ["a", "b"])
         kept = folder.layout(None)
@@ -124,13 +124,13 @@ def test_racks_are_kept_and_may_be_others_the_next_time(folder):
         assert folder.layout(None).racks == ()
 
 
-def test_a_folder_is_one_cluster_s_at_a_time(folder, tmp_path):
+def test_a_folder_is_one_cluster_s_at_a_time(folder, tmp_path) -> None:
     with folder.held(), pytest.raises(Failure, match="in use"), ClusterFolder(tmp_path / "c").held():
         pass
 
 
 @pytest.mark.parametrize("listener", ["kafka", "http", "tcp", "grpc", "peer"])
-def test_a_port_of_a_node_that_another_program_has_is_refused(folder, listener):
+def test_a_port_of_a_node_that_another_program_has_is_refused(folder, listener) -> None:
     with folder.held():
         layout = folder.layout(2, 0, 0)
         folder.check_ports(layout)
@@ -143,7 +143,7 @@ def test_a_port_of_a_node_that_another_program_has_is_refused(folder, listener):
     assert raised.value.code is Exit.FAILED
 
 
-def test_all_ports_that_are_taken_are_named(folder):
+def test_all_ports_that_are_taken_are_named(folder) -> None:
     with folder.held():
         layout = folder.layout(1, 0, 0)
         kafka, client = layout.nodes[1].kafka, layout.etcd.client
@@ -155,7 +155,7 @@ def test_all_ports_that_are_taken_are_named(folder):
             folder.check_ports(layout)
 
 
-def test_a_connection_of_the_last_run_that_lingers_does_not_keep_its_port(folder):
+def test_a_connection_of_the_last_run_that_lingers_does_not_keep_its_port(folder) -> None:
     with folder.held():
         layout = folder.layout(1, 0, 0)
         with socket.create_server(("127.0.0.1", layout.nodes[1].kafka)) as server:
@@ -168,7 +168,7 @@ def test_a_connection_of_the_last_run_that_lingers_does_not_keep_its_port(folder
         folder.check_ports(layout)
 
 
-def test_a_node_that_an_earlier_run_left_running_is_named_as_such(folder):
+def test_a_node_that_an_earlier_run_left_running_is_named_as_such(folder) -> None:
     with folder.held():
         layout = folder.layout(2, 0, 0)
         folder.data_dir("node-2").mkdir()
@@ -200,7 +200,7 @@ def file(**changes):
         file(kafka_port=-1),
     ],
 )
-def test_a_file_that_cannot_be_read_says_what_to_do(folder, data):
+def test_a_file_that_cannot_be_read_says_what_to_do(folder, data) -> None:
     with folder.held():
         (folder.path / "cluster.json").write_bytes(data)
         with pytest.raises(Failure, match=r"cluster\.json cannot be read .*remove it"):
@@ -209,28 +209,28 @@ def test_a_file_that_cannot_be_read_says_what_to_do(folder, data):
 
 
 @pytest.mark.parametrize("data", [file(version=2), b'{"version": 2}'])
-def test_a_file_of_a_later_release_says_so_whatever_is_in_it(folder, data):
+def test_a_file_of_a_later_release_says_so_whatever_is_in_it(folder, data) -> None:
     with folder.held():
         (folder.path / "cluster.json").write_bytes(data)
         with pytest.raises(Failure, match="of version 2: use the release that made it"):
             folder.layout(None, None, None)
 
 
-def test_a_folder_in_the_place_of_the_file_is_told_as_such(folder):
+def test_a_folder_in_the_place_of_the_file_is_told_as_such(folder) -> None:
     with folder.held():
         (folder.path / "cluster.json").mkdir()
         with pytest.raises(Failure, match=r"cluster\.json cannot be read: Is a directory"):
             folder.layout(None, None, None)
 
 
-def test_the_name_of_a_cluster_stays_when_nodes_are_added(folder):
+def test_the_name_of_a_cluster_stays_when_nodes_are_added(folder) -> None:
     with folder.held():
         (folder.path / "cluster.json").write_bytes(file(name="mine"))
         assert folder.layout(2).name == "mine"
         assert folder.layout(None).name == "mine"
 
 
-def test_the_folder_of_a_broker_is_not_taken_for_a_cluster_s(tmp_path):
+def test_the_folder_of_a_broker_is_not_taken_for_a_cluster_s(tmp_path) -> None:
     (tmp_path / "node.json").write_text("{}")
     with pytest.raises(Failure, match="data directory of a broker"), ClusterFolder(tmp_path).held():
         pass

@@ -15,7 +15,7 @@ from tests.unit.cli.test_cluster_view import FINE
 REFUSED, OTHER = 39, 84
 
 
-def test_the_same_refusal_of_many_partitions_is_told_once(capsys):
+def test_the_same_refusal_of_many_partitions_is_told_once(capsys) -> None:
     done = {("t", n): BrokerRefused(REFUSED, f"t/{n}", f"etcd cannot be reached for {n} s") for n in range(12)}
     done["u", 0] = BrokerRefused(OTHER, "u/0", "Something else.")
     done["u", 1] = None
@@ -27,7 +27,7 @@ def test_the_same_refusal_of_many_partitions_is_told_once(capsys):
     assert str(raised.value).startswith("u/0: Something else (")
 
 
-def test_sentences_that_differ_in_the_name_of_their_partition_alone_are_told_once():
+def test_sentences_that_differ_in_the_name_of_their_partition_alone_are_told_once() -> None:
     done = {("t", n): BrokerRefused(REFUSED, f"t/{n}", f"Node 1 cannot lead t/{n}: it is not up.") for n in range(2)}
     with pytest.raises(Failure, match=r"for 2 partitions \(t/0, t/1\), of the first: Node 1 cannot lead t/0"):
         fail_on(done)
@@ -45,7 +45,7 @@ def test_sentences_that_differ_in_the_name_of_their_partition_alone_are_told_onc
         (-1, (3,), (), True, "planned"),
     ],
 )
-def test_a_dry_run_foretells_what_an_election_comes_to(leader, in_sync, draining, unclean, result):
+def test_a_dry_run_foretells_what_an_election_comes_to(leader, in_sync, draining, unclean, result) -> None:
     now = PartitionInfo(0, leader, 0, (1, 2, 3), in_sync)
     ask = partial(forecast, now, draining=draining, unclean=unclean)
     assert ask(up={1, 2}) == result
@@ -53,7 +53,7 @@ def test_a_dry_run_foretells_what_an_election_comes_to(leader, in_sync, draining
         assert ask(up={9}) == "refused"
 
 
-def test_without_etcd_that_is_said_before_anything_that_may_be_old():
+def test_without_etcd_that_is_said_before_anything_that_may_be_old() -> None:
     require_etcd(msgspec.convert(FINE, ClusterStatus), "nothing was moved")
     away = {**FINE, "metadata": {"is_reachable": False, "error": "etcd (h:1) cannot be reached for 9 s."}}
     with pytest.raises(Failure, match=r"^etcd \(h:1\) cannot be reached for 9 s\. Without it .*; nothing was moved$"):

@@ -64,13 +64,13 @@ def shown(capsys, *, every=False, **changes):
     return capsys.readouterr().out
 
 
-def test_a_cluster_that_is_well_says_so(capsys):
+def test_a_cluster_that_is_well_says_so(capsys) -> None:
     text = shown(capsys)
     assert "cluster abc  controller node 1  etcd reachable  partitions 3" in text
     assert "every partition has its leader" in text
 
 
-def test_what_is_wrong_is_shown_with_why(capsys):
+def test_what_is_wrong_is_shown_with_why(capsys) -> None:
     text = shown(
         capsys,
         offline_count=5,
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_shown_with_why(capsys):
     assert "every partition has its leader" not in text
 
 
-def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys):
+def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys) -> None:
     lacking = [{**TROUBLE, "topic": f"t{index % 5}", "partition": index, "leader": 1} for index in range(64)]
     lacking += [{**TROUBLE, "topic": "u", "partition": index, "why": "node 4 is not caught up"} for index in range(2)]
     down = {**NODE, "node": 2, "is_up": False, "left_ms": 1_767_225_600_000}
@@ -103,12 +103,12 @@ def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys):
     assert "--all" not in every
 
 
-def test_replicas_that_catch_up_need_nothing_but_patience(capsys):
+def test_replicas_that_catch_up_need_nothing_but_patience(capsys) -> None:
     text = shown(capsys, under_replicated=[TROUBLE], under_replicated_count=1)
     assert "to do: wait, replicas are catching up" in text
 
 
-def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_ways_out(capsys):
+def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_ways_out(capsys) -> None:
     why = "min.insync.replicas is 3, and there can never be as many with 2 replicas"
     trouble = {**TROUBLE, "topic": "strict", "leader": 1, "in_sync": [1, 2], "why": why}
     text = shown(capsys, under_min_in_sync=[trouble], under_min_in_sync_count=1)
@@ -123,12 +123,12 @@ def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_
     ("changes", "state"),
     [({}, "up"), ({"is_up": False}, "down"), ({"is_stopping": True}, "stopping"), ({"is_draining": True}, "draining")],
 )
-def test_a_node_is_in_one_state(capsys, changes, state):
+def test_a_node_is_in_one_state(capsys, changes, state) -> None:
     rows = shown(capsys, nodes=[{**NODE, **changes}]).splitlines()
     assert [row.split()[1] for row in rows if row.strip().startswith("1 ")] == [state]
 
 
-def test_a_move_shows_how_far_it_is(capsys):
+def test_a_move_shows_how_far_it_is(capsys) -> None:
     assert "25%" in shown(capsys, moves=[MOVE], moving_count=1)
 
 
@@ -143,11 +143,11 @@ def test_a_move_shows_how_far_it_is(capsys):
         ({"copied": None}, None),
     ],
 )
-def test_the_share_of_a_move_is_what_the_slowest_new_replica_has(changes, share):
+def test_the_share_of_a_move_is_what_the_slowest_new_replica_has(changes, share) -> None:
     assert msgspec.convert({**MOVE, **changes}, PartitionMove).share == share
 
 
-def test_a_node_that_is_being_emptied_or_was_is_not_to_be_started_again(capsys):
+def test_a_node_that_is_being_emptied_or_was_is_not_to_be_started_again(capsys) -> None:
     down = {**NODE, "node": 2, "is_up": False, "is_draining": True, "replicas": 0, "left_ms": 1_767_225_600_000}
     drain = {"node": 2, "leads": 0, "replicas": 0, "stuck": 0, "is_done": True}
     text = shown(capsys, nodes=[NODE, down], drains=[drain])
@@ -160,13 +160,13 @@ def test_a_node_that_is_being_emptied_or_was_is_not_to_be_started_again(capsys):
         assert wrong not in text
 
 
-def test_of_several_nodes_that_are_down_those_are_to_be_started_that_are_not_being_emptied(capsys):
+def test_of_several_nodes_that_are_down_those_are_to_be_started_that_are_not_being_emptied(capsys) -> None:
     down = [{**NODE, "node": number, "is_up": False, "is_draining": number == 2} for number in (2, 3)]
     drain = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
     assert "to do: start node 3 again" in shown(capsys, nodes=[NODE, *down], drains=[drain])
 
 
-def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out():
+def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out() -> None:
     text = drain_line(NodeDrain(3, 0, 2, 0, False, 1), is_up=False)
     assert (
         "2 partitions left; 1 of its partitions waits for it, since nobody else has all its records. Start node 3 again"
@@ -177,7 +177,7 @@ def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out():
     assert "nothing is to be done" not in text
 
 
-def test_a_drain_says_what_is_left_and_what_cannot_go():
+def test_a_drain_says_what_is_left_and_what_cannot_go() -> None:
     assert "leads 1 and has 2 partitions" in drain_line(NodeDrain(3, 1, 2, 0, False))
     assert drain_line(NodeDrain(3, 0, 1, 0, False)).endswith("leads 0 and has 1 partition")
     assert "penstock cluster drain 3 --undo" in drain_line(NodeDrain(3, 0, 2, 2, False))

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Never
 
 import pytest
 import typer
@@ -32,30 +33,30 @@ def closed_port():
         return taken.getsockname()[1]
 
 
-def test_the_version(capsys):
+def test_the_version(capsys) -> None:
     assert main.run(["--version"]) == Exit.OK
     assert capsys.readouterr().out == f"penstock {__version__}\n"
 
 
-def test_help_names_every_noun_and_every_exit_code(capsys):
+def test_help_names_every_noun_and_every_exit_code(capsys) -> None:
     assert main.run(["--help"]) == Exit.OK
     shown = " ".join(capsys.readouterr().out.split())
     assert [noun for noun in main.NOUNS if f" {noun} " not in shown] == []
     assert [code for code in Exit if f"{code.value} {MEANINGS[code]}" not in shown] == []
 
 
-def test_the_list_of_nouns_has_whole_sentences(capsys):
+def test_the_list_of_nouns_has_whole_sentences(capsys) -> None:
     assert main.run(["--help"]) == Exit.OK
     assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("noun", main.NOUNS)
-def test_every_noun_has_help(noun, capsys):
+def test_every_noun_has_help(noun, capsys) -> None:
     assert main.run([noun, "--help"]) == Exit.OK
     assert f"penstock {noun}" in capsys.readouterr().out
 
 
-def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
+def test_no_arguments_show_the_help_and_are_wrong_usage(capsys) -> None:
     assert main.run([]) == Exit.USAGE
     shown = capsys.readouterr().err
     assert "Usage: penstock" in shown
@@ -99,7 +100,7 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys):
         (["config", "show", "--http", "nowhere"], "listeners.http: 'nowhere' has no port"),
     ],
 )
-def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys):
+def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys) -> None:
     assert main.run(arguments) == Exit.USAGE
     captured = capsys.readouterr()
     assert says in captured.err
@@ -121,7 +122,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, capsys):
         ("--kafka h:1 serve", "serve --kafka h:1"),
     ],
 )
-def test_an_option_that_is_written_before_its_command_is_shown_after_it(line, better, capsys):
+def test_an_option_that_is_written_before_its_command_is_shown_after_it(line, better, capsys) -> None:
     assert main.run(line.split()) == Exit.USAGE
     told = capsys.readouterr().err
     assert told.startswith("error: No such option: -")
@@ -131,7 +132,7 @@ def test_an_option_that_is_written_before_its_command_is_shown_after_it(line, be
 @pytest.mark.parametrize(
     "line", ["--nonsense topic ls", "--bootstrap h:1", "--bootstrap h:1 nonsense", "--bootstrap h:1 cluster up"]
 )
-def test_an_option_that_no_command_on_the_line_has_is_only_refused(line, capsys):
+def test_an_option_that_no_command_on_the_line_has_is_only_refused(line, capsys) -> None:
     assert main.run(line.split()) == Exit.USAGE
     told = capsys.readouterr().err
     assert told.startswith("error: No such option: --")
@@ -150,7 +151,7 @@ def test_an_option_that_no_command_on_the_line_has_is_only_refused(line, capsys)
         ["bench"],
     ],
 )
-def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
+def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys) -> None:
     assert main.run([*arguments, "--bootstrap", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
     error = capsys.readouterr().err
     assert re.fullmatch(
@@ -158,20 +159,20 @@ def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys):
     )
 
 
-def test_several_brokers_of_which_none_is_there_are_all_named(capsys):
+def test_several_brokers_of_which_none_is_there_are_all_named(capsys) -> None:
     one, two = f"127.0.0.1:{closed_port()}", f"127.0.0.1:{closed_port()}"
     assert main.run(["topic", "ls", "--bootstrap", f"{one},{two}"]) == Exit.UNREACHABLE
     assert capsys.readouterr().err.startswith(f"error: cannot connect to any of {one}, {two}: ")
 
 
 @pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS])
-def test_who_finds_nobody_to_do_it_is_told_where_to_look_and_once(code):
+def test_who_finds_nobody_to_do_it_is_told_where_to_look_and_once(code) -> None:
     assert hint_of(BrokerRefused(code, "t/0")) == "; penstock cluster status says which nodes are missing"
     assert hint_of(BrokerRefused(code, "t/0", "start the nodes (penstock cluster status)")) == ""
     assert hint_of(BrokerRefused(NOT_LEADER_OR_FOLLOWER, "t/0")) == ""
 
 
-def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys):
+def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys) -> None:
     assert main.run(["config", "show", "--json"]) == Exit.OK
     short = capsys.readouterr().out
     assert main.run(["config", "show", "-o", "json"]) == Exit.OK
@@ -196,7 +197,7 @@ def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys):
     ],
 )
 @pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap-servers"])
-def test_the_bootstrap_option_may_be_written_as_in_kafkas_tools(arguments, flag, capsys, tmp_path, monkeypatch):
+def test_the_bootstrap_option_may_be_written_as_in_kafkas_tools(arguments, flag, capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PENSTOCK_STATE_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     port = closed_port()
@@ -206,7 +207,7 @@ def test_the_bootstrap_option_may_be_written_as_in_kafkas_tools(arguments, flag,
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all", "none", "leader"])
-def test_acks_are_taken_by_kafkas_numbers_and_by_the_other_apis_names(acks, capsys):
+def test_acks_are_taken_by_kafkas_numbers_and_by_the_other_apis_names(acks, capsys) -> None:
     arguments = ["produce", "t", "--acks", acks, "--bootstrap", f"127.0.0.1:{closed_port()}"]
     assert main.run(arguments) == Exit.UNREACHABLE
 
@@ -225,20 +226,20 @@ def test_acks_are_taken_by_kafkas_numbers_and_by_the_other_apis_names(acks, caps
         ["why", "t/0@1", "-g", "g"],
     ],
 )
-def test_no_broker_at_the_http_address_is_exit_code_4_too(arguments, capsys):
+def test_no_broker_at_the_http_address_is_exit_code_4_too(arguments, capsys) -> None:
     assert main.run([*arguments, "--http", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
     error = capsys.readouterr().err
     assert re.fullmatch(r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? .* with --http\n", error)
 
 
-def test_the_bootstrap_servers_may_be_in_the_environment(capsys, monkeypatch):
+def test_the_bootstrap_servers_may_be_in_the_environment(capsys, monkeypatch) -> None:
     monkeypatch.setenv("PENSTOCK_BOOTSTRAP", f"127.0.0.1:{closed_port()}")
     assert main.run(["topic", "ls"]) == Exit.UNREACHABLE
     assert os.environ["PENSTOCK_BOOTSTRAP"] in capsys.readouterr().err
 
 
-def test_what_nobody_expected_is_a_sentence_too(capsys, monkeypatch):
-    def broken(_):
+def test_what_nobody_expected_is_a_sentence_too(capsys, monkeypatch) -> None:
+    def broken(_) -> Never:
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr(main, "_dispatch", broken)
@@ -249,8 +250,8 @@ def test_what_nobody_expected_is_a_sentence_too(capsys, monkeypatch):
         main.run([])
 
 
-def test_ctrl_c_is_quiet(capsys, monkeypatch):
-    def interrupted(_):
+def test_ctrl_c_is_quiet(capsys, monkeypatch) -> None:
+    def interrupted(_) -> Never:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main, "_dispatch", interrupted)
@@ -258,7 +259,7 @@ def test_ctrl_c_is_quiet(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_ctrl_c_before_the_command_is_there_is_quiet_too():
+def test_ctrl_c_before_the_command_is_there_is_quiet_too() -> None:
     code = """
 import builtins
 load = builtins.__import__
@@ -273,7 +274,7 @@ from penstock.cli.main import main
     assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, "")
 
 
-def test_a_reader_that_goes_away_is_quiet():
+def test_a_reader_that_goes_away_is_quiet() -> None:
     command = f"{sys.executable} -m penstock config example; echo rc=$? >&2"
     done = subprocess.run(
         ["bash", "-c", f"({command}) | true"], capture_output=True, text=True, check=False, timeout=60
@@ -292,7 +293,7 @@ def test_a_reader_that_goes_away_is_quiet():
         (["topic", "ls", "--bootstrap", "127.0.0.1:1"], ["asyncio", "rich.table", "penstock.server", "penstock.core"]),
     ],
 )
-def test_a_command_imports_only_what_it_needs(arguments, unwanted):
+def test_a_command_imports_only_what_it_needs(arguments, unwanted) -> None:
     script = (
         f"import sys; from penstock.cli.main import run; run({arguments!r});"
         f"print([name for name in {unwanted!r} if name in sys.modules])"
@@ -301,23 +302,23 @@ def test_a_command_imports_only_what_it_needs(arguments, unwanted):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_documentation_has_the_table_of_exit_codes():
+def test_the_documentation_has_the_table_of_exit_codes() -> None:
     text = (DOCS / "cli.md").read_text()
     assert [code for code in Exit if f"| {code.value} | {MEANINGS[code]} |" not in text] == []
 
 
 @pytest.mark.parametrize("noun", main.NOUNS)
-def test_the_documentation_has_every_noun(noun):
+def test_the_documentation_has_every_noun(noun) -> None:
     assert re.search(rf"^### penstock {noun}", (DOCS / "cli.md").read_text(), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_the_documentation_has_every_flag_of_serve(flag):
+def test_the_documentation_has_every_flag_of_serve(flag) -> None:
     section = (DOCS / "cli.md").read_text().partition("### penstock serve")[2].partition("\n### ")[0]
     assert f"[{flag} " in section
 
 
-def test_the_documentation_has_every_option_of_the_cluster_commands():
+def test_the_documentation_has_every_option_of_the_cluster_commands() -> None:
     section = (DOCS / "cli.md").read_text().partition("### penstock cluster")[2].partition("\n## ")[0]
     common = {"--help", "--output", "--bootstrap", "--http", "--request-timeout"}
     command = typer.main.get_command(cluster.app)
@@ -331,7 +332,7 @@ def test_the_documentation_has_every_option_of_the_cluster_commands():
     assert missing == []
 
 
-def test_config_show_takes_every_flag_of_serve(capsys):
+def test_config_show_takes_every_flag_of_serve(capsys) -> None:
     for flag, path in FLAGS.items():
         value = {"--node-id": "2", "--cluster": "shop", "--log-format": "json", "--log-level": "debug"}.get(
             flag, "127.0.0.1:1"

@@ -12,7 +12,7 @@ ROWS = [
 ]
 
 
-def test_a_table_has_headings_and_grouped_numbers_and_cuts_nothing(capsys):
+def test_a_table_has_headings_and_grouped_numbers_and_cuts_nothing(capsys) -> None:
     emit(ROWS, ["topic", "partitions"], Format.TABLE)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["topic", "partitions"]
@@ -21,17 +21,17 @@ def test_a_table_has_headings_and_grouped_numbers_and_cuts_nothing(capsys):
     assert ("a very long name " * 20).strip() in lines[3]
 
 
-def test_json_is_one_document_with_everything(capsys):
+def test_json_is_one_document_with_everything(capsys) -> None:
     emit(ROWS, ["topic"], Format.JSON)
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
-def test_ndjson_is_a_line_a_row(capsys):
+def test_ndjson_is_a_line_a_row(capsys) -> None:
     emit(ROWS, ["topic"], Format.NDJSON)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
 
 
-def test_nothing_is_said_to_people_and_is_an_empty_document_to_programs(capsys):
+def test_nothing_is_said_to_people_and_is_an_empty_document_to_programs(capsys) -> None:
     emit([], ["topic"], Format.TABLE, nothing="no topics")
     assert capsys.readouterr() == ("", "no topics\n")
     emit([], ["topic"], Format.JSON, nothing="no topics")
@@ -40,7 +40,7 @@ def test_nothing_is_said_to_people_and_is_an_empty_document_to_programs(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_lines_are_printed_as_they_are_given_under_one_heading(capsys):
+def test_lines_are_printed_as_they_are_given_under_one_heading(capsys) -> None:
     lines = Lines(["offset", "the_value"], numbers=["offset"])
     lines.print([{"offset": 7, "the_value": "a"}])
     assert capsys.readouterr().out == "offset  the value\n------  ---------\n     7  a\n"
@@ -51,7 +51,7 @@ def test_lines_are_printed_as_they_are_given_under_one_heading(capsys):
     assert len(capsys.readouterr().out.splitlines()) == PAGE_ROWS * 2 + 1
 
 
-def test_a_line_stays_one_line_and_is_never_cut(capsys):
+def test_a_line_stays_one_line_and_is_never_cut(capsys) -> None:
     long = "x" * (COLUMN_WIDTH_MAX * 2)
     Lines(["a", "b"]).print([{"a": "1\n2\x1b[31m", "b": "c"}, {"a": long, "b": "d"}])
     _, rule, first, second = capsys.readouterr().out.splitlines()
@@ -60,7 +60,7 @@ def test_a_line_stays_one_line_and_is_never_cut(capsys):
     assert second == f"{long}  d"
 
 
-def test_markup_in_a_value_is_only_text(capsys):
+def test_markup_in_a_value_is_only_text(capsys) -> None:
     emit([{"value": "[bold]x[/bold]"}], ["value"], Format.TABLE)
     assert "[bold]x[/bold]" in capsys.readouterr().out
 
@@ -78,5 +78,5 @@ def test_markup_in_a_value_is_only_text(capsys):
         ([], ""),
     ],
 )
-def test_values_in_a_cell(value, text):
+def test_values_in_a_cell(value, text) -> None:
     assert as_text(value) == text

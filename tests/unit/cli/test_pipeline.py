@@ -57,12 +57,12 @@ def a_run(pid, **more):
     return Run(**(given | {"master": "local[*]", "checkpoint": "there"} | more))
 
 
-def test_a_good_file_is_said_to_be_one(file, capsys):
+def test_a_good_file_is_said_to_be_one(file, capsys) -> None:
     assert main.run(["pipeline", "check", str(file)]) == Exit.OK
     assert capsys.readouterr().err == f"{file} is valid: copy, 1 source, 1 step, 1 sink\n"
 
 
-def test_mistakes_are_on_stderr_a_line_each(file, capsys):
+def test_mistakes_are_on_stderr_a_line_each(file, capsys) -> None:
     file.write_text(GOOD.replace("FROM orders", "FROM ordes").replace("console", "consle"))
     assert main.run(["pipeline", "check", str(file)]) == Exit.USAGE
     told = 'got "consle", wanted "topic", "parquet", "delta", "iceberg" or "console"; did you mean "console"?'
@@ -70,14 +70,14 @@ def test_mistakes_are_on_stderr_a_line_each(file, capsys):
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_a_file_that_would_feed_itself_is_refused(command, file, state, capsys):
+def test_a_file_that_would_feed_itself_is_refused(command, file, state, capsys) -> None:
     file.write_text(GOOD.replace('"console"', '"topic"\ntopic = "orders"'))
     assert main.run(["pipeline", command, str(file)]) == Exit.USAGE
     told = "orders is read as well, and the pipeline would feed itself without end; write to another topic"
     assert capsys.readouterr().err == f"error: {file}:7: [[sinks]] topic: {told}\n"
 
 
-def test_mistakes_are_json_for_programs(file, capsys):
+def test_mistakes_are_json_for_programs(file, capsys) -> None:
     file.write_text(GOOD.replace("FROM orders", "FROM ordes"))
     assert main.run(["pipeline", "check", str(file), "-o", "json"]) == Exit.USAGE
     answer = json.loads(capsys.readouterr().out)
@@ -87,7 +87,7 @@ def test_mistakes_are_json_for_programs(file, capsys):
     ]
 
 
-def test_a_good_file_is_json_for_programs(file, capsys):
+def test_a_good_file_is_json_for_programs(file, capsys) -> None:
     assert main.run(["pipeline", "check", str(file), "-o", "ndjson"]) == Exit.OK
     assert json.loads(capsys.readouterr().out) == {
         "file": str(file),
@@ -117,13 +117,13 @@ def test_a_good_file_is_json_for_programs(file, capsys):
         (["stats", "a"], "stats: say where the results go: --to TOPIC, --table PATH, or both"),
     ],
 )  # fmt: skip
-def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state, capsys):
+def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state, capsys) -> None:
     given = [str(file) if argument == "FILE" else argument for argument in arguments]
     assert main.run(["pipeline", *given]) == Exit.USAGE
     assert says in capsys.readouterr().err
 
 
-def test_a_built_in_runs_from_a_file_too(file, state, capsys):
+def test_a_built_in_runs_from_a_file_too(file, state, capsys) -> None:
     file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\n')
     assert main.run(["pipeline", "run", str(file)]) == Exit.USAGE
     told = f"error: {file}:3: [stats]: say where the results go: --to TOPIC, --table PATH, or both\n"
@@ -132,7 +132,7 @@ def test_a_built_in_runs_from_a_file_too(file, state, capsys):
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
 
 
-def test_no_broker_is_told_before_spark_starts(file, state, capsys):
+def test_no_broker_is_told_before_spark_starts(file, state, capsys) -> None:
     assert main.run(["pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
     assert state.load("copy").state is State.FAILED
@@ -143,7 +143,7 @@ def test_no_broker_is_told_before_spark_starts(file, state, capsys):
     "command",
     [["dlq-report"], ["dlq-report", "orders"], ["redrive", "--topic", "orders"], ["replay", "a", "--to", "b"]],
 )
-def test_no_broker_is_told_by_those_that_end_too(command, state, capsys):
+def test_no_broker_is_told_by_those_that_end_too(command, state, capsys) -> None:
     assert main.run(["pipeline", *command, "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
     said = capsys.readouterr().err
     assert "cannot connect to 127.0.0.1:1" in said
@@ -152,7 +152,7 @@ def test_no_broker_is_told_by_those_that_end_too(command, state, capsys):
 
 @pytest.mark.parametrize("module", ["pyspark", "pyarrow"])
 @pytest.mark.parametrize("command", [["run", "FILE"], ["archive", "orders", "--to", "lake"]])
-def test_a_missing_extra_is_told_before_anything_is_done(command, module, file, state, monkeypatch, capsys):
+def test_a_missing_extra_is_told_before_anything_is_done(command, module, file, state, monkeypatch, capsys) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == module else find(name, *more))
     given = [str(file) if word == "FILE" else word for word in command]
@@ -162,7 +162,7 @@ def test_a_missing_extra_is_told_before_anything_is_done(command, module, file, 
     assert state.all() == []
 
 
-def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch):
+def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch) -> None:
     names = []
     monkeypatch.setattr("penstock.cli.pipeline._execute", lambda pipeline, *_, **__: names.append(pipeline.head.name))
     assert main.run(["pipeline", "dlq-report"]) == Exit.OK
@@ -186,19 +186,19 @@ def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch):
         ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: there is no c to read; known here: a"),
     ],
 )  # fmt: skip
-def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told, file, capsys):
+def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told, file, capsys) -> None:
     file.write_text(f'[pipeline]\nkind = "{kind}"\n[{kind}]\n{table}\n')
     assert main.run(["pipeline", "check", str(file)]) == Exit.USAGE
     assert capsys.readouterr().err.startswith(f"error: {file}:{told}")
 
 
-def a_stopped_copy(state, file, **more):
+def a_stopped_copy(state, file, **more) -> None:
     state.checkpoint("copy").mkdir(parents=True)
     given = {"name": "copy", "state": State.STOPPED, "file": str(file), "checkpoint": str(state.checkpoint("copy"))}
     state.save(a_run(os.getpid(), **given | more))
 
 
-def test_a_file_that_continues_from_the_checkpoint_of_another_says_so(file, state, capsys):
+def test_a_file_that_continues_from_the_checkpoint_of_another_says_so(file, state, capsys) -> None:
     a_stopped_copy(state, "/elsewhere/first.toml")
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
     note, *rest = capsys.readouterr().err.splitlines()
@@ -207,26 +207,26 @@ def test_a_file_that_continues_from_the_checkpoint_of_another_says_so(file, stat
 
 
 @pytest.mark.parametrize("words", [["--name", "other"], ["--checkpoint", "CHECKPOINT"]])
-def test_a_file_that_starts_anew_says_nothing_of_others(words, file, state, tmp_path, capsys):
+def test_a_file_that_starts_anew_says_nothing_of_others(words, file, state, tmp_path, capsys) -> None:
     a_stopped_copy(state, "/elsewhere/first.toml")
     given = [str(tmp_path / "c") if word == "CHECKPOINT" else word for word in words]
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1", *given]) == Exit.UNREACHABLE
     assert "continues" not in capsys.readouterr().err
 
 
-def test_a_file_that_continues_from_its_own_checkpoint_says_nothing(file, state, capsys):
+def test_a_file_that_continues_from_its_own_checkpoint_says_nothing(file, state, capsys) -> None:
     a_stopped_copy(state, file.parent / "x" / ".." / file.name)
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert "continues" not in capsys.readouterr().err
 
 
-def test_nothing_ran_yet(state, capsys):
+def test_nothing_ran_yet(state, capsys) -> None:
     assert main.run(["pipeline", "ls"]) == Exit.OK
     assert capsys.readouterr().err == "no pipeline has run yet; see penstock pipeline run --help\n"
     assert main.run(["pipeline", "status", "x"]) == Exit.NOT_FOUND
 
 
-def test_what_runs_is_listed(state, capsys):
+def test_what_runs_is_listed(state, capsys) -> None:
     state.save(a_run(os.getpid()))
     assert main.run(["pipeline", "ls"]) == Exit.OK
     shown = capsys.readouterr().out
@@ -237,7 +237,7 @@ def test_what_runs_is_listed(state, capsys):
     assert (row["name"], row["state"], row["rows"], row["lag"], row["last_batch"]) == ("big", "running", 1200, 7, 4)
 
 
-def test_the_status_of_one_that_was_killed(state, sleeper, capsys):
+def test_the_status_of_one_that_was_killed(state, sleeper, capsys) -> None:
     state.save(a_run(sleeper.pid))
     sleeper.kill()
     sleeper.wait()
@@ -250,7 +250,7 @@ def test_the_status_of_one_that_was_killed(state, sleeper, capsys):
     assert json.loads(capsys.readouterr().out)["state"] == "failed"
 
 
-def test_stop_tells_the_process_and_waits_for_its_end(state, sleeper, capsys):
+def test_stop_tells_the_process_and_waits_for_its_end(state, sleeper, capsys) -> None:
     state.save(a_run(sleeper.pid))
     assert main.run(["pipeline", "stop", "big"]) == Exit.OK
     assert sleeper.wait() == 7
@@ -260,7 +260,7 @@ def test_stop_tells_the_process_and_waits_for_its_end(state, sleeper, capsys):
     assert capsys.readouterr().err == "pipeline big does not run: failed\n"
 
 
-def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys):
+def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys) -> None:
     program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout.readline() == b"ready\n"
@@ -271,7 +271,7 @@ def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys):
         assert child.wait() == -signal.SIGKILL
 
 
-def test_forget(state, sleeper, capsys):
+def test_forget(state, sleeper, capsys) -> None:
     state.save(a_run(sleeper.pid))
     assert main.run(["pipeline", "forget", "big"]) == Exit.FAILED
     state.save(a_run(sleeper.pid, state=State.STOPPED))
@@ -283,7 +283,7 @@ def test_forget(state, sleeper, capsys):
     assert capsys.readouterr().err == f"error: there is no pipeline big in {state.folder}\n"
 
 
-def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys):
+def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys) -> None:
     place = state.checkpoint("big") / "topic-big"
     place.mkdir(parents=True)
     (place / "metadata").write_text("{}")
@@ -301,7 +301,7 @@ def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state,
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "s3a://bucket/checkpoints/big", "state/checkpoints", "state"])
-def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_path, capsys):
+def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_path, capsys) -> None:
     (tmp_path / "elsewhere").mkdir()
     (state.folder / "checkpoints").mkdir(parents=True)
     there = place if "://" in place else str(tmp_path / place)
@@ -313,7 +313,7 @@ def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_
     assert (state.folder / "checkpoints").exists()
 
 
-def test_a_built_in_has_help_made_of_its_declaration(capsys):
+def test_a_built_in_has_help_made_of_its_declaration(capsys) -> None:
     assert main.run(["pipeline", "stats", "--help"]) == Exit.OK
     shown = " ".join(capsys.readouterr().out.split())
     assert "Usage: penstock pipeline stats [OPTIONS]" in shown
@@ -322,18 +322,18 @@ def test_a_built_in_has_help_made_of_its_declaration(capsys):
     assert "--detach" in shown
 
 
-def test_one_that_ends_has_no_options_of_streams(capsys):
+def test_one_that_ends_has_no_options_of_streams(capsys) -> None:
     assert main.run(["pipeline", "dlq-report", "--help"]) == Exit.OK
     assert "--checkpoint" not in capsys.readouterr().out
 
 
-def test_what_runs_in_the_background_starts_nothing_there_itself(file, state, monkeypatch, capsys):
+def test_what_runs_in_the_background_starts_nothing_there_itself(file, state, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PENSTOCK_PIPELINE_LOG", "copy.log")
     assert main.run(["pipeline", "run", str(file), "-yd", "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert state.load("copy").state is State.FAILED
 
 
-def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, capsys):
+def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, capsys) -> None:
     arguments = ["pipeline", "run", str(file), "--detach", "-b", "127.0.0.1:1"]
     monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
     assert main.run(arguments) == Exit.UNREACHABLE

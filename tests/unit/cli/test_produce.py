@@ -29,16 +29,16 @@ def lines_of(data, tmp_path):
         (b"a\r\nb\xff\x00\n", [b"a\r", b"b\xff\x00"]),
     ],
 )
-def test_each_line_is_a_record_and_nothing_is_changed_in_it(data, lines, tmp_path):
+def test_each_line_is_a_record_and_nothing_is_changed_in_it(data, lines, tmp_path) -> None:
     assert lines_of(data, tmp_path) == lines
 
 
-def test_a_line_may_be_longer_than_one_read(tmp_path):
+def test_a_line_may_be_longer_than_one_read(tmp_path) -> None:
     long = b"x" * (READ_BYTES * 2 + 1)
     assert lines_of(b"a\n" + long + b"\nb", tmp_path) == [b"a", long, b"b"]
 
 
-def test_what_was_read_of_a_long_line_is_not_copied_at_each_read(monkeypatch):
+def test_what_was_read_of_a_long_line_is_not_copied_at_each_read(monkeypatch) -> None:
     copied = []
 
     class Watched(bytes):
@@ -53,7 +53,7 @@ def test_what_was_read_of_a_long_line_is_not_copied_at_each_read(monkeypatch):
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
-def test_a_line_above_the_bound_is_refused_before_it_is_read_to_its_end(end, monkeypatch):
+def test_a_line_above_the_bound_is_refused_before_it_is_read_to_its_end(end, monkeypatch) -> None:
     monkeypatch.setattr("penstock.cli.produce.LINE_BYTES_MAX", 3 << 20)
     reads = [b"x" * READ_BYTES] * 3 + [b"x" + end]
     monkeypatch.setattr(os, "read", lambda *_: reads.pop(0))
@@ -61,7 +61,7 @@ def test_a_line_above_the_bound_is_refused_before_it_is_read_to_its_end(end, mon
         list(_lines(0, "input"))
 
 
-def test_files_follow_each_other(tmp_path):
+def test_files_follow_each_other(tmp_path) -> None:
     (tmp_path / "1").write_bytes(b"a\nb")
     (tmp_path / "2").write_bytes(b"c\n")
     assert [line for chunk in _chunks([str(tmp_path / "1"), str(tmp_path / "2")]) for line in chunk] == [
@@ -71,7 +71,7 @@ def test_files_follow_each_other(tmp_path):
     ]
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_file_that_is_not_there_is_told(tmp_path) -> None:
     with pytest.raises(Failure, match=r"cannot read .*absent: No such file"):
         list(_chunks([str(tmp_path / "absent")]))
 
@@ -89,9 +89,9 @@ def test_a_file_that_is_not_there_is_told(tmp_path):
         (b"own:v", b":", b"k", (b"own", b"v")),
     ],
 )
-def test_the_key_stands_before_the_first_separator(line, separator, fixed, expected):
+def test_the_key_stands_before_the_first_separator(line, separator, fixed, expected) -> None:
     assert _split(line, separator, fixed) == expected
 
 
-def test_a_tab_may_be_written_as_people_do():
+def test_a_tab_may_be_written_as_people_do() -> None:
     assert _bytes_option("\\t", "--key-separator") == b"\t"

@@ -3,6 +3,7 @@
 import os
 import pty
 from contextlib import suppress
+from typing import Never
 
 import pytest
 
@@ -19,7 +20,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_the_last_line_is_where_a_long_run_ended(clock, capsys):
+def test_the_last_line_is_where_a_long_run_ended(clock, capsys) -> None:
     with progress("replaying", "records", 10) as bar:
         clock[0] = 20.0
         bar.advance(5, "from the lake")
@@ -31,7 +32,7 @@ def test_the_last_line_is_where_a_long_run_ended(clock, capsys):
     ]
 
 
-def test_the_rate_does_not_count_what_came_before_the_first_step(clock, capsys):
+def test_the_rate_does_not_count_what_came_before_the_first_step(clock, capsys) -> None:
     with progress("sending", "records") as bar:
         clock[0] = 9.0
         bar.advance(1)
@@ -40,15 +41,15 @@ def test_the_rate_does_not_count_what_came_before_the_first_step(clock, capsys):
     assert capsys.readouterr().err == "2,001 records, 1,000/s\n"
 
 
-def test_a_short_run_says_nothing(clock, capsys):
+def test_a_short_run_says_nothing(clock, capsys) -> None:
     with progress("sending", "records") as bar:
         clock[0] = 9.0
         bar.advance(10)
     assert capsys.readouterr().err == ""
 
 
-def test_a_long_run_that_fails_says_how_far_it_came(clock, capsys):
-    def fail():
+def test_a_long_run_that_fails_says_how_far_it_came(clock, capsys) -> None:
+    def fail() -> Never:
         with progress("sending", "bytes") as bar:
             clock[0] = 10.0
             bar.advance(1)
@@ -60,7 +61,7 @@ def test_a_long_run_that_fails_says_how_far_it_came(clock, capsys):
     assert capsys.readouterr().err.splitlines() == ["1 bytes", "2 bytes"]
 
 
-def test_a_wait_is_shown_on_a_terminal_and_cleared_at_its_end(monkeypatch):
+def test_a_wait_is_shown_on_a_terminal_and_cleared_at_its_end(monkeypatch) -> None:
     controller, terminal = pty.openpty()
     with os.fdopen(controller, "rb", buffering=0) as screen:
         with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
@@ -77,7 +78,7 @@ def test_a_wait_is_shown_on_a_terminal_and_cleared_at_its_end(monkeypatch):
     assert shown == b"\r\x1b[Kstarting Spark... 0 s\r\x1b[K"
 
 
-def test_a_wait_is_not_shown_in_a_log(clock, capsys):
+def test_a_wait_is_not_shown_in_a_log(clock, capsys) -> None:
     with waiting("starting Spark"):
         pass
     assert capsys.readouterr().err == ""

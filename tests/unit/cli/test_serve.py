@@ -16,16 +16,16 @@ from penstock.config import LogFormat, load
 NOW = datetime(2026, 1, 31, 12, 30, 0, tzinfo=UTC)
 
 
-def test_nothing_given_is_nothing_set():
+def test_nothing_given_is_nothing_set() -> None:
     assert parse([]) == Arguments(None, {}, False)
 
 
-def test_values_stand_behind_a_blank_or_an_equal_sign_and_the_last_one_wins():
+def test_values_stand_behind_a_blank_or_an_equal_sign_and_the_last_one_wins() -> None:
     given = parse(["--kafka", "h:1", "--kafka=h:2", "--config=c.toml", "--data-dir", "a=b", "--reset-wal"])
     assert given == Arguments("c.toml", {"listeners.kafka": "h:2", "server.data_dir": "a=b"}, True)
 
 
-def test_every_flag_of_the_interface_reaches_its_setting():
+def test_every_flag_of_the_interface_reaches_its_setting() -> None:
     given = parse(
         [
             *("--data-dir", "d", "--kafka", "h:1", "--http", "h:2", "--tcp", "off", "--grpc", "h:4"),
@@ -52,27 +52,27 @@ def test_every_flag_of_the_interface_reaches_its_setting():
         (["--reset-wal=yes"], "does not know '--reset-wal'"),
     ],
 )
-def test_a_wrong_argument_is_told(arguments, says):
+def test_a_wrong_argument_is_told(arguments, says) -> None:
     with pytest.raises(Failure) as caught:
         parse(arguments)
     assert says in str(caught.value)
     assert caught.value.code is Exit.USAGE
 
 
-def test_help_and_completion_know_the_same_flags():
+def test_help_and_completion_know_the_same_flags() -> None:
     command = typer.main.get_command(build("serve")).commands["serve"]
     shown = {parameter.opts[0] for parameter in command.params}
     assert shown == {*serve.FLAGS, serve.CONFIG, serve.RESET}
 
 
-def test_the_flags_that_help_knows_set_the_same_settings():
+def test_the_flags_that_help_knows_set_the_same_settings() -> None:
     assert flags_given(kafka="h:1", log_format=LogFormat.JSON, tcp=None) == {
         "listeners.kafka": "h:1",
         "server.log_format": "json",
     }
 
 
-def test_data_is_moved_aside_and_never_deleted(tmp_path):
+def test_data_is_moved_aside_and_never_deleted(tmp_path) -> None:
     data = tmp_path / "data"
     (data / "topics").mkdir(parents=True)
     (data / "node.json").write_text("{}")
@@ -82,7 +82,7 @@ def test_data_is_moved_aside_and_never_deleted(tmp_path):
     assert not data.exists()
 
 
-def test_two_resets_in_one_second_keep_both(tmp_path):
+def test_two_resets_in_one_second_keep_both(tmp_path) -> None:
     for _ in range(3):
         (tmp_path / "data").mkdir()
         move_aside(tmp_path / "data", NOW)
@@ -93,12 +93,12 @@ def test_two_resets_in_one_second_keep_both(tmp_path):
     ]
 
 
-def test_nothing_to_move_is_fine(tmp_path):
+def test_nothing_to_move_is_fine(tmp_path) -> None:
     assert move_aside(tmp_path / "data", NOW) is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path):
+def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     with (data / "lock").open("w") as lock:
@@ -109,7 +109,7 @@ def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("flag", sorted({"--node-id", *serve.CLUSTER_ONLY}))
-def test_a_flag_for_clusters_without_a_cluster_is_refused_before_anything_starts(flag, tmp_path):
+def test_a_flag_for_clusters_without_a_cluster_is_refused_before_anything_starts(flag, tmp_path) -> None:
     with pytest.raises(Failure, match=f"{flag} is for a node of a cluster") as caught:
         serve.serve(
             parse([flag, "2" if flag == "--node-id" else "127.0.0.1:1", "--data-dir", str(tmp_path / "data")]), {}

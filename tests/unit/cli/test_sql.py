@@ -7,6 +7,7 @@ import signal
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Never
 
 import pytest
 
@@ -46,7 +47,7 @@ NOW_MS = 1_800_000_000_000
         ("SELECT help FROM quit", ["SELECT help FROM quit"]),
     ],
 )
-def test_a_text_holds_statements_and_commands(text, statements):
+def test_a_text_holds_statements_and_commands(text, statements) -> None:
     assert script_of(text) == statements
 
 
@@ -60,11 +61,11 @@ def test_a_text_holds_statements_and_commands(text, statements):
         ("SELECT 1; -- so", True),
     ],
 )
-def test_a_statement_goes_to_its_semicolon(text, complete):
+def test_a_statement_goes_to_its_semicolon(text, complete) -> None:
     assert (not parts_of(text)[1]) is complete
 
 
-def test_the_last_hour_begins_an_hour_ago_and_may_be_empty():
+def test_the_last_hour_begins_an_hour_ago_and_may_be_empty() -> None:
     options = range_options(None, None, "1h", NOW_MS)
     assert options == {
         "startingTimestamp": str(NOW_MS - 3_600_000),
@@ -72,13 +73,13 @@ def test_the_last_hour_begins_an_hour_ago_and_may_be_empty():
     }
 
 
-def test_a_moment_to_read_from_and_one_to_read_to():
+def test_a_moment_to_read_from_and_one_to_read_to() -> None:
     options = range_options("2026-01-31T12:00:00Z", "2026-02-01T00:00:00Z", None, NOW_MS)
     assert options["startingTimestamp"] == "1769860800000"
     assert options["endingTimestamp"] == "1769904000000"
 
 
-def test_from_earliest_is_what_is_read_anyway():
+def test_from_earliest_is_what_is_read_anyway() -> None:
     assert range_options("earliest", None, None, NOW_MS) == {}
 
 
@@ -86,13 +87,13 @@ def test_from_earliest_is_what_is_read_anyway():
     "arguments",
     [("earliest", None, "1h"), ("latest", None, None), ("42", None, None), (None, None, "soon"), (None, "x", None)],
 )
-def test_a_range_that_makes_no_sense_is_refused(arguments):
+def test_a_range_that_makes_no_sense_is_refused(arguments) -> None:
     with pytest.raises(Failure) as refused:
         range_options(*arguments, NOW_MS)
     assert refused.value.code is Exit.USAGE
 
 
-def test_names_that_sql_cannot_read_are_shown_in_backticks():
+def test_names_that_sql_cannot_read_are_shown_in_backticks() -> None:
     names = [name for name, _ in names_there(["orders", "dlq.orders", "a-b"])]
     assert names[:3] == ["orders", "`dlq.orders`", "`a-b`"]
     assert "penstock_groups" in names
@@ -107,27 +108,27 @@ def written(capsys, form, rows_max=10, rows=ROWS):
     return capsys.readouterr()
 
 
-def test_rows_as_one_json_document(capsys):
+def test_rows_as_one_json_document(capsys) -> None:
     assert json.loads(written(capsys, RowFormat.JSON).out) == [
         {"n": 1, "text": "one", "x": None},
         {"n": 2, "text": "two\nlines", "x": 2.5},
     ]
 
 
-def test_columns_of_the_same_name_are_all_in_a_json_object(capsys):
+def test_columns_of_the_same_name_are_all_in_a_json_object(capsys) -> None:
     write_rows(["a", "a", "a_2", "a"], [(1, 2, 3, 4)], RowFormat.NDJSON, None)
     assert json.loads(capsys.readouterr().out) == {"a": 1, "a_3": 2, "a_2": 3, "a_4": 4}
 
 
-def test_no_rows_are_an_empty_document(capsys):
+def test_no_rows_are_an_empty_document(capsys) -> None:
     assert json.loads(written(capsys, RowFormat.JSON, rows=[]).out) == []
 
 
-def test_rows_as_json_lines(capsys):
+def test_rows_as_json_lines(capsys) -> None:
     assert [json.loads(line)["n"] for line in written(capsys, RowFormat.NDJSON).out.splitlines()] == [1, 2]
 
 
-def test_rows_as_csv_can_be_read_back(capsys):
+def test_rows_as_csv_can_be_read_back(capsys) -> None:
     assert list(csv.reader(io.StringIO(written(capsys, RowFormat.CSV).out))) == [
         ["n", "text", "x"],
         ["1", "one", ""],
@@ -135,21 +136,21 @@ def test_rows_as_csv_can_be_read_back(capsys):
     ]
 
 
-def test_a_table_says_when_there_is_more(capsys):
+def test_a_table_says_when_there_is_more(capsys) -> None:
     shown = written(capsys, RowFormat.TABLE, rows_max=1)
     assert "one" in shown.out
     assert "two" not in shown.out
     assert "the first 1 rows; --limit shows more" in shown.err
 
 
-def test_a_table_keeps_a_row_in_a_line_and_numbers_without_commas(capsys):
+def test_a_table_keeps_a_row_in_a_line_and_numbers_without_commas(capsys) -> None:
     shown = written(capsys, RowFormat.TABLE, rows=[(1_234_567, "two\nlines", None)])
     assert "1234567" in shown.out
     assert "two\\nlines" in shown.out
     assert "1 row" in shown.err
 
 
-def test_other_forms_are_not_cut_at_the_limit(capsys):
+def test_other_forms_are_not_cut_at_the_limit(capsys) -> None:
     assert len(written(capsys, RowFormat.NDJSON, rows_max=1).out.splitlines()) == 2
 
 
@@ -167,7 +168,7 @@ def test_other_forms_are_not_cut_at_the_limit(capsys):
         (True, True),
     ],
 )
-def test_values_have_a_form_in_json(value, as_json):
+def test_values_have_a_form_in_json(value, as_json) -> None:
     found = plain(value)
     if isinstance(value, datetime):
         assert datetime.fromisoformat(found) == value
@@ -175,7 +176,7 @@ def test_values_have_a_form_in_json(value, as_json):
         assert found == as_json
 
 
-def at_prompt(monkeypatch, tmp_path, lines, run):
+def at_prompt(monkeypatch, tmp_path, lines, run) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     given = iter(lines)
 
@@ -189,30 +190,30 @@ def at_prompt(monkeypatch, tmp_path, lines, run):
     shell(run)
 
 
-def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path):
+def test_a_statement_at_the_prompt_may_go_over_lines(monkeypatch, tmp_path) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["SELECT 1", "", "FROM x; SELECT 2;", "\\q", "SELECT 3;"], ran.append)
     assert ran == ["SELECT 1\n\nFROM x", "SELECT 2"]
 
 
-def test_a_statement_that_was_begun_by_mistake_keeps_nobody_at_the_prompt(monkeypatch, tmp_path):
+def test_a_statement_that_was_begun_by_mistake_keeps_nobody_at_the_prompt(monkeypatch, tmp_path) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["SELECT '", "\\q", "SELECT 3;"], ran.append)
     assert ran == []
 
 
 @pytest.mark.parametrize("word", ["exit", "quit;", "EXIT", " Quit ; "])
-def test_words_leave_the_prompt_and_help_spoils_no_statement(word, monkeypatch, tmp_path, capsys):
+def test_words_leave_the_prompt_and_help_spoils_no_statement(word, monkeypatch, tmp_path, capsys) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["help", "SELECT 1;", "HELP;", word, "SELECT 3;"], ran.append)
     assert ran == ["SELECT 1"]
     assert capsys.readouterr().out.count("this help") == 2
 
 
-def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys):
+def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys) -> None:
     ran = []
 
-    def run(statement):
+    def run(statement) -> None:
         ran.append(statement)
         if statement == "bad":
             raise Failure("it is bad")
@@ -224,7 +225,7 @@ def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(mon
     assert "\\nonsense is no command" in shown
 
 
-def test_an_interrupt_at_the_prompt_drops_the_statement(monkeypatch, tmp_path):
+def test_an_interrupt_at_the_prompt_drops_the_statement(monkeypatch, tmp_path) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["SELECT 1", KeyboardInterrupt, "SELECT 2;"], ran.append)
     assert ran == ["SELECT 2"]
@@ -247,18 +248,18 @@ def handler_of_pyspark():
 
 def test_an_interrupt_cancels_the_statement_and_leaves_the_connection_to_java_alone(
     monkeypatch, tmp_path, capsys, handler_of_pyspark
-):
+) -> None:
     cancelled = threading.Event()
     monkeypatch.setattr(sql_shell, "_canceller", lambda: cancelled.set)
     ran = []
 
-    def wait_for_the_job():
+    def wait_for_the_job() -> Never:
         os.kill(os.getpid(), signal.SIGINT)
         assert cancelled.wait(30)
         ran.append("the answer was read")
         raise Failure("Job 0 cancelled as part of cancellation of all jobs")
 
-    def run(statement):
+    def run(statement) -> None:
         ran.append(statement)
         if statement == "long":
             in_java(wait_for_the_job)
@@ -269,10 +270,12 @@ def test_an_interrupt_cancels_the_statement_and_leaves_the_connection_to_java_al
     assert handler_of_pyspark == []
 
 
-def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(monkeypatch, tmp_path, capsys, handler_of_pyspark):
+def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(
+    monkeypatch, tmp_path, capsys, handler_of_pyspark
+) -> None:
     ran = []
 
-    def run(statement):
+    def run(statement) -> None:
         if statement == "long":
             os.kill(os.getpid(), signal.SIGINT)
             threading.Event().wait(30)
@@ -285,14 +288,16 @@ def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(monkeypatch, tmp_
     assert handler_of_pyspark, "outside of the prompt the handler is as it was"
 
 
-def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys):
+def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["\\d", "\\d dlq.orders", "\\d `a-b`", "\\?"], ran.append)
     assert ran == ["SHOW TABLES", "DESCRIBE `dlq.orders`", "DESCRIBE `a-b`"]
     assert "its columns" in capsys.readouterr().out
 
 
-def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goes_on(monkeypatch, tmp_path, capsys):
+def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goes_on(
+    monkeypatch, tmp_path, capsys
+) -> None:
     ran = []
     lines = ["SELECT", "\\d orders", "\\nonsense", "x FROM orders; \\d", "SELECT '", "\\d", "';"]
     at_prompt(monkeypatch, tmp_path, lines, ran.append)
@@ -303,7 +308,7 @@ def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goe
 class NoSpark:
     """Stands where a session, or its views, would."""
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_, **__) -> None:
         pass
 
     def __enter__(self):
@@ -324,7 +329,7 @@ def answered(monkeypatch, penstock_broker):
     return asked
 
 
-def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, capsys, answered):
+def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, capsys, answered) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\\d\nSELECT 1; SELECT 2\n\\d orders\n\\?\n\\q\nSELECT 3;"))
     assert main.run(["sql"]) == Exit.OK
     assert answered == ["SHOW TABLES", "SELECT 1", "DESCRIBE `orders`"]
@@ -332,28 +337,28 @@ def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, cap
 
 
 @pytest.mark.parametrize(("text", "helps"), [("exit\nSELECT 1;", 0), ("help\n", 1), ("help;\nQUIT;\nSELECT 1", 1)])
-def test_words_on_standard_input_that_need_no_spark_start_none(text, helps, monkeypatch, capsys):
+def test_words_on_standard_input_that_need_no_spark_start_none(text, helps, monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert main.run(["sql", "--bootstrap", "127.0.0.1:1"]) == Exit.OK
     shown = capsys.readouterr()
     assert (shown.out.count("this help"), shown.err) == (helps, "")
 
 
-def test_a_command_may_stand_where_a_query_is_given(capsys, answered):
+def test_a_command_may_stand_where_a_query_is_given(capsys, answered) -> None:
     assert main.run(["sql", "\\d orders"]) == Exit.OK
     assert answered == ["DESCRIBE `orders`"]
     assert main.run(["sql", "\\nonsense"]) == Exit.USAGE
     assert "\\nonsense is no command" in capsys.readouterr().err
 
 
-def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys):
+def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys) -> None:
     code = main.run(["sql", "SELECT 1", "--bootstrap", "127.0.0.1:1", "--request-timeout", "0.5"])
     shown = capsys.readouterr().err
     assert code == Exit.UNREACHABLE
     assert "starting Spark" not in shown
 
 
-def test_a_missing_extra_is_told_before_spark_is_said_to_start(monkeypatch, capsys):
+def test_a_missing_extra_is_told_before_spark_is_said_to_start(monkeypatch, capsys) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     with pytest.raises(Failure, match="PySpark is not installed: pip install") as raised, sql._started("local[1]", {}):
         pass
@@ -361,5 +366,5 @@ def test_a_missing_extra_is_told_before_spark_is_said_to_start(monkeypatch, caps
     assert capsys.readouterr().err == ""
 
 
-def test_an_empty_query_is_wrong_usage(capsys):
+def test_an_empty_query_is_wrong_usage(capsys) -> None:
     assert main.run(["sql", " ; "]) == Exit.USAGE

@@ -28,7 +28,7 @@ def cluster_of(broker):
     return Cluster(broker.bootstrap, timeout_ms=60_000)
 
 
-def test_batches_are_numbered_by_their_records_and_told_in_order(scripted):
+def test_batches_are_numbered_by_their_records_and_told_in_order(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log}, partitions=2)) as cluster:
         sender = BatchSender(cluster)
@@ -48,7 +48,7 @@ def test_batches_are_numbered_by_their_records_and_told_in_order(scripted):
     assert sender.records_sent == 4
 
 
-def test_a_flush_tells_of_what_came_since_the_last_one(scripted):
+def test_a_flush_tells_of_what_came_since_the_last_one(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log()})) as cluster:
         sender = BatchSender(cluster)
         sender.send("t", 0, batch(b"1"), 1)
@@ -59,7 +59,7 @@ def test_a_flush_tells_of_what_came_since_the_last_one(scripted):
 
 
 @pytest.mark.parametrize("trouble", [[NOT_LEADER, OUT_OF_ORDER, OUT_OF_ORDER], [CLOSE]])
-def test_batches_that_are_sent_again_keep_their_numbers_and_their_order(scripted, trouble):
+def test_batches_that_are_sent_again_keep_their_numbers_and_their_order(scripted, trouble) -> None:
     log = Log(*trouble)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         sender = BatchSender(cluster)
@@ -77,7 +77,7 @@ def test_batches_that_are_sent_again_keep_their_numbers_and_their_order(scripted
     [(False, [0, 1, 2]), (True, [0, 1, 1, 2])],
     ids=["before it is stored", "after it is stored"],
 )
-def test_nothing_overtakes_a_batch_whose_connection_breaks(scripted, stored, sequences):
+def test_nothing_overtakes_a_batch_whose_connection_breaks(scripted, stored, sequences) -> None:
     log, produces, arrived = Log(), itertools.count(), threading.Event()
 
     def produce(request):
@@ -102,7 +102,7 @@ def test_nothing_overtakes_a_batch_whose_connection_breaks(scripted, stored, seq
     assert log.sequences(0) == sequences
 
 
-def test_a_refusal_is_raised(scripted):
+def test_a_refusal_is_raised(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log(TOO_LARGE)})) as cluster:
         sender = BatchSender(cluster)
         sender.send("t", 0, batch(b"1"), 1)
@@ -111,7 +111,7 @@ def test_a_refusal_is_raised(scripted):
         assert refused.value.code == TOO_LARGE
 
 
-def test_so_many_requests_are_under_way_and_no_more(scripted):
+def test_so_many_requests_are_under_way_and_no_more(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log()})) as cluster:
         for most in (1, 3):
             sender = BatchSender(cluster, in_flight_max=most)
@@ -123,14 +123,14 @@ def test_so_many_requests_are_under_way_and_no_more(scripted):
             BatchSender(cluster, in_flight_max=6)
 
 
-def test_without_acknowledgements_a_batch_has_no_number(scripted):
+def test_without_acknowledgements_a_batch_has_no_number(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster, BatchSender(cluster, Acks.LEADER) as sender:
         sender.send("t", 0, batch(b"1"), 1)
     assert [read_header(data).base_sequence for _, data, _ in log.batches] == [-1]
 
 
-def test_a_wrong_count_is_a_mistake_that_is_found_here(scripted):
+def test_a_wrong_count_is_a_mistake_that_is_found_here(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log()})) as cluster:
         sender = BatchSender(cluster)
         for data, count in ((batch(b"1"), 2), (bytearray(10), 0)):
@@ -138,7 +138,7 @@ def test_a_wrong_count_is_a_mistake_that_is_found_here(scripted):
                 sender.send("t", 0, data, count)
 
 
-def test_a_partition_that_is_not_there_takes_no_number(scripted):
+def test_a_partition_that_is_not_there_takes_no_number(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         sender = BatchSender(cluster)
@@ -149,7 +149,7 @@ def test_a_partition_that_is_not_there_takes_no_number(scripted):
     assert log.sequences(0) == [0]
 
 
-def test_what_no_request_can_carry_is_refused_at_once_and_takes_no_number(scripted):
+def test_what_no_request_can_carry_is_refused_at_once_and_takes_no_number(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         sender, producer = BatchSender(cluster), Producer(cluster)

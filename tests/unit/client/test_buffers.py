@@ -7,7 +7,7 @@ import pytest
 from penstock.client.buffers import KEPT_BYTES_MAX, KEPT_BYTES_MIN, KEPT_MAX, KeptBuffers, space_for
 
 
-def test_a_buffer_is_given_out_again_when_no_view_of_it_is_left():
+def test_a_buffer_is_given_out_again_when_no_view_of_it_is_left() -> None:
     kept = KeptBuffers()
     buffer = bytearray(KEPT_BYTES_MIN)
     kept.keep(buffer)
@@ -19,13 +19,13 @@ def test_a_buffer_is_given_out_again_when_no_view_of_it_is_left():
     assert len(buffer) == KEPT_BYTES_MIN
 
 
-def test_a_buffer_must_be_large_enough():
+def test_a_buffer_must_be_large_enough() -> None:
     kept = KeptBuffers()
     kept.keep(bytearray(KEPT_BYTES_MIN))
     assert kept.take(KEPT_BYTES_MIN + 1) is None
 
 
-def test_small_and_very_large_ones_are_not_kept():
+def test_small_and_very_large_ones_are_not_kept() -> None:
     kept = KeptBuffers()
     kept.keep(bytearray(KEPT_BYTES_MIN - 1))
     kept.keep(bytearray(KEPT_BYTES_MAX + 1))
@@ -40,7 +40,7 @@ def taken(kept):
     return [len(buffer) - KEPT_BYTES_MIN for buffer, _ in found]
 
 
-def test_a_larger_one_takes_the_place_of_a_smaller_one_and_no_more_are_kept_than_told():
+def test_a_larger_one_takes_the_place_of_a_smaller_one_and_no_more_are_kept_than_told() -> None:
     kept = KeptBuffers()
     for number in (3, 1, 2, 0):
         kept.keep(bytearray(KEPT_BYTES_MIN + number))
@@ -48,7 +48,7 @@ def test_a_larger_one_takes_the_place_of_a_smaller_one_and_no_more_are_kept_than
     assert KEPT_MAX == 2
 
 
-def test_one_that_somebody_holds_for_long_gives_its_place_to_the_next():
+def test_one_that_somebody_holds_for_long_gives_its_place_to_the_next() -> None:
     kept = KeptBuffers()
     held, later = ([bytearray(KEPT_BYTES_MIN) for _ in range(2)] for _ in range(2))
     views = [memoryview(buffer) for buffer in held]
@@ -62,7 +62,7 @@ def test_one_that_somebody_holds_for_long_gives_its_place_to_the_next():
     first_view.release()
 
 
-def test_answers_of_about_the_same_size_share_the_same_two_buffers():
+def test_answers_of_about_the_same_size_share_the_same_two_buffers() -> None:
     """One is looked at while the next comes: the smaller one must not stay while the larger is made anew each time."""
     kept = KeptBuffers()
     looked_at, made = None, 0
@@ -87,5 +87,5 @@ def test_answers_of_about_the_same_size_share_the_same_two_buffers():
         (KEPT_BYTES_MIN + 1, 2 * KEPT_BYTES_MIN),
     ],
 )
-def test_only_what_is_kept_has_more_room_than_it_needs(size, space):
+def test_only_what_is_kept_has_more_room_than_it_needs(size, space) -> None:
     assert space_for(size) == space

@@ -22,23 +22,23 @@ def closed_port():
         return taken.getsockname()[1]
 
 
-def test_a_bootstrap_list_is_read():
+def test_a_bootstrap_list_is_read() -> None:
     assert parse_bootstrap("a:1, b, [::1]:3,") == [Address("a", 1), Address("b", 9092), Address("::1", 3)]
 
 
 @pytest.mark.parametrize("text", ["", " , ", "a:0", "a:b"])
-def test_a_bootstrap_list_that_cannot_be_is_refused(text):
+def test_a_bootstrap_list_that_cannot_be_is_refused(text) -> None:
     with pytest.raises(ValueError):
         parse_bootstrap(text)
 
 
-def test_the_next_bootstrap_server_is_tried(scripted):
+def test_the_next_bootstrap_server_is_tried(scripted) -> None:
     broker = scripted({})
     with Cluster(f"127.0.0.1:{closed_port()},{broker.bootstrap}") as cluster:
         assert list(cluster.describe(["t"]).topics) == ["t"]
 
 
-def test_a_node_that_accepts_and_does_not_answer_is_left_for_the_next(scripted, monkeypatch):
+def test_a_node_that_accepts_and_does_not_answer_is_left_for_the_next(scripted, monkeypatch) -> None:
     broker = scripted({})
     connect = Cluster.open_connection
 
@@ -56,10 +56,10 @@ def test_a_node_that_accepts_and_does_not_answer_is_left_for_the_next(scripted, 
             cluster.describe()
 
 
-def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again():
+def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again() -> None:
     asked = []
 
-    def answer():
+    def answer() -> None:
         while True:
             try:
                 connection, _ = listener.accept()
@@ -80,7 +80,7 @@ def test_a_port_that_speaks_http_is_told_at_once_and_not_asked_again():
     assert len(asked) == 1
 
 
-def test_no_broker_at_all_is_told_at_once_with_every_address():
+def test_no_broker_at_all_is_told_at_once_with_every_address() -> None:
     one, two = f"127.0.0.1:{closed_port()}", f"127.0.0.1:{closed_port()}"
     with (
         Cluster(f"{one},{two}") as cluster,
@@ -91,7 +91,7 @@ def test_no_broker_at_all_is_told_at_once_with_every_address():
         cluster.describe()
 
 
-def test_an_unknown_topic_is_told_at_once(scripted):
+def test_an_unknown_topic_is_told_at_once(scripted) -> None:
     asked = []
 
     def metadata(request):
@@ -106,7 +106,7 @@ def test_an_unknown_topic_is_told_at_once(scripted):
     assert len(asked) == 1
 
 
-def test_a_topic_that_is_being_made_is_waited_for(scripted):
+def test_a_topic_that_is_being_made_is_waited_for(scripted) -> None:
     codes = [3, 5, 0]
 
     def metadata(_):
@@ -117,13 +117,13 @@ def test_a_topic_that_is_being_made_is_waited_for(scripted):
     assert codes == []
 
 
-def test_a_lost_connection_is_opened_again(scripted):
+def test_a_lost_connection_is_opened_again(scripted) -> None:
     fates = [CLOSE, CLOSE, MetadataResponse(cluster_id="c")]
     with Cluster(scripted({ApiKey.METADATA: lambda _: fates.pop(0)}).bootstrap) as cluster:
         assert cluster.describe().cluster_id == "c"
 
 
-def test_a_connection_lost_again_and_again_ends_as_a_timeout(scripted, pauses):
+def test_a_connection_lost_again_and_again_ends_as_a_timeout(scripted, pauses) -> None:
     with (
         Cluster(scripted({ApiKey.METADATA: lambda _: CLOSE}).bootstrap, timeout_ms=10_000) as cluster,
         pytest.raises(RequestTimeout, match="gave up: lost the connection"),
@@ -132,14 +132,14 @@ def test_a_connection_lost_again_and_again_ends_as_a_timeout(scripted, pauses):
     assert 8 < sum(pauses) <= 10
 
 
-def test_what_must_not_happen_twice_is_not_sent_twice(scripted):
+def test_what_must_not_happen_twice_is_not_sent_twice(scripted) -> None:
     broker = scripted({ApiKey.CREATE_TOPICS: lambda _: CLOSE})
     with Cluster(broker.bootstrap) as cluster, pytest.raises(Exception, match="lost the connection"):
         Admin(cluster).create_topic("new")
     assert len(broker.requests_of(ApiKey.CREATE_TOPICS)) == 1
 
 
-def test_a_change_that_may_have_been_made_is_not_asked_for_again(scripted):
+def test_a_change_that_may_have_been_made_is_not_asked_for_again(scripted) -> None:
     why = "etcd cannot be reached. Whether the change was made is not known"
     broker = scripted(
         {
@@ -153,7 +153,7 @@ def test_a_change_that_may_have_been_made_is_not_asked_for_again(scripted):
     assert len(broker.requests_of(ApiKey.CREATE_TOPICS)) == 1
 
 
-def test_a_controller_that_moved_is_asked_for_again(scripted):
+def test_a_controller_that_moved_is_asked_for_again(scripted) -> None:
     codes = [41, 0]
     broker = scripted(
         {
@@ -167,13 +167,13 @@ def test_a_controller_that_moved_is_asked_for_again(scripted):
     assert codes == []
 
 
-def test_a_broker_that_comes_back_is_found_again(scripted, monkeypatch):
+def test_a_broker_that_comes_back_is_found_again(scripted, monkeypatch) -> None:
     broker = scripted({})
     again = ScriptedBroker(broker.handlers)
 
     pauses = []
 
-    def come_back(pause_s):
+    def come_back(pause_s) -> None:
         # Called where the client would pause: first when the connection is lost, then when it is refused.
         pauses.append(pause_s)
         if len(pauses) == 3:
@@ -190,7 +190,7 @@ def test_a_broker_that_comes_back_is_found_again(scripted, monkeypatch):
     assert len(pauses) == 3
 
 
-def test_a_broker_that_stays_away_is_told_when_the_time_is_over(scripted, pauses):
+def test_a_broker_that_stays_away_is_told_when_the_time_is_over(scripted, pauses) -> None:
     broker = scripted({})
     with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
         cluster.describe(["t"])
@@ -200,7 +200,7 @@ def test_a_broker_that_stays_away_is_told_when_the_time_is_over(scripted, pauses
     assert 8 < sum(pauses) <= 10
 
 
-def test_a_partition_without_a_leader_is_told(scripted):
+def test_a_partition_without_a_leader_is_told(scripted) -> None:
     with Cluster(scripted({}, partitions=2).bootstrap) as cluster:
         assert cluster.by_leader([("t", 0), ("t", 1)]) == {
             cluster.leader_address("t", 0): [("t", 0), ("t", 1)],
@@ -214,7 +214,7 @@ def brokers(*ports, controller):
     return MetadataResponse(brokers=named, controller_id=controller)
 
 
-def test_a_controller_that_has_died_is_asked_for_anew():
+def test_a_controller_that_has_died_is_asked_for_anew() -> None:
     gone = closed_port()
     told = iter([2, 2, 1])
     with ScriptedBroker({}) as broker:
@@ -223,7 +223,7 @@ def test_a_controller_that_has_died_is_asked_for_anew():
             assert cluster.retry(cluster.controller).address.port == broker.port
 
 
-def test_groups_are_those_of_the_nodes_that_are_there():
+def test_groups_are_those_of_the_nodes_that_are_there() -> None:
     gone = closed_port()
     groups = ListGroupsResponse(groups=[ListGroupsResponseGroup(group_id="g")])
     with ScriptedBroker({ApiKey.LIST_GROUPS: lambda _: groups}) as broker:

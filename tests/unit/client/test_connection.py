@@ -24,7 +24,7 @@ def connect(port, **options):
 class RawPeer:
     """Takes one connection and answers each frame with the next of the given bytes; then it closes, or stays."""
 
-    def __init__(self, *answers, stay=False):
+    def __init__(self, *answers, stay=False) -> None:
         self._answers = answers
         self._stay = stay
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -42,7 +42,7 @@ class RawPeer:
         self._thread.join(5)
         self._listener.close()
 
-    def _run(self):
+    def _run(self) -> None:
         connection, _ = self._listener.accept()
         with connection:
             for answer in self._answers:
@@ -59,19 +59,19 @@ def versions(spans, *, version, correlation_id):
     return b"".join(frame(correlation_id, 0, parts))
 
 
-def test_nobody_listening_is_told_with_what_to_do():
+def test_nobody_listening_is_told_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(CannotConnect, match='is the broker running\\? start one with "penstock serve"'):
         connect(port)
 
 
-def test_an_unknown_host_is_told():
+def test_an_unknown_host_is_told() -> None:
     with pytest.raises(CannotConnect, match=r"^cannot find the host 'no-such-host\.invalid': check the name"):
         Connection(Address("no-such-host.invalid", 1))
 
 
-def test_the_newest_version_that_both_know_is_used():
+def test_the_newest_version_that_both_know_is_used() -> None:
     spans = {ApiKey.METADATA: (0, 8), ApiKey.CREATE_TOPICS: (90, 99)}
     with RawPeer(versions(spans, version=3, correlation_id=1), stay=True) as peer:
         connection = connect(peer.port)
@@ -86,7 +86,7 @@ def test_the_newest_version_that_both_know_is_used():
         connection.close()
 
 
-def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version():
+def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version() -> None:
     refusal = struct.pack(">iihi", 10, 1, 35, 0)
     with RawPeer(refusal, versions({ApiKey.METADATA: (0, 1)}, version=0, correlation_id=2)) as peer:
         connection = connect(peer.port)
@@ -108,18 +108,18 @@ def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version
         (struct.pack(">ii", 4, 1), "the answer ends before its error code"),
     ],
 )
-def test_a_peer_that_is_no_broker_is_told_and_left(answer, says):
+def test_a_peer_that_is_no_broker_is_told_and_left(answer, says) -> None:
     with RawPeer(answer) as peer, pytest.raises(NotKafka, match=f"does not speak the Kafka protocol.*{says}"):
         connect(peer.port)
 
 
 @pytest.mark.parametrize("answer", [struct.pack(">i", 100) + b"short", b""])
-def test_a_peer_that_goes_away_in_the_middle_is_lost(answer):
+def test_a_peer_that_goes_away_in_the_middle_is_lost(answer) -> None:
     with RawPeer(answer) as peer, pytest.raises(ConnectionLost, match="lost the connection"):
         connect(peer.port)
 
 
-def test_an_announced_size_takes_no_memory_before_bytes_come():
+def test_an_announced_size_takes_no_memory_before_bytes_come() -> None:
     answers = versions({ApiKey.METADATA: (0, 13)}, version=3, correlation_id=1), struct.pack(">i", 2**31 - 1) + b"x"
     with RawPeer(*answers) as peer:
         connection = connect(peer.port)
@@ -127,7 +127,7 @@ def test_an_announced_size_takes_no_memory_before_bytes_come():
             connection.call(MetadataRequest(), MetadataResponse)
 
 
-def test_no_answer_in_time_closes_the_connection():
+def test_no_answer_in_time_closes_the_connection() -> None:
     with ScriptedBroker({ApiKey.METADATA: lambda _: None}) as broker:
         connection = connect(broker.port)
         with pytest.raises(RequestTimeout, match="did not answer Metadata within 50 ms"):
@@ -137,7 +137,7 @@ def test_no_answer_in_time_closes_the_connection():
             connection.call(MetadataRequest(), MetadataResponse)
 
 
-def test_a_connection_that_the_broker_closes_is_lost():
+def test_a_connection_that_the_broker_closes_is_lost() -> None:
     with ScriptedBroker({ApiKey.METADATA: lambda _: CLOSE}) as broker:
         connection = connect(broker.port)
         with pytest.raises(ConnectionLost, match="the broker closed it"):
@@ -145,7 +145,7 @@ def test_a_connection_that_the_broker_closes_is_lost():
         assert not connection.is_open
 
 
-def test_an_answer_to_another_request_is_refused():
+def test_an_answer_to_another_request_is_refused() -> None:
     metadata = b"".join(frame(77, 1, API[ApiKey.METADATA].encode_response(MetadataResponse(), 13)))
     with RawPeer(versions({ApiKey.METADATA: (0, 13)}, version=3, correlation_id=1), metadata, stay=True) as peer:
         connection = connect(peer.port)
@@ -154,7 +154,7 @@ def test_an_answer_to_another_request_is_refused():
         assert not connection.is_open
 
 
-def test_requests_are_pipelined_and_answers_come_in_order():
+def test_requests_are_pipelined_and_answers_come_in_order() -> None:
     def echo(request):
         return MetadataResponse(cluster_id=request.topics[0].name)
 
@@ -166,7 +166,7 @@ def test_requests_are_pipelined_and_answers_come_in_order():
         connection.close()
 
 
-def test_a_call_between_pipelined_requests_leaves_their_answers_to_them():
+def test_a_call_between_pipelined_requests_leaves_their_answers_to_them() -> None:
     def echo(request):
         return MetadataResponse(cluster_id=request.topics[0].name)
 
@@ -183,7 +183,7 @@ def test_a_call_between_pipelined_requests_leaves_their_answers_to_them():
         connection.close()
 
 
-def test_requests_on_their_way_are_lost_with_the_connection():
+def test_requests_on_their_way_are_lost_with_the_connection() -> None:
     answers = iter([MetadataResponse(), CLOSE])
     with ScriptedBroker({ApiKey.METADATA: lambda _: next(answers)}) as broker:
         connection = connect(broker.port)
@@ -195,7 +195,7 @@ def test_requests_on_their_way_are_lost_with_the_connection():
             connection.receive(second, MetadataResponse)
 
 
-def test_a_large_request_and_a_large_answer_pass_whole():
+def test_a_large_request_and_a_large_answer_pass_whole() -> None:
     big = "x" * 30_000
 
     def echo(request):

@@ -29,7 +29,7 @@ def batch(base_offset, *values, control=False):
 class Fetches:
     """Answers fetches: each with the next of the given (error code, bytes), and then with nothing."""
 
-    def __init__(self, *plan):
+    def __init__(self, *plan) -> None:
         self._plan = list(plan)
         self.offsets = []
 
@@ -69,7 +69,7 @@ def offsets(records):
     return [record.offset for record in records]
 
 
-def test_the_position_moves_behind_what_was_given_out(consume):
+def test_the_position_moves_behind_what_was_given_out(consume) -> None:
     fetches = Fetches((0, batch(0, b"a", b"b") + batch(2, b"c")), (0, batch(3, b"d")))
     consumer = consume(fetches)
     assert [record.value for record in consumer.poll()] == [b"a", b"b", b"c"]
@@ -79,16 +79,16 @@ def test_the_position_moves_behind_what_was_given_out(consume):
     assert consumer.high_watermarks == {("t", 0): 100}
 
 
-def test_a_record_says_all_there_is(consume):
+def test_a_record_says_all_there_is(consume) -> None:
     (record,) = consume(Fetches((0, batch(5, b"a"))), at=5).poll()
     assert record == ("t", 0, 5, 1000, TimestampType.CREATE_TIME, None, b"a", ())
 
 
-def test_a_batch_that_begins_before_the_offset_asked_for_gives_only_what_comes_after(consume):
+def test_a_batch_that_begins_before_the_offset_asked_for_gives_only_what_comes_after(consume) -> None:
     assert offsets(consume(Fetches((0, batch(0, b"a", b"b", b"c"))), at=2).poll()) == [2]
 
 
-def test_a_batch_that_the_answer_cuts_is_read_next_time(consume):
+def test_a_batch_that_the_answer_cuts_is_read_next_time(consume) -> None:
     whole, cut = batch(0, b"a"), batch(1, b"b")
     fetches = Fetches((0, whole + cut[:-1]), (0, cut))
     consumer = consume(fetches)
@@ -96,18 +96,18 @@ def test_a_batch_that_the_answer_cuts_is_read_next_time(consume):
     assert offsets(consumer.poll()) == [1]
 
 
-def test_the_brokers_own_markers_are_passed_over(consume):
+def test_the_brokers_own_markers_are_passed_over(consume) -> None:
     consumer = consume(Fetches((0, batch(0, b"\0\0\0\0", control=True) + batch(1, b"a"))))
     assert offsets(consumer.poll()) == [1]
 
 
-def test_gaps_that_compaction_left_are_no_trouble(consume):
+def test_gaps_that_compaction_left_are_no_trouble(consume) -> None:
     consumer = consume(Fetches((0, batch(10, b"a") + batch(50, b"b"))))
     assert offsets(consumer.poll()) == [10, 50]
     assert consumer.positions == {("t", 0): 51}
 
 
-def test_a_damaged_batch_is_told_with_its_offset_and_the_position_stays(consume):
+def test_a_damaged_batch_is_told_with_its_offset_and_the_position_stays(consume) -> None:
     damaged = bytearray(batch(7, b"abc"))
     damaged[-2] ^= 1
     consumer = consume(Fetches((0, bytes(damaged))), at=7)
@@ -116,19 +116,19 @@ def test_a_damaged_batch_is_told_with_its_offset_and_the_position_stays(consume)
     assert consumer.positions == {("t", 0): 7}
 
 
-def test_an_old_record_format_is_told(consume):
+def test_an_old_record_format_is_told(consume) -> None:
     old = bytearray(batch(0, b"a"))
     old[16] = 1
     with pytest.raises(ClientError, match="record format 1"):
         consume(Fetches((0, bytes(old)))).poll()
 
 
-def test_an_offset_that_is_gone_is_an_error_unless_told_otherwise(consume):
+def test_an_offset_that_is_gone_is_an_error_unless_told_otherwise(consume) -> None:
     with pytest.raises(BrokerRefused, match=r"t/0 at offset 3.*OFFSET_OUT_OF_RANGE"):
         consume(Fetches((OFFSET_OUT_OF_RANGE, b"")), at=3).poll()
 
 
-def test_an_offset_that_is_gone_can_mean_go_on_with_the_first(consume):
+def test_an_offset_that_is_gone_can_mean_go_on_with_the_first(consume) -> None:
     fetches = Fetches((OFFSET_OUT_OF_RANGE, b""), (0, batch(40, b"a")))
     consumer = consume(fetches, at=3, earliest=40, out_of_range=OutOfRange.EARLIEST)
     assert offsets(consumer.poll()) == [40]
@@ -136,21 +136,21 @@ def test_an_offset_that_is_gone_can_mean_go_on_with_the_first(consume):
 
 
 @pytest.mark.parametrize("code", [NOT_LEADER, UNKNOWN_TOPIC], ids=["moved", "has not heard of it yet"])
-def test_a_leader_that_is_not_ready_is_asked_for_again(consume, code):
+def test_a_leader_that_is_not_ready_is_asked_for_again(consume, code) -> None:
     consumer = consume(Fetches((code, b""), (0, batch(0, b"a"))))
     assert offsets(consumer.poll()) == [0]
 
 
-def test_nothing_in_time_is_an_empty_list(consume):
+def test_nothing_in_time_is_an_empty_list(consume) -> None:
     assert consume(Fetches()).poll(timeout_ms=0) == []
 
 
-def test_nothing_assigned_is_nothing_read(scripted):
+def test_nothing_assigned_is_nothing_read(scripted) -> None:
     with Cluster(scripted({}).bootstrap) as cluster:
         assert Consumer(cluster).poll(timeout_ms=10_000) == []
 
 
-def test_whole_batches_can_be_had_unopened(consume):
+def test_whole_batches_can_be_had_unopened(consume) -> None:
     data = batch(0, b"a", b"b")
     (fetched,) = consume(Fetches((0, data)), at=1).fetch()
     ((header, view),) = fetched.batches
@@ -161,7 +161,7 @@ def test_whole_batches_can_be_had_unopened(consume):
 class Cleaned:
     """Partitions of one record each, at the given offsets, and an end: 100, or half of it for readers of committed records."""
 
-    def __init__(self, *records, throttled=(), ends=()):
+    def __init__(self, *records, throttled=(), ends=()) -> None:
         self._records = records
         self._throttled = list(throttled)
         self._ends = list(ends)
@@ -183,7 +183,7 @@ class Cleaned:
 
 
 @pytest.mark.parametrize(("read_committed", "end"), [(False, 100), (True, 50)])
-def test_a_tail_that_was_compacted_away_is_passed_over(consume, read_committed, end):
+def test_a_tail_that_was_compacted_away_is_passed_over(consume, read_committed, end) -> None:
     cleaned = Cleaned(0)
     consumer = consume(cleaned, read_committed=read_committed)
     assert offsets(consumer.poll()) == [0]
@@ -196,7 +196,7 @@ def test_a_tail_that_was_compacted_away_is_passed_over(consume, read_committed, 
     assert cleaned.asked == [[(0, 0)], [(0, 1)], [(0, 1)], [(0, end)]]
 
 
-def test_only_what_ended_before_the_last_look_is_passed_over(consume):
+def test_only_what_ended_before_the_last_look_is_passed_over(consume) -> None:
     """What came between the two answers is behind the end that the first one told."""
     consumer = consume(Cleaned(0, ends=[3, 9]), at=1)
     consumer.poll(timeout_ms=0)
@@ -204,7 +204,7 @@ def test_only_what_ended_before_the_last_look_is_passed_over(consume):
     assert consumer.positions == {("t", 0): 3}
 
 
-def test_a_record_that_comes_between_two_empty_answers_is_read(consume):
+def test_a_record_that_comes_between_two_empty_answers_is_read(consume) -> None:
     consumer = consume(Fetches((0, b""), (0, batch(7, b"late"))), at=7)
     assert consumer.poll(timeout_ms=0) == []
     assert offsets(consumer.poll(timeout_ms=0)) == [7]
@@ -212,14 +212,14 @@ def test_a_record_that_comes_between_two_empty_answers_is_read(consume):
     assert consumer.positions == {("t", 0): 8}
 
 
-def test_nothing_from_a_broker_that_holds_back_passes_nothing_over(consume):
+def test_nothing_from_a_broker_that_holds_back_passes_nothing_over(consume) -> None:
     consumer = consume(Cleaned(0, throttled=[0, 10, 0, 10, 0]), at=1)
     for _ in range(5):
         consumer.poll(timeout_ms=0)
     assert consumer.positions == {("t", 0): 1}
 
 
-def test_a_seek_between_two_empty_answers_begins_anew(consume):
+def test_a_seek_between_two_empty_answers_begins_anew(consume) -> None:
     consumer = consume(Cleaned(0), at=1)
     consumer.poll(timeout_ms=0)
     consumer.seek(("t", 0), 2)
@@ -227,7 +227,7 @@ def test_a_seek_between_two_empty_answers_begins_anew(consume):
     assert consumer.positions == {("t", 0): 2}
 
 
-def test_a_partition_that_another_left_no_room_for_is_not_passed_over(scripted):
+def test_a_partition_that_another_left_no_room_for_is_not_passed_over(scripted) -> None:
     """It stands behind records in the answer, which may have been all that could be sent; then it is asked for first."""
     busy = batch(0, b"a"), batch(1, b"b"), batch(2, b"c")
     asked = []

@@ -38,21 +38,21 @@ def found(scripted, **configs: str) -> str:
         ("10.1.2.3:8080,10.1.2.4:8081", "10.1.2.3:8080,10.1.2.4:8081"),
     ],
 )
-def test_the_broker_says_where_it_is(scripted, told, address):
+def test_the_broker_says_where_it_is(scripted, told, address) -> None:
     assert found(scripted, **{HTTP_LISTENERS.replace(".", "_"): told}) == address
 
 
-def test_a_listener_that_is_off_is_told(scripted):
+def test_a_listener_that_is_off_is_told(scripted) -> None:
     with pytest.raises(NoHttpListener, match="--http"):
         found(scripted, **{HTTP_LISTENERS.replace(".", "_"): ""})
 
 
-def test_another_broker_has_none(scripted):
+def test_another_broker_has_none(scripted) -> None:
     with pytest.raises(NoHttpListener, match="not Penstock"):
         found(scripted, node_id="1")
 
 
-def test_a_node_that_dies_when_it_is_asked_is_passed_over(scripted):
+def test_a_node_that_dies_when_it_is_asked_is_passed_over(scripted) -> None:
     """Its neighbours name it as up for a while: it was whom the metadata named, and nobody connects to it any more."""
     listening = DescribeConfigsResponseConfig(name=HTTP_LISTENERS, value="127.0.0.1:8002,127.0.0.1:8001")
 
@@ -69,7 +69,7 @@ def test_a_node_that_dies_when_it_is_asked_is_passed_over(scripted):
         dying_soon.set()
         return CLOSE
 
-    def end():
+    def end() -> None:
         dying_soon.wait(30)
         dying.close()
 

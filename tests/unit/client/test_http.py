@@ -40,7 +40,7 @@ def server(*answers, close_after=False):
     requests = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve():
+        def serve() -> None:
             left = list(answers)
             while left:
                 try:
@@ -68,7 +68,7 @@ def answer(body, status="200 OK", extra=""):
     return f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}\r\n{body}".encode()
 
 
-def test_one_connection_serves_many_requests():
+def test_one_connection_serves_many_requests() -> None:
     with server(answer('{"said":"a"}'), answer('{"said":"b"}')) as (address, requests):
         connection = HttpConnection(address)
         assert connection.get("/x", Said, {"a": 1, "b": None, "c": "ä b"}).said == "a"
@@ -79,7 +79,7 @@ def test_one_connection_serves_many_requests():
     assert requests[1].endswith(b'{"a":1}')
 
 
-def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_again():
+def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_again() -> None:
     said = b'HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{"said":"a"}'
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     many = 1100
@@ -95,7 +95,7 @@ def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew():
+def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew() -> None:
     with server(answer('{"said":"a"}'), answer('{"said":"b"}'), close_after=True) as (address, _):
         connection = HttpConnection(address)
         assert connection.get("/", Said).said == "a"
@@ -105,7 +105,7 @@ def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew():
         connection.close()
 
 
-def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is():
+def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is() -> None:
     with server(b"", close_after=True) as (address, _), pytest.raises(ConnectionLost, match=r"Kafka port\? .*http="):
         HttpConnection(address).tell("/", {})
     with server(answer('{"said":"a"}'), b"", close_after=True) as (address, _):
@@ -116,19 +116,19 @@ def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is():
             connection.tell("/", {})
 
 
-def test_an_answer_that_does_not_come_is_not_asked_for_again():
+def test_an_answer_that_does_not_come_is_not_asked_for_again() -> None:
     with server(b"", close_after=True) as (address, requests):
         with pytest.raises(ConnectionLost, match="closed the connection before its answer was there"):
             HttpConnection(address).tell("/", {})
         assert len(requests) == 1
 
 
-def test_a_broker_that_does_not_answer_in_time():
+def test_a_broker_that_does_not_answer_in_time() -> None:
     with server(b"", b"") as (address, _), pytest.raises(RequestTimeout, match="did not answer within 50 ms"):
         HttpConnection(address, timeout_ms=50).get("/", Said)
 
 
-def test_nobody_there_and_no_such_host():
+def test_nobody_there_and_no_such_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(CannotConnect, match=r"is the broker running\?"):
@@ -144,12 +144,12 @@ def test_nobody_there_and_no_such_host():
     [b"SSH-2.0-x\r\n", answer("not json"), answer('{"other":1}'), answer("<html>", "502 Bad Gateway")],
     ids=["another protocol", "not json", "another answer", "a proxy"],
 )
-def test_something_that_is_not_penstock_is_told_as_such(strange):
+def test_something_that_is_not_penstock_is_told_as_such(strange) -> None:
     with server(strange, close_after=True) as (address, _), pytest.raises(CannotConnect, match="use the http= address"):
         HttpConnection(address).get("/", Said)
 
 
-def test_refusals_in_the_shape_of_both_apis():
+def test_refusals_in_the_shape_of_both_apis() -> None:
     full = '{"error":"RESOURCE_EXHAUSTED","message":"full.","reason":"partition_buffer_full","retry_after_ms":7}'
     with server(answer(full, "429 Too Many"), answer('{"error":"Topic not found"}', "404 Not Found")) as (address, _):
         connection = HttpConnection(address)
@@ -162,7 +162,7 @@ def test_refusals_in_the_shape_of_both_apis():
         connection.close()
 
 
-def test_the_lines_of_a_stream_come_one_by_one():
+def test_the_lines_of_a_stream_come_one_by_one() -> None:
     stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"said":"b"}\n'
     with (
         server(stream, close_after=True) as (address, _),
@@ -171,7 +171,7 @@ def test_the_lines_of_a_stream_come_one_by_one():
         assert [line.said for line in lines] == ["a", "b"]
 
 
-def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection():
+def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection() -> None:
     stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"sa'
     with server(stream, close_after=True) as (address, _):
         lines = HttpConnection(address).stream("GET", "/", Said)
@@ -180,13 +180,13 @@ def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection():
             next(lines)
 
 
-def test_a_stream_that_is_refused():
+def test_a_stream_that_is_refused() -> None:
     gone = answer('{"error":"NOT_FOUND","message":"no"}', "404 Not Found")
     with server(gone) as (address, _), pytest.raises(RequestRefused):
         next(HttpConnection(address).stream("GET", "/", Said))
 
 
-def test_what_another_protocol_answers_is_shown_without_its_control_characters():
+def test_what_another_protocol_answers_is_shown_without_its_control_characters() -> None:
     with (
         server(b"\x00\x00\x12\x04\x1b[31m\x00\r\n", close_after=True) as (address, _),
         closing(HttpConnection(address)) as http,
@@ -196,11 +196,11 @@ def test_what_another_protocol_answers_is_shown_without_its_control_characters()
     assert str(raised.value).isprintable()
 
 
-def test_an_address_may_be_a_url():
+def test_an_address_may_be_a_url() -> None:
     assert str(HttpConnection("http://127.0.0.1:8080/").address) == "127.0.0.1:8080"
 
 
-def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_next_one_when_it_is_gone():
+def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_next_one_when_it_is_gone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
     with server(answer('{"said":"second"}')) as (second, _), server(answer('{"said":"third"}')) as (third, _):
@@ -213,7 +213,9 @@ def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_nex
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_what_one_of_several_nodes_does_not_answer_the_next_is_asked_and_stays_the_one_that_is(hangs, monkeypatch):
+def test_what_one_of_several_nodes_does_not_answer_the_next_is_asked_and_stays_the_one_that_is(
+    hangs, monkeypatch
+) -> None:
     silent = () if hangs else (b"",)
     with (
         server(*silent, close_after=True) as (first, _),
@@ -230,7 +232,7 @@ def test_what_one_of_several_nodes_does_not_answer_the_next_is_asked_and_stays_t
         assert len(requests) == 2
 
 
-def test_what_changes_something_is_asked_of_one_node_and_the_next_request_goes_to_another():
+def test_what_changes_something_is_asked_of_one_node_and_the_next_request_goes_to_another() -> None:
     with (
         server(b"", close_after=True) as (first, asked),
         server(answer("{}")) as (second, requests),
@@ -243,7 +245,7 @@ def test_what_changes_something_is_asked_of_one_node_and_the_next_request_goes_t
         assert (len(asked), len(requests)) == (1, 1)
 
 
-def test_when_no_node_answers_the_last_one_is_told_of():
+def test_when_no_node_answers_the_last_one_is_told_of() -> None:
     with (
         server() as (first, _),
         server() as (second, _),
@@ -253,7 +255,7 @@ def test_when_no_node_answers_the_last_one_is_told_of():
         connection.get("/", Said)
 
 
-def test_when_none_of_several_nodes_is_there_all_are_named():
+def test_when_none_of_several_nodes_is_there_all_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
     with pytest.raises(CannotConnect, match=f"cannot connect to any of {nobody}, {nobody}: .* --http"):
@@ -261,6 +263,6 @@ def test_when_none_of_several_nodes_is_there_all_are_named():
 
 
 @pytest.mark.parametrize("text", ["", " , ", "127.0.0.1:1,x"])
-def test_a_list_that_names_nobody_or_not_everybody_is_refused(text):
+def test_a_list_that_names_nobody_or_not_everybody_is_refused(text) -> None:
     with pytest.raises(ValueError, match="write HOST:PORT"):
         HttpConnection(text)

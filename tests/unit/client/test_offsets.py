@@ -40,14 +40,14 @@ def offsets(*codes):
     return answer
 
 
-def test_a_leader_that_has_not_heard_of_a_new_topic_yet_is_asked_again(scripted):
+def test_a_leader_that_has_not_heard_of_a_new_topic_yet_is_asked_again(scripted) -> None:
     broker = scripted({ApiKey.LIST_OFFSETS: offsets(UNKNOWN_TOPIC, 0, UNKNOWN_TOPIC)}, partitions=2)
     with Cluster(broker.bootstrap, timeout_ms=10_000) as cluster:
         assert watermarks(cluster, [("t", 0), ("t", 1)]) == {("t", 0): (7, 7), ("t", 1): (7, 7)}
     assert len(broker.requests_of(ApiKey.LIST_OFFSETS)) == 4
 
 
-def test_records_are_deleted_though_the_leader_has_not_heard_of_the_topic_yet(scripted):
+def test_records_are_deleted_though_the_leader_has_not_heard_of_the_topic_yet(scripted) -> None:
     codes = [UNKNOWN_TOPIC, 0]
 
     def delete(_):
@@ -59,7 +59,7 @@ def test_records_are_deleted_though_the_leader_has_not_heard_of_the_topic_yet(sc
     assert codes == []
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_told_by_the_next_metadata(scripted):
+def test_a_topic_that_is_deleted_meanwhile_is_told_by_the_next_metadata(scripted) -> None:
     answers = [0, UNKNOWN_TOPIC]
 
     def metadata(_):
@@ -80,7 +80,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_told_by_the_next_metadata(scripted
     assert len(broker.requests_of(ApiKey.LIST_OFFSETS)) == 1
 
 
-def test_a_leader_that_never_hears_of_it_is_told_when_the_time_is_over(scripted, pauses):
+def test_a_leader_that_never_hears_of_it_is_told_when_the_time_is_over(scripted, pauses) -> None:
     broker = scripted({ApiKey.LIST_OFFSETS: offsets(*[UNKNOWN_TOPIC] * 99)})
     with (
         Cluster(broker.bootstrap, timeout_ms=10_000) as cluster,

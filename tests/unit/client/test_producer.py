@@ -31,7 +31,7 @@ UNKNOWN_TOPIC, NOT_LEADER, TOO_LARGE, OUT_OF_ORDER, DUPLICATE = 3, 6, 10, 45, 46
 class Log:
     """Answers produces: with the next of the planned error codes (or CLOSE), and then with success."""
 
-    def __init__(self, *plan):
+    def __init__(self, *plan) -> None:
         self._plan = list(plan)
         self.batches = []
 
@@ -59,11 +59,11 @@ def cluster_of(broker, timeout_ms=60_000):
     return Cluster(broker.bootstrap, timeout_ms=timeout_ms)
 
 
-def _produce(cluster):
+def _produce(cluster) -> None:
     Producer(cluster, auto_create=False).produce("t", b"x")
 
 
-def _send_batch(cluster):
+def _send_batch(cluster) -> None:
     builder = BatchBuilder()
     builder.add(1000, None, b"x")
     with BatchSender(cluster) as sender:
@@ -75,7 +75,7 @@ def full(number):
     return b"%d" % number + bytes(BATCH_BYTES)
 
 
-def test_records_are_gathered_until_the_flush(scripted):
+def test_records_are_gathered_until_the_flush(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         producer = Producer(cluster)
@@ -88,7 +88,7 @@ def test_records_are_gathered_until_the_flush(scripted):
     assert log.values() == [b"%d" % number for number in range(10)]
 
 
-def test_a_full_batch_leaves_by_itself(scripted):
+def test_a_full_batch_leaves_by_itself(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster, Producer(cluster) as producer:
         for number in range(7):
@@ -97,7 +97,7 @@ def test_a_full_batch_leaves_by_itself(scripted):
     assert log.sequences(0) == list(range(7))
 
 
-def test_leaving_the_block_flushes_unless_an_error_came(scripted):
+def test_leaving_the_block_flushes_unless_an_error_came(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         good, bad = Producer(cluster), Producer(cluster)
@@ -109,14 +109,14 @@ def test_leaving_the_block_flushes_unless_an_error_came(scripted):
 
 
 @pytest.mark.parametrize("code", [NOT_LEADER, UNKNOWN_TOPIC], ids=["moved", "has not heard of it yet"])
-def test_a_moments_refusal_is_tried_again_with_the_same_number(scripted, code):
+def test_a_moments_refusal_is_tried_again_with_the_same_number(scripted, code) -> None:
     log = Log(code, code)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         assert Producer(cluster, auto_create=False).produce("t", b"x") == (0, 3)
     assert log.sequences(code, 0) == [0, 0, 0]
 
 
-def test_batches_behind_a_failed_one_are_sent_again_behind_it(scripted):
+def test_batches_behind_a_failed_one_are_sent_again_behind_it(scripted) -> None:
     # The first fails; the broker then refuses those already on their way, for there is a gap before them.
     log = Log(NOT_LEADER, OUT_OF_ORDER, OUT_OF_ORDER, OUT_OF_ORDER, OUT_OF_ORDER)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster, Producer(cluster) as producer:
@@ -125,7 +125,7 @@ def test_batches_behind_a_failed_one_are_sent_again_behind_it(scripted):
     assert log.sequences(0) == list(range(8))
 
 
-def test_a_lost_connection_is_no_lost_record_with_idempotence(scripted):
+def test_a_lost_connection_is_no_lost_record_with_idempotence(scripted) -> None:
     log = Log(0, CLOSE, 0)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster, Producer(cluster) as producer:
         for number in range(4):
@@ -134,7 +134,7 @@ def test_a_lost_connection_is_no_lost_record_with_idempotence(scripted):
 
 
 @pytest.mark.parametrize("acks", Acks)
-def test_a_leader_that_has_died_is_waited_for_until_another_leads(scripted, acks):
+def test_a_leader_that_has_died_is_waited_for_until_another_leads(scripted, acks) -> None:
     log, taken = Log(), threading.Event()
 
     def produce(request):
@@ -164,7 +164,7 @@ def test_a_leader_that_has_died_is_waited_for_until_another_leads(scripted, acks
 
 
 @pytest.mark.parametrize("send", [_produce, _send_batch], ids=["records", "batches"])
-def test_a_partition_that_has_no_leader_yet_is_waited_for(scripted, send):
+def test_a_partition_that_has_no_leader_yet_is_waited_for(scripted, send) -> None:
     leaders = [-1, -1, 1, -1, 1]
 
     def metadata(_):
@@ -186,19 +186,19 @@ def test_a_partition_that_has_no_leader_yet_is_waited_for(scripted, send):
     assert log.values() == [b"x", b"x"]
 
 
-def test_a_duplicate_is_a_success(scripted):
+def test_a_duplicate_is_a_success(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log(DUPLICATE)})) as cluster:
         assert Producer(cluster).produce("t", b"x") == (0, 1)
 
 
-def test_without_idempotence_a_lost_request_is_told_and_not_sent_twice(scripted):
+def test_without_idempotence_a_lost_request_is_told_and_not_sent_twice(scripted) -> None:
     log = Log(CLOSE)
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster, pytest.raises(ConnectionLost):
         Producer(cluster, acks=Acks.LEADER).produce("t", b"x")
     assert log.batches == []
 
 
-def test_a_refusal_for_good_is_told_at_once(scripted):
+def test_a_refusal_for_good_is_told_at_once(scripted) -> None:
     log = Log(TOO_LARGE)
     with (
         cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster,
@@ -208,7 +208,7 @@ def test_a_refusal_for_good_is_told_at_once(scripted):
     assert len(log.batches) == 1
 
 
-def test_a_refusal_that_lasts_is_told_when_the_time_is_over(scripted, pauses):
+def test_a_refusal_that_lasts_is_told_when_the_time_is_over(scripted, pauses) -> None:
     with (
         cluster_of(scripted({ApiKey.PRODUCE: Log(*[NOT_LEADER] * 1000)}), timeout_ms=10_000) as cluster,
         pytest.raises(BrokerRefused, match="NOT_LEADER_OR_FOLLOWER"),
@@ -216,7 +216,7 @@ def test_a_refusal_that_lasts_is_told_when_the_time_is_over(scripted, pauses):
         Producer(cluster).produce("t", b"x")
 
 
-def test_nothing_is_awaited_with_acks_0(scripted):
+def test_nothing_is_awaited_with_acks_0(scripted) -> None:
     broker = scripted({ApiKey.PRODUCE: lambda _: None})
     with cluster_of(broker) as cluster, Producer(cluster, acks=Acks.NONE) as producer:
         for number in range(3):
@@ -224,12 +224,12 @@ def test_nothing_is_awaited_with_acks_0(scripted):
         assert producer.records_sent == 3
 
 
-def test_an_idempotent_producer_needs_acks_all(scripted):
+def test_an_idempotent_producer_needs_acks_all(scripted) -> None:
     with cluster_of(scripted({})) as cluster, pytest.raises(ValueError, match="acks=all"):
         Producer(cluster, acks=Acks.LEADER, idempotent=True)
 
 
-def test_the_partition_is_the_one_given_then_the_keys_then_the_next_in_turn(scripted):
+def test_the_partition_is_the_one_given_then_the_keys_then_the_next_in_turn(scripted) -> None:
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log}, partitions=4)) as cluster, Producer(cluster) as producer:
         assert [producer.send("t", b"v") for _ in range(5)] == [0, 1, 2, 3, 0]
@@ -238,12 +238,12 @@ def test_the_partition_is_the_one_given_then_the_keys_then_the_next_in_turn(scri
         assert producer.send("t", b"v", key=b"") == 1, "an empty key is no key"
 
 
-def test_a_partition_that_is_not_there_is_told_with_its_first_record(scripted):
+def test_a_partition_that_is_not_there_is_told_with_its_first_record(scripted) -> None:
     with cluster_of(scripted({}, partitions=2)) as cluster, pytest.raises(BrokerRefused, match="has partitions 0 to 1"):
         Producer(cluster).send("t", b"v", partition=2)
 
 
-def test_each_acknowledged_batch_is_reported(scripted):
+def test_each_acknowledged_batch_is_reported(scripted) -> None:
     seen = []
     with (
         cluster_of(scripted({ApiKey.PRODUCE: Log()}, partitions=2)) as cluster,

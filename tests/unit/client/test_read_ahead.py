@@ -32,7 +32,7 @@ def batch(base_offset, count=1):
 class Log:
     """A partition of batches of two records each. What is planned happens instead of an answer."""
 
-    def __init__(self, records, *, batches_an_answer=1, plan=(), aborted=(), end=None, throttled=0):
+    def __init__(self, records, *, batches_an_answer=1, plan=(), aborted=(), end=None, throttled=0) -> None:
         self._records = records
         self._end = records if end is None else end
         self._throttled = throttled
@@ -82,19 +82,19 @@ def spans(fetched):
     return [(each.batches[0][0].base_offset, each.batches[-1][0].next_offset) for each in fetched]
 
 
-def test_a_range_is_read_to_its_end_and_no_further(read):
+def test_a_range_is_read_to_its_end_and_no_further(read) -> None:
     log = Log(100, batches_an_answer=2)
     assert spans(read(log, 0, 10)) == [(0, 4), (4, 8), (8, 12)]
     assert log.asked == [0, 4, 8]
 
 
-def test_an_empty_range_asks_for_nothing(read):
+def test_an_empty_range_asks_for_nothing(read) -> None:
     log = Log(100)
     assert list(read(log, 5, 5)) == []
     assert log.asked == []
 
 
-def test_the_next_answer_is_asked_for_before_this_one_is_given_out(read):
+def test_the_next_answer_is_asked_for_before_this_one_is_given_out(read) -> None:
     log = Log(100)
     answers = iter(read(log, 0, 6))
     next(answers)
@@ -103,31 +103,31 @@ def test_the_next_answer_is_asked_for_before_this_one_is_given_out(read):
     eventually(lambda: log.asked == [0, 2, 4])
 
 
-def test_a_start_inside_a_batch_is_known_to_the_caller(read):
+def test_a_start_inside_a_batch_is_known_to_the_caller(read) -> None:
     (fetched,) = read(Log(100), 3, 4)
     assert fetched.from_offset == 3
     assert fetched.batches[0][0].base_offset == 2
 
 
 @pytest.mark.parametrize("trouble", [CLOSE, NOT_LEADER, UNKNOWN_TOPIC])
-def test_a_lost_connection_or_another_leader_costs_a_second_try_and_no_batch(read, trouble):
+def test_a_lost_connection_or_another_leader_costs_a_second_try_and_no_batch(read, trouble) -> None:
     log = Log(100, plan=[None, trouble])
     assert spans(read(log, 0, 6)) == [(0, 2), (2, 4), (4, 6)]
     assert log.asked.count(2) == 2
 
 
-def test_a_range_that_is_gone_is_an_error(read):
+def test_a_range_that_is_gone_is_an_error(read) -> None:
     with pytest.raises(BrokerRefused, match="t/0 at offset 0"):
         list(read(Log(100, plan=[OFFSET_OUT_OF_RANGE]), 0, 6))
 
 
-def test_records_that_do_not_come_are_an_error_that_names_them(read):
+def test_records_that_do_not_come_are_an_error_that_names_them(read) -> None:
     with pytest.raises(RequestTimeout, match=r"t/0 has no record at offset 4 .* up to 10; its end is 4"):
         list(read(Log(4), 0, 10, timeout_ms=1))
 
 
 @pytest.mark.parametrize("read_committed", [False, True])
-def test_a_range_whose_rest_was_compacted_away_is_read(read, read_committed):
+def test_a_range_whose_rest_was_compacted_away_is_read(read, read_committed) -> None:
     log = Log(4, end=100)
     reader = read(log, 0, 90, read_committed=read_committed)
     assert [fetched.from_offset for fetched in reader] == [0, 2]
@@ -135,12 +135,12 @@ def test_a_range_whose_rest_was_compacted_away_is_read(read, read_committed):
     assert log.asked == [0, 2, 4, 4]
 
 
-def test_nothing_from_a_broker_that_holds_back_is_not_the_end(read):
+def test_nothing_from_a_broker_that_holds_back_is_not_the_end(read) -> None:
     with pytest.raises(RequestTimeout, match="no record at offset 4"):
         list(read(Log(4, end=100, throttled=1), 0, 90, timeout_ms=100))
 
 
-def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
+def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read) -> None:
     log = Log(100)
     reader = read(log, 0, 10)
     answers = iter(reader)
@@ -150,13 +150,13 @@ def test_a_reader_that_stops_early_leaves_no_answer_for_the_next_one(read):
     assert spans(again) == [(6, 8)]
 
 
-def test_aborted_transactions_are_handed_on(read):
+def test_aborted_transactions_are_handed_on(read) -> None:
     (fetched,) = read(Log(100, aborted=[(7, 1)]), 0, 2, read_committed=True)
     assert list(fetched.aborted) == [(7, 1)]
 
 
 @pytest.mark.parametrize("error", [ConnectionLost("it broke"), CannotConnect("nobody is there"), BrokerRefused(5)])
-def test_a_leader_that_died_behind_its_last_answer_is_waited_for(read, monkeypatch, error):
+def test_a_leader_that_died_behind_its_last_answer_is_waited_for(read, monkeypatch, error) -> None:
     """The next answer is asked for ahead of time, outside of what is tried again: a failure there is none yet."""
     send, failures = ReadAhead._send, [None, error]
 
@@ -172,7 +172,7 @@ def test_a_leader_that_died_behind_its_last_answer_is_waited_for(read, monkeypat
     assert not failures
 
 
-def test_answers_that_are_held_keep_their_bytes_while_later_ones_come(scripted):
+def test_answers_that_are_held_keep_their_bytes_while_later_ones_come(scripted) -> None:
     """Memory is used again for later answers, and must not be while somebody looks at an earlier one."""
     large = 200_000
 

@@ -21,7 +21,7 @@ CRAWLING = ClusterSettings(lease_ms=LEASE_MS, reassign_bytes_per_second=1)
 INTERNAL = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC)
 
 
-async def test_a_killed_leader_is_replaced_long_before_its_lease_ends(tmp_path: Path):
+async def test_a_killed_leader_is_replaced_long_before_its_lease_ends(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3))
         await cluster.produce("t", b"before")
@@ -32,7 +32,7 @@ async def test_a_killed_leader_is_replaced_long_before_its_lease_ends(tmp_path: 
         assert (record.leader, record.in_sync) == (2, (2, 3))
 
 
-async def test_a_killed_follower_leaves_the_in_sync_set_long_before_its_lease_ends(tmp_path: Path):
+async def test_a_killed_follower_leaves_the_in_sync_set_long_before_its_lease_ends(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3))
         await cluster.nodes[3].crash()
@@ -40,7 +40,7 @@ async def test_a_killed_follower_leaves_the_in_sync_set_long_before_its_lease_en
         assert cluster.record("t").leader == 1
 
 
-async def test_a_node_that_stops_hands_over_first_and_nothing_is_refused_meanwhile(tmp_path: Path):
+async def test_a_node_that_stops_hands_over_first_and_nothing_is_refused_meanwhile(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3), (1, 3, 2))
         await cluster.produce("t", b"before")
@@ -52,7 +52,7 @@ async def test_a_node_that_stops_hands_over_first_and_nothing_is_refused_meanwhi
         assert await cluster.produce("t", b"after") == 1
 
 
-async def test_a_partition_moves_to_other_nodes_and_leaves_nothing_behind(tmp_path: Path):
+async def test_a_partition_moves_to_other_nodes_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, 4) as cluster:
         topic = await cluster.create("t", (1, 2, 3))
         for number in range(5):
@@ -67,7 +67,7 @@ async def test_a_partition_moves_to_other_nodes_and_leaves_nothing_behind(tmp_pa
         await until(lambda: cluster.any.broker.topics.require("t").replication_factor == 2, "the topic knows")
 
 
-async def test_a_move_survives_the_controller(tmp_path: Path):
+async def test_a_move_survives_the_controller(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, 4, settings=CRAWLING) as cluster:
         await cluster.create("t", (2, 3))
         for number in range(3):
@@ -83,7 +83,7 @@ async def test_a_move_survives_the_controller(tmp_path: Path):
         assert await cluster.produce("t", b"after") == 3
 
 
-async def test_what_moves_is_copied_no_faster_than_it_may_and_slows_nobody(tmp_path: Path):
+async def test_what_moves_is_copied_no_faster_than_it_may_and_slows_nobody(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, settings=CRAWLING) as cluster:
         await cluster.create("t", (1, 2))
         for number in range(5):
@@ -102,7 +102,7 @@ async def test_what_moves_is_copied_no_faster_than_it_may_and_slows_nobody(tmp_p
         assert cluster.record("t").in_sync == (1, 2)
 
 
-async def test_a_move_that_is_taken_back_leaves_all_as_it_was(tmp_path: Path):
+async def test_a_move_that_is_taken_back_leaves_all_as_it_was(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, settings=CRAWLING) as cluster:
         topic = await cluster.create("t", (1, 2))
         for number in range(3):
@@ -118,7 +118,7 @@ async def test_a_move_that_is_taken_back_leaves_all_as_it_was(tmp_path: Path):
         await until(lambda: not cluster.nodes[3].broker.logs.has_records(topic.topic_id, 0), "nothing is left of it")
 
 
-async def test_a_drained_node_loses_all_it_has_and_gets_nothing_new(tmp_path: Path):
+async def test_a_drained_node_loses_all_it_has_and_gets_nothing_new(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, 4) as cluster:
         await until(lambda: all(name in cluster.any.broker.topics for name in INTERNAL))
         await cluster.create("t", (1, 2, 3), (2, 1, 4), (3, 4, 1))
@@ -134,7 +134,7 @@ async def test_a_drained_node_loses_all_it_has_and_gets_nothing_new(tmp_path: Pa
         assert not doors.drains()
 
 
-async def test_a_drain_that_cannot_end_moves_leaders_and_says_how_much_is_stuck(tmp_path: Path):
+async def test_a_drain_that_cannot_end_moves_leaders_and_says_how_much_is_stuck(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3))
         doors = cluster.any.cluster.reassignments
@@ -145,7 +145,7 @@ async def test_a_drain_that_cannot_end_moves_leaders_and_says_how_much_is_stuck(
         assert not progress.is_done
 
 
-async def test_the_place_of_a_dead_node_is_given_to_another_when_it_is_drained(tmp_path: Path):
+async def test_the_place_of_a_dead_node_is_given_to_another_when_it_is_drained(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, 4) as cluster:
         await cluster.create("t", (1, 2, 3))
         await cluster.produce("t", b"before")
@@ -155,7 +155,7 @@ async def test_the_place_of_a_dead_node_is_given_to_another_when_it_is_drained(t
         await until(lambda: set(cluster.record("t").in_sync) == {2, 3, 4}, "another has its place")
 
 
-async def test_leadership_goes_back_to_the_preferred_replica_when_it_is_in_sync_again(tmp_path: Path):
+async def test_leadership_goes_back_to_the_preferred_replica_when_it_is_in_sync_again(tmp_path: Path) -> None:
     settings = ClusterSettings(lease_ms=LEASE_MS, balance_seconds=0.2)
     async with Cluster(tmp_path, 1, 2, 3, settings=settings) as cluster:
         await cluster.create("t", (2, 1, 3))
@@ -167,7 +167,7 @@ async def test_leadership_goes_back_to_the_preferred_replica_when_it_is_in_sync_
         assert await cluster.produce("t", b"after") == 2
 
 
-async def test_internal_topics_of_a_cluster_that_began_small_grow_with_it(tmp_path: Path):
+async def test_internal_topics_of_a_cluster_that_began_small_grow_with_it(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1) as cluster:
         node = cluster.nodes[1].node
         node.controller.chores[:] = [InternalTopics(cluster.nodes[1].broker, patience_ms=0).make]
@@ -188,7 +188,7 @@ async def test_internal_topics_of_a_cluster_that_began_small_grow_with_it(tmp_pa
         assert cluster.record("t").replicas == (1,), "topics of users are left alone"
 
 
-async def test_internal_topics_wait_a_while_for_more_nodes(tmp_path: Path):
+async def test_internal_topics_wait_a_while_for_more_nodes(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1) as cluster:
         broker = cluster.nodes[1].broker
         chore = InternalTopics(broker, patience_ms=3_600_000)
@@ -203,7 +203,7 @@ async def test_internal_topics_wait_a_while_for_more_nodes(tmp_path: Path):
         assert await chore.make() is None
 
 
-async def test_a_partition_whose_replicas_are_all_dead_is_led_by_another_only_on_request(tmp_path: Path):
+async def test_a_partition_whose_replicas_are_all_dead_is_led_by_another_only_on_request(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, min_in_sync=1) as cluster:
         await cluster.create("t", (2, 3))
         await cluster.produce("t", b"both have it")
@@ -219,7 +219,7 @@ async def test_a_partition_whose_replicas_are_all_dead_is_led_by_another_only_on
         assert await cluster.produce("t", b"instead") == 1, "one record is lost, as was asked for"
 
 
-async def test_a_node_that_was_taken_for_dead_comes_back_in_a_new_life(tmp_path: Path):
+async def test_a_node_that_was_taken_for_dead_comes_back_in_a_new_life(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, settings=ClusterSettings(lease_ms=300)) as cluster:
         await cluster.create("t", (2, 1, 3))
         await cluster.produce("t", b"before")
@@ -231,7 +231,7 @@ async def test_a_node_that_was_taken_for_dead_comes_back_in_a_new_life(tmp_path:
         assert await cluster.produce("t", b"after") == 1
 
 
-async def test_a_failover_costs_one_transaction_for_many_partitions(tmp_path: Path):
+async def test_a_failover_costs_one_transaction_for_many_partitions(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, internal_partitions=1) as cluster:
         await until(lambda: all(name in cluster.any.broker.topics for name in INTERNAL))
         await cluster.create("t", *[(2, 1, 3)] * 100)
@@ -246,7 +246,7 @@ async def test_a_failover_costs_one_transaction_for_many_partitions(tmp_path: Pa
         assert written.transactions - transactions <= 10, "one, and what leaders changed at the same time"
 
 
-async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(tmp_path: Path):
+async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, replication_factor=1, min_in_sync=1) as cluster:
         await cluster.create("t", (1,))
         await cluster.produce("t", b"kept")
@@ -259,7 +259,7 @@ async def test_a_node_does_not_start_when_the_cluster_has_forgotten_every_topic(
     assert list((tmp_path / "1" / "topics").iterdir()), "nothing was removed"
 
 
-async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(tmp_path: Path):
+async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, min_in_sync=1) as cluster:
         topic = await cluster.create("t", (1, 2, 3))
         await cluster.produce("t", b"gone soon")
@@ -274,7 +274,7 @@ async def test_a_node_that_was_away_removes_what_was_deleted_meanwhile(tmp_path:
         assert not folder.exists()
 
 
-async def test_partitions_without_a_leader_come_before_those_that_lost_a_follower(tmp_path: Path):
+async def test_partitions_without_a_leader_come_before_those_that_lost_a_follower(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, internal_partitions=1) as cluster:
         await until(lambda: all(name in cluster.any.broker.topics for name in INTERNAL))
         # More than fit into one transaction, and before the other one by name.

@@ -34,7 +34,7 @@ def is_full(running: Running) -> bool:
     return False
 
 
-async def test_retention_goes_by_what_the_group_of_a_tier_committed_on_another_node(tmp_path: Path):
+async def test_retention_goes_by_what_the_group_of_a_tier_committed_on_another_node(tmp_path: Path) -> None:
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         group = cluster.group_of(cluster.nodes[1])
@@ -46,7 +46,7 @@ async def test_retention_goes_by_what_the_group_of_a_tier_committed_on_another_n
         await until(lambda: leader.tiering.archived_offset(leader.partition("t", 0)) == 1, "the leader knows")
 
 
-async def test_a_topic_of_the_same_name_has_no_archive_yet(tmp_path: Path):
+async def test_a_topic_of_the_same_name_has_no_archive_yet(tmp_path: Path) -> None:
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         group = cluster.group_of(cluster.nodes[1])
@@ -60,7 +60,7 @@ async def test_a_topic_of_the_same_name_has_no_archive_yet(tmp_path: Path):
         assert leader.tiering.archived_offset(leader.partition("t", 0)) == 0
 
 
-async def test_another_group_of_the_tier_has_an_archive_of_its_own(tmp_path: Path):
+async def test_another_group_of_the_tier_has_an_archive_of_its_own(tmp_path: Path) -> None:
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         group = cluster.group_of(cluster.nodes[1])
@@ -74,7 +74,7 @@ async def test_another_group_of_the_tier_has_an_archive_of_its_own(tmp_path: Pat
         assert leader.tiering.archived_offset(leader.partition("t", 0)) == 0
 
 
-async def test_a_bound_on_what_nobody_consumed_counts_the_groups_of_all_nodes(tmp_path: Path):
+async def test_a_bound_on_what_nobody_consumed_counts_the_groups_of_all_nodes(tmp_path: Path) -> None:
     bound = BacklogSettings(records_max=3)
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, backlog=bound) as cluster:
         await cluster.ready()
@@ -94,7 +94,7 @@ async def test_a_bound_on_what_nobody_consumed_counts_the_groups_of_all_nodes(tm
         await until(lambda: is_full(leader), "the slower one has three before it")
 
 
-async def test_a_node_without_a_copy_refuses_nothing(tmp_path: Path):
+async def test_a_node_without_a_copy_refuses_nothing(tmp_path: Path) -> None:
     bound = BacklogSettings(records_max=1)
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, backlog=bound) as cluster:
         await cluster.ready()
@@ -107,7 +107,7 @@ async def test_a_node_without_a_copy_refuses_nothing(tmp_path: Path):
         assert refused.value.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_numbers_of_what_others_lead_are_those_of_the_copy_here_or_unknown(tmp_path: Path):
+async def test_numbers_of_what_others_lead_are_those_of_the_copy_here_or_unknown(tmp_path: Path) -> None:
     async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3), (2, 1), min_insync_replicas="1")
@@ -122,7 +122,9 @@ async def test_numbers_of_what_others_lead_are_those_of_the_copy_here_or_unknown
         assert [found.lag for found in group_status(first.broker, group).partitions] == [None]
 
 
-async def test_a_queue_works_on_from_an_offset_that_its_partition_has_not_reached_on_another_node(tmp_path: Path):
+async def test_a_queue_works_on_from_an_offset_that_its_partition_has_not_reached_on_another_node(
+    tmp_path: Path,
+) -> None:
     async with QueueCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         await cluster.create("t", (2,), min_insync_replicas="1")

@@ -25,7 +25,7 @@ from penstock.wire.kafka.fetch_generated import FetchRequest
 from tests.support.cluster_nodes import Cluster, until
 
 
-async def test_a_replica_that_asked_before_its_leader_knew_of_it_is_counted_all_the_same(tmp_path: Path):
+async def test_a_replica_that_asked_before_its_leader_knew_of_it_is_counted_all_the_same(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 2, 3) as cluster:
         stores: list[FaultyStore] = []
 
@@ -44,7 +44,7 @@ async def test_a_replica_that_asked_before_its_leader_knew_of_it_is_counted_all_
         await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
 
 
-async def test_deleted_is_answered_when_it_is_so_on_every_node_in_sync(tmp_path: Path):
+async def test_deleted_is_answered_when_it_is_so_on_every_node_in_sync(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3))
         for n in range(6):
@@ -64,7 +64,9 @@ async def test_deleted_is_answered_when_it_is_so_on_every_node_in_sync(tmp_path:
         assert leader.log.start_offset == 4
 
 
-async def test_a_leader_whose_answer_cannot_be_read_is_asked_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_leader_whose_answer_cannot_be_read_is_asked_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Cluster(tmp_path, 1, 2, replication_factor=2, min_in_sync=1) as cluster:
         await cluster.create("t", (1, 2))
         follower = cluster.replica(2, "t")
@@ -79,7 +81,7 @@ async def test_a_leader_whose_answer_cannot_be_read_is_asked_anew(tmp_path: Path
         await until(lambda: follower.high_watermark == 1, "it copies again")
 
 
-async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_its_place(tmp_path: Path):
+async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_its_place(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2))
         for n in range(5):
@@ -99,7 +101,7 @@ async def test_what_answers_an_observer_is_not_put_into_the_replica_that_took_it
         assert _offsets(cluster, 3) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_rate_is_deleted(tmp_path: Path):
+async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_rate_is_deleted(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3, min_in_sync=1) as cluster:
         await cluster.create("t", (1, 2), follower_replication_throttled_replicas="0:3")
         for n in range(5):
@@ -120,7 +122,7 @@ async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_r
         await until(lambda: 3 in cluster.record("t").in_sync, "it is in sync")
 
 
-async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unsynced: list[tuple[int, int]] = []
     request = Fetcher._request
 
@@ -155,7 +157,7 @@ async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch:
     assert unsynced == []
 
 
-async def test_a_damaged_batch_does_not_keep_what_came_before_it_from_being_made_durable(tmp_path: Path):
+async def test_a_damaged_batch_does_not_keep_what_came_before_it_from_being_made_durable(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2, 3))
         await until(lambda: len(cluster.record("t").in_sync) == 3, "all are in sync")
@@ -205,7 +207,7 @@ def _offsets(cluster: Cluster, node: int) -> list[int]:
     return found
 
 
-async def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied_to_a_new_replica(tmp_path: Path):
+async def test_a_log_that_begins_in_the_middle_of_a_batch_is_copied_to_a_new_replica(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         await cluster.create("t", (1, 2))
         partition = cluster.nodes[1].broker.partition("t", 0)

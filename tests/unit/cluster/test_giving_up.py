@@ -30,7 +30,7 @@ def broken(broker: Broker) -> None:
     broker.logs.log = log  # type: ignore[method-assign]
 
 
-async def test_another_in_sync_replica_is_elected(tmp_path: Path):
+async def test_another_in_sync_replica_is_elected(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.start(1, broken)
         await cluster.start(2)
@@ -65,7 +65,7 @@ def tried_again(replicas: Replicas) -> int:
     return due_ms
 
 
-async def test_the_only_one_that_is_in_sync_stays_and_says_so(tmp_path: Path):
+async def test_the_only_one_that_is_in_sync_stays_and_says_so(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         await cluster.start(1, broken)
         await cluster.start(2)
@@ -83,7 +83,7 @@ async def test_the_only_one_that_is_in_sync_stays_and_says_so(tmp_path: Path):
         assert "Input/output error" in trouble.why
 
 
-async def test_a_record_that_cannot_be_trusted_is_not_acted_on():
+async def test_a_record_that_cannot_be_trusted_is_not_acted_on() -> None:
     world = CoreWorld()
     await world.start(1, 2)
     topic = await world.topic(isr=(1, 2))

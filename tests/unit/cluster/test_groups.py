@@ -151,7 +151,7 @@ def holds(check: Callable[[], Any]) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_group_goes_on_with_its_offsets_when_its_coordinator_goes(tmp_path: Path, is_killed: bool):
+async def test_a_group_goes_on_with_its_offsets_when_its_coordinator_goes(tmp_path: Path, is_killed: bool) -> None:
     async with KafkaCluster(tmp_path, 1, 2, 3, internal_partitions=3) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2, 3), (2, 3, 1))
@@ -175,7 +175,7 @@ async def test_a_group_goes_on_with_its_offsets_when_its_coordinator_goes(tmp_pa
         assert reader.fatal == []
 
 
-async def test_a_group_is_served_by_each_coordinator_in_turn(tmp_path: Path):
+async def test_a_group_is_served_by_each_coordinator_in_turn(tmp_path: Path) -> None:
     async with KafkaCluster(tmp_path, 1, 2, 3, internal_partitions=1) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))

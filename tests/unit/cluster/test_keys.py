@@ -15,7 +15,7 @@ def world(path: Path, *nodes: int) -> CoordinatorCluster:
     return CoordinatorCluster(path, *(nodes or (1, 2, 3)), internal_partitions=6)
 
 
-async def test_a_key_has_one_record_whoever_leads_its_partition(tmp_path: Path):
+async def test_a_key_has_one_record_whoever_leads_its_partition(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.topic_of_keys(cluster.nodes[1], (1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -26,7 +26,7 @@ async def test_a_key_has_one_record_whoever_leads_its_partition(tmp_path: Path):
             assert cluster.values(topic.name, partition) == [b"v"]
 
 
-async def test_another_node_says_that_it_does_not_look_after_the_keys(tmp_path: Path):
+async def test_another_node_says_that_it_does_not_look_after_the_keys(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.topic_of_keys(cluster.nodes[1], (2, 3, 1))
@@ -37,7 +37,7 @@ async def test_another_node_says_that_it_does_not_look_after_the_keys(tmp_path: 
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_key_is_known_to_the_next_node(tmp_path: Path, is_killed: bool):
+async def test_a_key_is_known_to_the_next_node(tmp_path: Path, is_killed: bool) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]
@@ -48,7 +48,7 @@ async def test_a_key_is_known_to_the_next_node(tmp_path: Path, is_killed: bool):
         assert cluster.values(topic.name) == [b"v"]
 
 
-async def test_a_record_whose_answer_died_with_the_node_is_found_by_the_next_one(tmp_path: Path):
+async def test_a_record_whose_answer_died_with_the_node_is_found_by_the_next_one(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]
@@ -65,7 +65,7 @@ async def test_a_record_whose_answer_died_with_the_node_is_found_by_the_next_one
         assert cluster.values(topic.name) == [b"v"]
 
 
-async def test_a_record_that_was_intended_and_never_sent_is_appended_when_its_key_comes_again(tmp_path: Path):
+async def test_a_record_that_was_intended_and_never_sent_is_appended_when_its_key_comes_again(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]
@@ -87,7 +87,7 @@ async def test_a_record_that_was_intended_and_never_sent_is_appended_when_its_ke
         assert cluster.values(topic.name) == [b"again"]
 
 
-async def test_a_late_record_of_the_node_before_is_not_appended_again(tmp_path: Path):
+async def test_a_late_record_of_the_node_before_is_not_appended_again(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]
@@ -110,7 +110,7 @@ async def test_a_late_record_of_the_node_before_is_not_appended_again(tmp_path: 
         assert cluster.values(topic.name) == [b"again"]
 
 
-async def test_the_same_key_of_two_tenants_is_two_keys(tmp_path: Path):
+async def test_the_same_key_of_two_tenants_is_two_keys(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]
@@ -129,7 +129,7 @@ async def test_the_same_key_of_two_tenants_is_two_keys(tmp_path: Path):
         assert cluster.values(topic.name) == [b"b", b"a"]
 
 
-async def test_keys_of_a_partition_of_which_the_node_has_no_copy(tmp_path: Path):
+async def test_keys_of_a_partition_of_which_the_node_has_no_copy(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.topic_of_keys(cluster.nodes[1], (2,), min_insync_replicas="1")
@@ -148,7 +148,7 @@ async def test_keys_of_a_partition_of_which_the_node_has_no_copy(tmp_path: Path)
         assert asked == ["standing", "append_once", "append_once"]
 
 
-async def test_many_keys_of_one_turn_are_one_batch(tmp_path: Path):
+async def test_many_keys_of_one_turn_are_one_batch(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.topic_of_keys(cluster.nodes[1], (2, 3, 1))
@@ -165,7 +165,7 @@ async def test_many_keys_of_one_turn_are_one_batch(tmp_path: Path):
         assert asked == ["append_once"]
 
 
-async def test_a_key_whose_window_was_over_is_not_taken_for_its_older_record(tmp_path: Path):
+async def test_a_key_whose_window_was_over_is_not_taken_for_its_older_record(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         first = cluster.nodes[1]

@@ -14,7 +14,7 @@ async def away(world: CoreWorld, node: CoreNode) -> None:
     await world.store.revoke(node.lease)
 
 
-async def test_it_leaves_the_in_sync_set_of_what_it_lacks_if_somebody_else_is_in_it():
+async def test_it_leaves_the_in_sync_set_of_what_it_lacks_if_somebody_else_is_in_it() -> None:
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1, 2))
@@ -23,7 +23,7 @@ async def test_it_leaves_the_in_sync_set_of_what_it_lacks_if_somebody_else_is_in
     assert world[2].record(topic).in_sync == (2,)
 
 
-async def test_what_is_left_of_the_only_copy_is_not_given_up():
+async def test_what_is_left_of_the_only_copy_is_not_given_up() -> None:
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1,))
@@ -33,7 +33,7 @@ async def test_what_is_left_of_the_only_copy_is_not_given_up():
 
 
 @pytest.mark.parametrize(("committed", "lacks"), [(10, False), (11, True)])
-async def test_a_log_that_ends_before_what_was_committed_lacks_something(committed: int, lacks: bool):
+async def test_a_log_that_ends_before_what_was_committed_lacks_something(committed: int, lacks: bool) -> None:
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1, 2))

@@ -17,7 +17,7 @@ def world(path: Path) -> QueueCluster:
     return QueueCluster(path, 1, 2, 3, internal_partitions=6, queues=QueueSettings(backoff_ms=0, max_attempts=1))
 
 
-async def test_a_topic_that_is_made_while_a_node_restarts_has_all_its_replicas_once_it_is_back(tmp_path: Path):
+async def test_a_topic_that_is_made_while_a_node_restarts_has_all_its_replicas_once_it_is_back(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.leave(cluster.nodes[3])
@@ -36,7 +36,7 @@ async def test_a_topic_that_is_made_while_a_node_restarts_has_all_its_replicas_o
         )
 
 
-async def test_a_topic_is_not_made_while_most_of_its_nodes_would_be_away(tmp_path: Path):
+async def test_a_topic_is_not_made_while_most_of_its_nodes_would_be_away(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         for node in (2, 3):
@@ -47,7 +47,7 @@ async def test_a_topic_is_not_made_while_most_of_its_nodes_would_be_away(tmp_pat
         assert refused.value.reason is Reason.INVALID_REPLICATION_FACTOR
 
 
-async def test_a_record_that_failed_goes_to_the_dead_letters_though_a_node_was_drained_for_good(tmp_path: Path):
+async def test_a_record_that_failed_goes_to_the_dead_letters_though_a_node_was_drained_for_good(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2))

@@ -32,7 +32,7 @@ def world(path: Path, **settings: int) -> QueueCluster:
     return QueueCluster(path, 1, 2, 3, internal_partitions=6, queues=queues)
 
 
-async def test_a_queue_is_worked_on_each_node_whoever_leads_the_topic(tmp_path: Path):
+async def test_a_queue_is_worked_on_each_node_whoever_leads_the_topic(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
@@ -47,7 +47,7 @@ async def test_a_queue_is_worked_on_each_node_whoever_leads_the_topic(tmp_path: 
             assert await cluster.lease(running, "t", group, wait_ms=0) == []
 
 
-async def test_another_node_says_who_works_for_the_group(tmp_path: Path):
+async def test_another_node_says_who_works_for_the_group(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2, 3))
@@ -58,7 +58,7 @@ async def test_another_node_says_who_works_for_the_group(tmp_path: Path):
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_what_was_acked_is_never_delivered_again_by_the_next_node(tmp_path: Path, is_killed: bool):
+async def test_what_was_acked_is_never_delivered_again_by_the_next_node(tmp_path: Path, is_killed: bool) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2, 3), (2, 3, 1))
@@ -85,7 +85,7 @@ async def test_what_was_acked_is_never_delivered_again_by_the_next_node(tmp_path
         assert done == set(range(20))
 
 
-async def test_attempts_count_on_with_the_next_node_and_one_dead_letter_is_made(tmp_path: Path):
+async def test_attempts_count_on_with_the_next_node_and_one_dead_letter_is_made(tmp_path: Path) -> None:
     async with world(tmp_path, max_attempts=2) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
@@ -105,7 +105,7 @@ async def test_attempts_count_on_with_the_next_node_and_one_dead_letter_is_made(
         assert cluster.values("dlq.t") == [b"poison"]
 
 
-async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path: Path):
+async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (1, 2, 3))
@@ -121,7 +121,7 @@ async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path
         assert first.broker.queues.get("t", group) is None
 
 
-async def test_a_queue_is_worked_on_a_node_that_has_no_copy_of_the_topic(tmp_path: Path):
+async def test_a_queue_is_worked_on_a_node_that_has_no_copy_of_the_topic(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (2,), min_insync_replicas="1")
@@ -137,7 +137,7 @@ async def test_a_queue_is_worked_on_a_node_that_has_no_copy_of_the_topic(tmp_pat
         assert [item.value for item in await cluster.lease(first, "t", group)] == [b"c"]
 
 
-async def test_workers_get_what_comes_after_the_topic_changed_its_leader(tmp_path: Path):
+async def test_workers_get_what_comes_after_the_topic_changed_its_leader(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
@@ -155,7 +155,7 @@ async def test_workers_get_what_comes_after_the_topic_changed_its_leader(tmp_pat
             assert [item.value for item in await cluster.lease(first, topic, group)] == [b"after"]
 
 
-async def test_nothing_is_decided_on_a_record_before_it_is_copied_to_the_next_node(tmp_path: Path):
+async def test_nothing_is_decided_on_a_record_before_it_is_copied_to_the_next_node(tmp_path: Path) -> None:
     async with world(tmp_path, max_attempts=3) as cluster:
         await cluster.ready()
         group = cluster.group_on(1, 2, 3)
@@ -191,7 +191,7 @@ async def test_nothing_is_decided_on_a_record_before_it_is_copied_to_the_next_no
 
 async def test_a_record_on_its_way_to_the_dead_letters_gets_there_though_the_next_node_has_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path, max_attempts=1) as cluster:
         await cluster.ready()
         group = cluster.group_on(1, 2, 3)
@@ -209,7 +209,7 @@ async def test_a_record_on_its_way_to_the_dead_letters_gets_there_though_the_nex
         assert cluster.values("dlq.t") == [b"poison"]
 
 
-async def test_a_record_with_its_own_policy_keeps_it_with_the_next_node(tmp_path: Path):
+async def test_a_record_with_its_own_policy_keeps_it_with_the_next_node(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
@@ -228,7 +228,7 @@ async def test_a_record_with_its_own_policy_keeps_it_with_the_next_node(tmp_path
 
 async def test_a_dead_letter_is_made_once_though_the_node_died_before_it_noted_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path, max_attempts=1) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
@@ -249,7 +249,7 @@ async def test_a_dead_letter_is_made_once_though_the_node_died_before_it_noted_i
 
 async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path, max_attempts=1) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
@@ -273,7 +273,7 @@ async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
         await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is finished")
 
 
-async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops(tmp_path: Path):
+async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops(tmp_path: Path) -> None:
     async with world(tmp_path, max_attempts=1) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1), (3, 1, 2))
@@ -315,7 +315,7 @@ async def _told(ask: Callable[..., object], *said: object) -> Any:
     return found
 
 
-async def test_dead_letters_are_shown_on_a_node_that_has_no_copy_of_them(tmp_path: Path):
+async def test_dead_letters_are_shown_on_a_node_that_has_no_copy_of_them(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         coordinator = cluster.coordinator(REDRIVE_GROUP)
@@ -330,7 +330,7 @@ async def test_dead_letters_are_shown_on_a_node_that_has_no_copy_of_them(tmp_pat
         assert refused.value.reason is Reason.NOT_COORDINATOR
 
 
-async def test_why_is_answered_for_a_topic_that_is_copied_for_it(tmp_path: Path):
+async def test_why_is_answered_for_a_topic_that_is_copied_for_it(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (2,), min_insync_replicas="1")
@@ -351,7 +351,7 @@ async def test_why_is_answered_for_a_topic_that_is_copied_for_it(tmp_path: Path)
         assert why() is WhyState.LEASED
 
 
-async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas_module, "OBSERVED_MS", 50)
     async with world(tmp_path) as cluster:
         await cluster.ready()
@@ -369,7 +369,7 @@ async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: 
         assert not first.broker.logs.has_records(observed_id(topic.topic_id), 0)
 
 
-async def test_only_what_is_still_to_be_worked_is_copied_to_a_node_without_a_replica(tmp_path: Path):
+async def test_only_what_is_still_to_be_worked_is_copied_to_a_node_without_a_replica(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         await cluster.create("t", (3,), min_insync_replicas="1")
@@ -404,7 +404,7 @@ async def test_only_what_is_still_to_be_worked_is_copied_to_a_node_without_a_rep
         assert [item.value for item in again] == [b"%d" % n for n in range(3, 12)]
 
 
-async def test_a_replica_that_was_an_observer_has_everything(tmp_path: Path):
+async def test_a_replica_that_was_an_observer_has_everything(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.create("t", (3,), min_insync_replicas="1")
@@ -422,7 +422,7 @@ async def test_a_replica_that_was_an_observer_has_everything(tmp_path: Path):
         assert not first.broker.logs.has_records(observed_id(topic.topic_id), 0)
 
 
-async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path: Path):
+async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         group = cluster.group_on(1, 2, 3)
@@ -445,7 +445,9 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]
 
 
-async def test_an_ack_waits_for_replicas_as_those_of_later_records_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_an_ack_waits_for_replicas_as_those_of_later_records_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         group = cluster.group_on(1, 2, 3)
@@ -475,7 +477,7 @@ async def test_an_ack_waits_for_replicas_as_those_of_later_records_do(tmp_path: 
         assert reads == [], "nothing failed, so nothing is loaded again"
 
 
-async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path):
+async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         group = cluster.group_on(1, 2, 3)
@@ -487,7 +489,9 @@ async def test_a_lease_leaves_once_another_node_has_it(tmp_path: Path):
         assert state.high_watermark == state.log.next_offset
 
 
-async def test_a_node_that_does_not_know_that_another_took_over_delivers_nothing_and_acks_nothing(tmp_path: Path):
+async def test_a_node_that_does_not_know_that_another_took_over_delivers_nothing_and_acks_nothing(
+    tmp_path: Path,
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         # Not the first, which is the controller.
@@ -515,7 +519,7 @@ async def test_a_node_that_does_not_know_that_another_took_over_delivers_nothing
         assert await cluster.lease(second, "t", group, wait_ms=0) == []
 
 
-async def test_what_was_observed_before_a_restart_is_forgotten(tmp_path: Path):
+async def test_what_was_observed_before_a_restart_is_forgotten(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         topic = await cluster.create("t", (3,), min_insync_replicas="1")

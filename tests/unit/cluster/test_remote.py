@@ -56,7 +56,7 @@ async def everywhere(cluster: QueueCluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("acks", list(Acks))
-async def test_records_are_published_through_any_node_to_partitions_of_all(tmp_path: Path, acks: Acks):
+async def test_records_are_published_through_any_node_to_partitions_of_all(tmp_path: Path, acks: Acks) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
         await everywhere(cluster, "t")
@@ -71,7 +71,7 @@ async def test_records_are_published_through_any_node_to_partitions_of_all(tmp_p
             await until(lambda index=index: len(cluster.values("t", index)) == 6)
 
 
-async def test_one_call_may_go_to_partitions_that_several_nodes_lead(tmp_path: Path):
+async def test_one_call_may_go_to_partitions_that_several_nodes_lead(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (1, 2, 3), (2, 3, 1), (3, 1, 2))
         await everywhere(cluster, "t")
@@ -81,7 +81,7 @@ async def test_one_call_may_go_to_partitions_that_several_nodes_lead(tmp_path: P
         ]
 
 
-async def test_order_is_kept_while_the_leader_changes_and_nothing_is_lost_or_doubled(tmp_path: Path):
+async def test_order_is_kept_while_the_leader_changes_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -111,7 +111,9 @@ async def test_order_is_kept_while_the_leader_changes_and_nothing_is_lost_or_dou
         assert set(kept) <= {b"%d" % value for value in values} <= set(kept) | unknown
 
 
-async def test_what_a_leader_refused_without_doing_it_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_what_a_leader_refused_without_doing_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -133,7 +135,7 @@ async def test_what_a_leader_refused_without_doing_it_is_tried_again(tmp_path: P
 
 async def test_what_was_sent_and_not_answered_is_unknown_and_not_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -156,7 +158,7 @@ async def test_what_was_sent_and_not_answered_is_unknown_and_not_sent_again(
         await until(lambda: cluster.values("t") == [b"a"], "it was committed, and appended once")
 
 
-async def test_too_few_replicas_are_told_at_once(tmp_path: Path):
+async def test_too_few_replicas_are_told_at_once(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3))
         await everywhere(cluster, "t")
@@ -167,7 +169,7 @@ async def test_too_few_replicas_are_told_at_once(tmp_path: Path):
         assert found.reason is Reason.NOT_ENOUGH_REPLICAS
 
 
-async def test_a_deleted_topic_is_told(tmp_path: Path):
+async def test_a_deleted_topic_is_told(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         topic = await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -178,7 +180,7 @@ async def test_a_deleted_topic_is_told(tmp_path: Path):
         assert found.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_two_nodes_that_append_once_at_the_same_time_get_the_same_record(tmp_path: Path):
+async def test_two_nodes_that_append_once_at_the_same_time_get_the_same_record(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -194,7 +196,7 @@ async def test_two_nodes_that_append_once_at_the_same_time_get_the_same_record(t
 
 async def test_what_was_appended_once_is_found_by_the_next_leader_though_nobody_was_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -214,7 +216,7 @@ async def test_what_was_appended_once_is_found_by_the_next_leader_though_nobody_
         assert cluster.values("t") == [b"a"]
 
 
-async def test_a_leader_says_how_its_partition_stands(tmp_path: Path):
+async def test_a_leader_says_how_its_partition_stands(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -223,7 +225,7 @@ async def test_a_leader_says_how_its_partition_stands(tmp_path: Path):
             assert await asked(running.node.remote.standing, known(running), 0) == Standing(0, 2)
 
 
-async def test_whoever_waits_is_told_when_the_node_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_whoever_waits_is_told_when_the_node_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")
@@ -246,7 +248,7 @@ async def test_whoever_waits_is_told_when_the_node_stops(tmp_path: Path, monkeyp
 
 async def test_what_was_gathered_for_a_leader_that_resigns_in_the_same_turn_is_published_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with world(tmp_path) as cluster:
         await cluster.create("t", (2, 3, 1))
         await everywhere(cluster, "t")

@@ -13,7 +13,7 @@ def numbered(world: CoreWorld, sequence: int) -> bytearray:
     return builder.build(producer_id=7, producer_epoch=0, base_sequence=sequence)
 
 
-async def test_a_repeated_batch_is_not_refused_for_too_few_in_sync_and_a_new_one_is():
+async def test_a_repeated_batch_is_not_refused_for_too_few_in_sync_and_a_new_one_is() -> None:
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1, 2))
@@ -28,7 +28,9 @@ async def test_a_repeated_batch_is_not_refused_for_too_few_in_sync_and_a_new_one
         assert refused.value.reason is Reason.NOT_ENOUGH_REPLICAS
 
 
-async def test_a_producer_whose_first_batch_was_refused_for_too_few_in_sync_starts_with_it_and_not_with_those_behind_it():
+async def test_a_producer_whose_first_batch_was_refused_for_too_few_in_sync_starts_with_it_and_not_with_those_behind_it() -> (
+    None
+):
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1,))
@@ -45,7 +47,7 @@ async def test_a_producer_whose_first_batch_was_refused_for_too_few_in_sync_star
         assert partition.append(numbered(world, sequence), world[1].clock.now_ms()) == sequence
 
 
-async def test_a_damaged_batch_that_is_refused_says_nothing_about_its_producer():
+async def test_a_damaged_batch_that_is_refused_says_nothing_about_its_producer() -> None:
     world = CoreWorld()
     await world.start(1, 2, 3)
     topic = await world.topic(isr=(1,))

@@ -42,7 +42,7 @@ async def staged(
     return ranges, values
 
 
-async def test_a_batch_is_committed_to_targets_that_other_nodes_lead(tmp_path: Path):
+async def test_a_batch_is_committed_to_targets_that_other_nodes_lead(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1, 2, 3)
         parts, wanted = [], []
@@ -57,7 +57,7 @@ async def test_a_batch_is_committed_to_targets_that_other_nodes_lead(tmp_path: P
         assert [cluster.values("t", partition) for partition in range(3)] == wanted
 
 
-async def test_what_is_staged_is_led_by_whoever_speaks_for_sinks(tmp_path: Path):
+async def test_what_is_staged_is_led_by_whoever_speaks_for_sinks(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1)
         first = cluster.sinks_node
@@ -68,7 +68,7 @@ async def test_what_is_staged_is_led_by_whoever_speaks_for_sinks(tmp_path: Path)
         await until(lambda: cluster.record(sink.staging_topic).leader == cluster.record(SINKS_TOPIC).leader, "followed")
 
 
-async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path):
+async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await opened(cluster, 1)
         other = cluster.others(cluster.sinks_node)[0].broker.sinks
@@ -88,7 +88,9 @@ async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path
 
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("sent", [1, 2, 7])
-async def test_the_next_node_goes_on_with_a_commit_and_doubles_nothing(tmp_path: Path, is_killed: bool, sent: int):
+async def test_the_next_node_goes_on_with_a_commit_and_doubles_nothing(
+    tmp_path: Path, is_killed: bool, sent: int
+) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1, 2, 3)
         first = cluster.sinks_node
@@ -120,7 +122,7 @@ async def test_the_next_node_goes_on_with_a_commit_and_doubles_nothing(tmp_path:
 
 
 @pytest.mark.parametrize("at", [0, 1, 4])
-async def test_a_batch_whose_answer_was_lost_is_there_once(tmp_path: Path, at: int):
+async def test_a_batch_whose_answer_was_lost_is_there_once(tmp_path: Path, at: int) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1, 2, 3)
         first = cluster.sinks_node
@@ -142,7 +144,7 @@ async def test_a_batch_whose_answer_was_lost_is_there_once(tmp_path: Path, at: i
 
 
 @pytest.mark.parametrize("at", [0, 1, 4])
-async def test_nothing_is_left_out_when_a_batch_is_lost_on_its_way(tmp_path: Path, at: int):
+async def test_nothing_is_left_out_when_a_batch_is_lost_on_its_way(tmp_path: Path, at: int) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 1, 2, 3)
         first = cluster.sinks_node
@@ -165,7 +167,7 @@ async def test_nothing_is_left_out_when_a_batch_is_lost_on_its_way(tmp_path: Pat
         assert cluster.values("t", target) == values
 
 
-async def test_a_sink_is_remembered_by_the_next_node(tmp_path: Path):
+async def test_a_sink_is_remembered_by_the_next_node(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         sink = await opened(cluster, 2)
         ranges, values = await staged(cluster, sink, 0, 1)
@@ -176,7 +178,7 @@ async def test_a_sink_is_remembered_by_the_next_node(tmp_path: Path):
         assert cluster.values("t") == values
 
 
-async def test_a_sink_is_opened_though_a_node_is_down(tmp_path: Path):
+async def test_a_sink_is_opened_though_a_node_is_down(tmp_path: Path) -> None:
     async with world(tmp_path) as cluster:
         await cluster.ready()
         down = cluster.others(cluster.sinks_node)[0]

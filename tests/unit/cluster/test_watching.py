@@ -26,7 +26,7 @@ async def is_there(cluster: Cluster, node: int) -> bool:
     return await cluster.store.get(node_key(node)) is not None
 
 
-async def test_a_node_that_refuses_is_removed_once_and_a_silent_one_is_not(tmp_path: Path):
+async def test_a_node_that_refuses_is_removed_once_and_a_silent_one_is_not(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with Cluster(tmp_path, 1, 2) as cluster:
             nodes = cluster.nodes[1].cluster.nodes.nodes
@@ -42,7 +42,7 @@ async def test_a_node_that_refuses_is_removed_once_and_a_silent_one_is_not(tmp_p
             assert await is_there(cluster, 2)
 
 
-async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_over(tmp_path: Path):
+async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_over(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         assert cluster.controller is cluster.nodes[1]
         before = await cluster.store.get(CONTROLLER_KEY)
@@ -55,7 +55,7 @@ async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_
         assert not await is_there(cluster, 1)
 
 
-async def test_only_the_controller_watches_everybody(tmp_path: Path):
+async def test_only_the_controller_watches_everybody(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
         assert cluster.controller is cluster.nodes[1]
 

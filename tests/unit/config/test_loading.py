@@ -22,12 +22,12 @@ def problems(*arguments):
     return caught.value.problems
 
 
-def test_nothing_given_is_the_defaults():
+def test_nothing_given_is_the_defaults() -> None:
     assert load() == Settings()
     assert load(None, {}, {}) == Settings()
 
 
-def test_the_defaults_are_safe():
+def test_the_defaults_are_safe() -> None:
     settings = Settings()
     for address in (settings.listeners.kafka, settings.listeners.http, settings.listeners.tcp, settings.listeners.grpc):
         assert address is not None
@@ -35,7 +35,7 @@ def test_the_defaults_are_safe():
     assert settings.log.flush is Flush.SYNC
 
 
-def test_the_fixed_interface_has_its_defaults():
+def test_the_fixed_interface_has_its_defaults() -> None:
     listeners = Settings().listeners
     assert [str(address) for address in (listeners.kafka, listeners.http, listeners.tcp, listeners.grpc)] == [
         "127.0.0.1:9092",
@@ -46,7 +46,7 @@ def test_the_fixed_interface_has_its_defaults():
     assert Settings().server.data_dir == "./data"
 
 
-def test_the_kept_names_of_the_http_api_have_their_defaults():
+def test_the_kept_names_of_the_http_api_have_their_defaults() -> None:
     http = Settings().http
     assert (http.host, http.port, http.default_partitions, http.default_replication_factor) == ("127.0.0.1", 8080, 4, 1)
     assert (http.default_retention_seconds, http.default_retention_bytes) == (604_800, 1_073_741_824)
@@ -64,14 +64,14 @@ def test_the_kept_names_of_the_http_api_have_their_defaults():
         ({"PENSTOCK__LISTENERS__KAFKA": "h:2"}, {"listeners.kafka": None}, 2, SourceKind.ENVIRONMENT),
     ],
 )
-def test_flags_beat_the_environment_and_that_beats_the_file(toml, environment, flags, port, kind):
+def test_flags_beat_the_environment_and_that_beats_the_file(toml, environment, flags, port, kind) -> None:
     settings = load(toml('[listeners]\nkafka = "h:1"\n'), environment, flags)
     assert settings.listeners.kafka == Address("h", port)
     assert settings.source_of("listeners.kafka").kind is kind
     assert settings.source_of("listeners.http").kind is SourceKind.DEFAULT
 
 
-def test_each_value_remembers_where_it_came_from(toml):
+def test_each_value_remembers_where_it_came_from(toml) -> None:
     path = toml('# top\n[log]\nflush = "os"\n\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 100\n')
     settings = load(path, {"PENSTOCK__LOG__SYNC_THREADS": "2"}, {"server.data_dir": "d"})
     assert settings.sources == {
@@ -85,7 +85,7 @@ def test_each_value_remembers_where_it_came_from(toml):
     assert str(settings.source_of("log.checkpoint_interval_ms")) == "default"
 
 
-def test_the_environment_is_text_and_is_read_as_what_is_wanted():
+def test_the_environment_is_text_and_is_read_as_what_is_wanted() -> None:
     settings = load(
         None,
         {
@@ -107,7 +107,7 @@ def test_the_environment_is_text_and_is_read_as_what_is_wanted():
     assert settings.topic_defaults == {"retention.ms": "5"}
 
 
-def test_topic_defaults_keep_kafkas_names_and_become_plain_text(toml):
+def test_topic_defaults_keep_kafkas_names_and_become_plain_text(toml) -> None:
     path = toml(
         '[topic_defaults]\nretention.ms = 86400000\n"cleanup.policy" = ["compact", "delete"]\n'
         '"min.cleanable.dirty.ratio" = 0.25\n"message.timestamp.type" = "LogAppendTime"\n'
@@ -155,7 +155,7 @@ def test_topic_defaults_keep_kafkas_names_and_become_plain_text(toml):
         ("[log\n", "{path} is not TOML: "),
     ],
 )
-def test_a_mistake_in_the_file_is_named_where_it_stands(toml, text, says):
+def test_a_mistake_in_the_file_is_named_where_it_stands(toml, text, says) -> None:
     path = toml(text)
     (problem,) = problems(path)
     assert says.format(path=path) in problem
@@ -172,31 +172,31 @@ def test_a_mistake_in_the_file_is_named_where_it_stands(toml, text, says):
         ("PENSTOCK__TOPIC_DEFAULTS__RETENTION_M", "1", "did you mean topic_defaults.retention.ms?"),
     ],
 )
-def test_a_mistake_in_the_environment_is_named_too(name, value, says):
+def test_a_mistake_in_the_environment_is_named_too(name, value, says) -> None:
     (problem,) = problems(None, {name: value})
     assert says in problem
     assert problem.endswith(f"({name})")
 
 
-def test_a_mistake_in_a_flag_names_the_flag():
+def test_a_mistake_in_a_flag_names_the_flag() -> None:
     assert problems(None, {}, {"listeners.http": "nowhere"}) == [
         "listeners.http: 'nowhere' has no port; write HOST:PORT, for example 127.0.0.1:9092 (--http)"
     ]
 
 
-def test_the_name_of_a_cluster_that_cannot_be_says_which_characters_it_may_have():
+def test_the_name_of_a_cluster_that_cannot_be_says_which_characters_it_may_have() -> None:
     assert problems(None, {}, {"cluster.name": "my shop"}) == [
         "cluster.name: got the text 'my shop', wanted letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them (--cluster)"
     ]
 
 
-def test_all_mistakes_are_told_at_once_even_those_that_a_stronger_layer_hides(toml):
+def test_all_mistakes_are_told_at_once_even_those_that_a_stronger_layer_hides(toml) -> None:
     path = toml('[log]\nflush = "never"\nsync_threads = 0\n')
     told = problems(path, {"PENSTOCK__LOG__FLUSH": "os", "PENSTOCK__X": "1"}, {"listeners.tcp": "?"})
     assert [problem.partition(":")[0] for problem in told] == ["log.flush", "log.sync_threads", "x", "listeners.tcp"]
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path) -> None:
     assert problems(tmp_path / "absent.toml") == [
         f"cannot read the configuration {tmp_path / 'absent.toml'}: No such file or directory"
     ]
@@ -206,7 +206,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     ]
 
 
-def test_host_and_port_of_http_speak_where_its_listener_does_not(toml):
+def test_host_and_port_of_http_speak_where_its_listener_does_not(toml) -> None:
     path = toml("[http]\nport = 1234\n")
     settings = load(path)
     assert settings.listeners.http == Address("127.0.0.1", 1234)
@@ -215,12 +215,12 @@ def test_host_and_port_of_http_speak_where_its_listener_does_not(toml):
     assert load(path, {}, {"listeners.http": "off"}).listeners.http is None
 
 
-def test_empty_sections_are_fine(toml):
+def test_empty_sections_are_fine(toml) -> None:
     settings = load(toml("[log]\n[topic_defaults]\n"))
     assert settings.log == Settings().log
     assert settings.topic_defaults == {}
 
 
-def test_settings_cannot_be_changed():
+def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Settings().log.flush = Flush.OS

@@ -25,7 +25,7 @@ async def start(tmp_path):
         await node.__aexit__()
 
 
-async def commit(node, group, offset, partition=0):
+async def commit(node, group, offset, partition=0) -> None:
     answers = []
     node.broker.groups.commit_offset(
         GroupId(group), OffsetToCommit(PartitionKey("t", partition), offset), answers.append
@@ -45,14 +45,14 @@ def refused(node, partition=0):
     return None
 
 
-async def test_without_bounds_nothing_is_refused_nor_looked_at(start):
+async def test_without_bounds_nothing_is_refused_nor_looked_at(start) -> None:
     node = await start()
     await node.append("t", 0, 5)
     assert refused(node) is None
     node.broker.backlog.check("no such topic", 7)
 
 
-async def test_without_a_group_everything_there_is_counts(start):
+async def test_without_a_group_everything_there_is_counts(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 2)
     assert refused(node) is None
@@ -62,7 +62,7 @@ async def test_without_a_group_everything_there_is_counts(start):
     assert node.broker.meters.produce_rejected.get(("partition_buffer_full",)) == 1
 
 
-async def test_the_text_says_what_the_bound_is(start):
+async def test_the_text_says_what_the_bound_is(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 3)
     with pytest.raises(
@@ -71,7 +71,7 @@ async def test_the_text_says_what_the_bound_is(start):
         node.broker.backlog.check("t", 0)
 
 
-async def test_records_are_counted_from_the_slowest_group(start):
+async def test_records_are_counted_from_the_slowest_group(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 3)
     await commit(node, "quick", 3)
@@ -83,7 +83,7 @@ async def test_records_are_counted_from_the_slowest_group(start):
     assert refused(node) is None
 
 
-async def test_a_commit_that_goes_back_counts_at_once(start):
+async def test_a_commit_that_goes_back_counts_at_once(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 4)
     await commit(node, "g", 4)
@@ -92,7 +92,7 @@ async def test_a_commit_that_goes_back_counts_at_once(start):
     assert refused(node) is BacklogBound.RECORDS
 
 
-async def test_a_group_that_is_gone_holds_nobody_up(start):
+async def test_a_group_that_is_gone_holds_nobody_up(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 4)
     await commit(node, "slow", 0)
@@ -104,7 +104,7 @@ async def test_a_group_that_is_gone_holds_nobody_up(start):
     assert refused(node) is None
 
 
-async def test_bytes_are_bounded_as_they_lie_in_the_log(start):
+async def test_bytes_are_bounded_as_they_lie_in_the_log(start) -> None:
     node = await start(bytes_max=200)
     await node.append("t", 0, 1)
     assert refused(node) is None
@@ -115,7 +115,7 @@ async def test_bytes_are_bounded_as_they_lie_in_the_log(start):
     assert node.broker.meters.produce_rejected.get(("partition_buffer_bytes_full",)) == 1
 
 
-async def test_records_that_retention_took_count_no_more(start):
+async def test_records_that_retention_took_count_no_more(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 4)
     await commit(node, "g", 0)
@@ -124,7 +124,7 @@ async def test_records_that_retention_took_count_no_more(start):
     assert refused(node) is None
 
 
-async def test_a_topic_of_the_same_name_begins_anew(start):
+async def test_a_topic_of_the_same_name_begins_anew(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 3)
     await commit(node, "g", 3)

@@ -169,7 +169,7 @@ async def served(node: Node) -> None:
     await until(lambda: refused(node.broker.sinks.names) is None, "the sinks are served")
 
 
-async def test_who_speaks_for_what_is_who_leads_its_partition(node: Node):
+async def test_who_speaks_for_what_is_who_leads_its_partition(node: Node) -> None:
     coordinators = node.cluster.coordinators
     for ask in (lambda: coordinators.node_of(GROUP), coordinators.sinks_node):
         assert refused(ask) is Reason.COORDINATOR_NOT_AVAILABLE
@@ -185,7 +185,7 @@ async def test_who_speaks_for_what_is_who_leads_its_partition(node: Node):
     )
 
 
-async def test_nobody_speaks_for_a_group_whose_partitions_are_led_by_two(node: Node):
+async def test_nobody_speaks_for_a_group_whose_partitions_are_led_by_two(node: Node) -> None:
     await node.made(OTHER)
     await node.lead(OFFSETS_TOPIC, NODE)
     assert refused(lambda: node.cluster.coordinators.node_of(GROUP)) is Reason.COORDINATOR_NOT_AVAILABLE
@@ -195,7 +195,7 @@ async def test_nobody_speaks_for_a_group_whose_partitions_are_led_by_two(node: N
     await until(lambda: node.broker.groups.describe(GROUP).reason is None, "the groups are served")
 
 
-async def test_every_door_of_a_group_says_that_another_node_coordinates_it(node: Node):
+async def test_every_door_of_a_group_says_that_another_node_coordinates_it(node: Node) -> None:
     await node.made(OTHER)
     assert {name: door() for name, door in node.doors().items()} == dict.fromkeys(node.doors(), Reason.NOT_COORDINATOR)
     assert node.broker.groups.list_groups() == []
@@ -203,7 +203,7 @@ async def test_every_door_of_a_group_says_that_another_node_coordinates_it(node:
     assert refused(node.broker.sinks.names) is Reason.NOT_COORDINATOR
 
 
-async def test_nothing_is_served_before_all_that_was_promised_is_known_to_be_committed(node: Node):
+async def test_nothing_is_served_before_all_that_was_promised_is_known_to_be_committed(node: Node) -> None:
     await node.made()
     await served(node)
     await node.has_committed(5)
@@ -231,7 +231,7 @@ async def test_nothing_is_served_before_all_that_was_promised_is_known_to_be_com
     assert node.broker.groups.fetch_offsets(GROUP, None)[KEY].offset == 9
 
 
-async def test_a_commit_is_answered_once_all_that_are_in_sync_have_it(node: Node):
+async def test_a_commit_is_answered_once_all_that_are_in_sync_have_it(node: Node) -> None:
     await node.made()
     await served(node)
     told = node.begin_commit(5)
@@ -245,7 +245,7 @@ async def test_a_commit_is_answered_once_all_that_are_in_sync_have_it(node: Node
     assert node.broker.groups.fetch_offsets(GROUP, None)[KEY].offset == 5
 
 
-async def test_a_commit_is_refused_where_too_few_are_in_sync_and_nothing_is_written(node: Node):
+async def test_a_commit_is_refused_where_too_few_are_in_sync_and_nothing_is_written(node: Node) -> None:
     await node.made()
     await served(node)
     topic = node.broker.topics.require(OFFSETS_TOPIC)
@@ -254,7 +254,7 @@ async def test_a_commit_is_refused_where_too_few_are_in_sync_and_nothing_is_writ
     assert node.led(OFFSETS_TOPIC).log.next_offset == 0
 
 
-async def test_whoever_waits_is_told_when_another_node_takes_over_and_nothing_is_written_after_that(node: Node):
+async def test_whoever_waits_is_told_when_another_node_takes_over_and_nothing_is_written_after_that(node: Node) -> None:
     await node.made()
     await served(node)
     await node.has_committed(3)
@@ -284,7 +284,7 @@ async def test_whoever_waits_is_told_when_another_node_takes_over_and_nothing_is
     assert partition.log.next_offset == end
 
 
-async def test_a_log_that_is_led_no_more_takes_no_append_and_lets_nobody_wait(node: Node):
+async def test_a_log_that_is_led_no_more_takes_no_append_and_lets_nobody_wait(node: Node) -> None:
     await node.made()
     await served(node)
     told: list[Reason | None] = []
@@ -304,7 +304,7 @@ async def test_a_log_that_is_led_no_more_takes_no_append_and_lets_nobody_wait(no
 
 async def test_a_large_log_is_replayed_in_pieces_and_others_have_their_turn(
     node: Node, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     await node.made()
     await served(node)
     for offset in range(30):
@@ -332,7 +332,7 @@ async def _nothing() -> None:
 
 async def test_a_node_that_resigns_in_the_middle_of_a_replay_serves_nothing(
     node: Node, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     await node.made()
     await served(node)
     for offset in range(30):
@@ -351,7 +351,7 @@ async def test_a_node_that_resigns_in_the_middle_of_a_replay_serves_nothing(
     assert node.broker.groups.list_groups() == []
 
 
-async def test_offsets_of_a_topic_that_is_made_anew_during_the_replay_are_forgotten(node: Node):
+async def test_offsets_of_a_topic_that_is_made_anew_during_the_replay_are_forgotten(node: Node) -> None:
     await node.made()
     await served(node)
     await node.has_committed(5)
@@ -366,7 +366,7 @@ async def test_offsets_of_a_topic_that_is_made_anew_during_the_replay_are_forgot
     assert partition.log.next_offset == 2
 
 
-async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_committed(node: Node):
+async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_committed(node: Node) -> None:
     await node.made()
     await served(node)
     for name in (IDEMPOTENCY_TOPIC, SINKS_TOPIC):
@@ -382,7 +382,7 @@ async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_commi
     await until(lambda: refused(node.broker.sinks.names) is None, "the sinks are served")
 
 
-async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_yet(node: Node):
+async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_yet(node: Node) -> None:
     await node.made()
     await served(node)
     opened: list[Any] = []
@@ -409,7 +409,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     await until(lambda: node.led(SINKS_TOPIC).log.next_offset == 2, "it is intended")
 
 
-async def test_who_waits_for_a_key_is_told_when_another_node_takes_over(node: Node):
+async def test_who_waits_for_a_key_is_told_when_another_node_takes_over(node: Node) -> None:
     await node.made()
     await served(node)
     told: list[Any] = []

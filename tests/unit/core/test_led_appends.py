@@ -27,16 +27,16 @@ HEADER = "mark"
 class ManualFlusher:
     """Writes and syncs when the test says so."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.targets: dict[Flushable, None] = {}
 
-    def unhurried(self, target: Flushable):
+    def unhurried(self, target: Flushable) -> None:
         """Whoever waits."""
 
-    def dirty(self, target: Flushable):
+    def dirty(self, target: Flushable) -> None:
         self.targets[target] = None
 
-    def commit(self):
+    def commit(self) -> None:
         for target in list(self.targets):
             target.write_pending()
             task = target.begin_sync()
@@ -48,7 +48,7 @@ class ManualFlusher:
 class Leader:
     """One partition and what it was told."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.flusher = ManualFlusher()
         self.clock = ManualClock()
         self.topic = Topic(
@@ -66,7 +66,7 @@ class Leader:
         self.appends = LedAppends(self.clock)
         self.open()
 
-    def open(self):
+    def open(self) -> None:
         world = World(RealDisk(), FilePool(RealDisk(), 10), SystemClock(), lambda _: None)
         log = open_log(world, str(self._path), self.topic.config.log_config())
         self.partition = Partition(self.topic, 0, log, self.flusher, Flush.SYNC, 0)
@@ -103,7 +103,7 @@ def leader(tmp_path: Path) -> Leader:
     return Leader(tmp_path / "log")
 
 
-def test_records_that_are_not_there_are_appended_and_told_once_they_are_committed(leader: Leader):
+def test_records_that_are_not_there_are_appended_and_told_once_they_are_committed(leader: Leader) -> None:
     told = leader.once(b"a", b"b")
     assert told == []
     leader.flusher.commit()
@@ -111,14 +111,14 @@ def test_records_that_are_not_there_are_appended_and_told_once_they_are_committe
     assert leader.values() == [b"a", b"b"]
 
 
-def test_what_was_asked_for_twice_at_once_is_appended_once(leader: Leader):
+def test_what_was_asked_for_twice_at_once_is_appended_once(leader: Leader) -> None:
     first, second = leader.once(b"a"), leader.once(b"a")
     leader.flusher.commit()
     assert (first, second) == ([[0]], [[0]])
     assert leader.values() == [b"a"]
 
 
-def test_only_the_records_that_are_lacking_are_appended(leader: Leader):
+def test_only_the_records_that_are_lacking_are_appended(leader: Leader) -> None:
     leader.once(b"a", b"c")
     told = leader.once(b"a", b"b", b"c", b"d")
     leader.flusher.commit()
@@ -126,7 +126,7 @@ def test_only_the_records_that_are_lacking_are_appended(leader: Leader):
     assert leader.values() == [b"a", b"c", b"b", b"d"]
 
 
-def test_a_leader_that_begins_anew_finds_what_the_last_one_left(leader: Leader):
+def test_a_leader_that_begins_anew_finds_what_the_last_one_left(leader: Leader) -> None:
     leader.once(b"a", b"b")
     leader.flusher.commit()
     leader.appends.resign(leader.partition)
@@ -137,28 +137,28 @@ def test_a_leader_that_begins_anew_finds_what_the_last_one_left(leader: Leader):
     assert told == [[1, 2]]
 
 
-def test_a_mark_before_the_noted_offset_is_of_an_earlier_time(leader: Leader):
+def test_a_mark_before_the_noted_offset_is_of_an_earlier_time(leader: Leader) -> None:
     leader.once(b"a")
     told = leader.once(b"a", search_from=1)
     leader.flusher.commit()
     assert told == [[1]]
 
 
-def test_each_record_has_its_own_noted_offset(leader: Leader):
+def test_each_record_has_its_own_noted_offset(leader: Leader) -> None:
     leader.once(b"a", b"b")
     told = leader.once(b"a", b"b", search_from=[0, 2])
     leader.flusher.commit()
     assert told == [[0, 2]]
 
 
-def test_an_offset_behind_the_end_is_of_another_topic_and_all_is_searched(leader: Leader):
+def test_an_offset_behind_the_end_is_of_another_topic_and_all_is_searched(leader: Leader) -> None:
     leader.once(b"a")
     told = leader.once(b"a", search_from=1_000)
     leader.flusher.commit()
     assert told == [[0]]
 
 
-def test_what_another_way_appended_in_this_turn_is_found_too(leader: Leader):
+def test_what_another_way_appended_in_this_turn_is_found_too(leader: Leader) -> None:
     leader.partition.append(batch(b"a"), leader.clock.now_ms())
     told = leader.once(b"a")
     leader.flusher.commit()
@@ -166,7 +166,7 @@ def test_what_another_way_appended_in_this_turn_is_found_too(leader: Leader):
     assert leader.values() == [b"a"]
 
 
-def test_a_long_log_is_looked_through_in_pieces(leader: Leader, monkeypatch: pytest.MonkeyPatch):
+def test_a_long_log_is_looked_through_in_pieces(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(led_appends, "_PIECE_BYTES", 200)
     for n in range(20):
         leader.partition.append(batch(b"%d" % n), leader.clock.now_ms())
@@ -181,7 +181,7 @@ def test_a_long_log_is_looked_through_in_pieces(leader: Leader, monkeypatch: pyt
     assert (told, behind) == ([[19, 20]], [[20]])
 
 
-def test_more_marks_than_are_kept_are_read_again(leader: Leader, monkeypatch: pytest.MonkeyPatch):
+def test_more_marks_than_are_kept_are_read_again(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(led_appends, "MARKS_MAX", 3)
     for n in range(10):
         leader.once(b"%d" % n)
@@ -190,7 +190,7 @@ def test_more_marks_than_are_kept_are_read_again(leader: Leader, monkeypatch: py
     assert told == [list(range(10))]
 
 
-def test_whoever_waits_is_told_that_somebody_else_leads_and_what_was_appended_is_unknown(leader: Leader):
+def test_whoever_waits_is_told_that_somebody_else_leads_and_what_was_appended_is_unknown(leader: Leader) -> None:
     told = leader.once(b"a")
     produced: list[int | PenstockError] = []
     leader.appends.append(leader.partition, batch(b"x"), Acks.ALL, produced.append)
@@ -200,7 +200,9 @@ def test_whoever_waits_is_told_that_somebody_else_leads_and_what_was_appended_is
     assert reasons == [Reason.LINK_LOST, Reason.LINK_LOST]
 
 
-def test_who_still_waits_for_the_search_is_told_that_nothing_was_done(leader: Leader, monkeypatch: pytest.MonkeyPatch):
+def test_who_still_waits_for_the_search_is_told_that_nothing_was_done(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(led_appends, "_PIECE_BYTES", 100)
     for n in range(5):
         leader.partition.append(batch(b"%d" % n), leader.clock.now_ms())
@@ -209,7 +211,7 @@ def test_who_still_waits_for_the_search_is_told_that_nothing_was_done(leader: Le
     assert [each.reason for each in told if isinstance(each, PenstockError)] == [Reason.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_a_record_without_a_mark_is_refused(leader: Leader):
+def test_a_record_without_a_mark_is_refused(leader: Leader) -> None:
     plain = build_batch([Record(0, 1_700_000_000_000, None, b"x")])
     with pytest.raises(PenstockError, match="no header mark") as refused:
         leader.appends.append_once(leader.partition, plain, HEADER, [0], lambda _: None)
@@ -217,7 +219,7 @@ def test_a_record_without_a_mark_is_refused(leader: Leader):
 
 
 @pytest.mark.parametrize(("acks", "told_at_once"), [(Acks.NONE, [0]), (Acks.LEADER, []), (Acks.ALL, [])])
-def test_a_batch_is_told_when_it_counts(leader: Leader, acks: Acks, told_at_once: list[int]):
+def test_a_batch_is_told_when_it_counts(leader: Leader, acks: Acks, told_at_once: list[int]) -> None:
     told: list[int | PenstockError] = []
     leader.appends.append(leader.partition, batch(b"a", b"b"), acks, told.append)
     assert told == told_at_once

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from typing import Never
 
 import pytest
 
@@ -38,7 +39,7 @@ def values(node, topic, partition):
     return [record.value for record in read_from(node.broker.partition(topic, partition), 0, 1000, 1 << 20)]
 
 
-async def test_each_record_is_told_its_place_in_the_order_of_the_call(node):
+async def test_each_record_is_told_its_place_in_the_order_of_the_call(node) -> None:
     await node.create("t", 3)
     results = await publish(node, "t", [NewRecord(None, b"%d" % n, partition=n % 3) for n in range(7)])
     now_ms = node.clock.now_ms()
@@ -47,7 +48,7 @@ async def test_each_record_is_told_its_place_in_the_order_of_the_call(node):
 
 
 @pytest.mark.parametrize("acks", Acks)
-async def test_every_level_of_acks_is_answered(node, acks):
+async def test_every_level_of_acks_is_answered(node, acks) -> None:
     await node.create("t")
     assert await publish(node, "t", [NewRecord(None, b"v")], acks) == [Placed(0, 0, node.clock.now_ms())]
 
@@ -57,7 +58,7 @@ class Records(list[NewRecord]):
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-async def test_records_that_wait_for_their_commit_are_not_kept_in_memory(node, partitions):
+async def test_records_that_wait_for_their_commit_are_not_kept_in_memory(node, partitions) -> None:
     await node.create("t", partitions)
     for index in range(partitions):
         node.broker.partition("t", index)._sync = True  # as on a disk whose sync does not end
@@ -73,7 +74,7 @@ async def test_records_that_wait_for_their_commit_are_not_kept_in_memory(node, p
     assert not answers
 
 
-async def test_a_key_goes_where_every_kafka_client_puts_it_and_no_key_goes_in_turn(node):
+async def test_a_key_goes_where_every_kafka_client_puts_it_and_no_key_goes_in_turn(node) -> None:
     await node.create("t", 5)
     keyed = await publish(node, "t", [NewRecord(key, b"v") for key in (b"a", b"long" * 100, b"a")])
     assert [placed.partition for placed in keyed] == [partition_for_key(k, 5) for k in (b"a", b"long" * 100, b"a")]
@@ -82,7 +83,7 @@ async def test_a_key_goes_where_every_kafka_client_puts_it_and_no_key_goes_in_tu
     assert (await publish(node, "t", [NewRecord(None, b"v")]))[0].partition == 3
 
 
-async def test_a_partition_that_is_not_there_refuses_its_record_alone(node):
+async def test_a_partition_that_is_not_there_refuses_its_record_alone(node) -> None:
     await node.create("t", 2)
     records = [
         NewRecord(None, b"0", partition=0),
@@ -97,7 +98,7 @@ async def test_a_partition_that_is_not_there_refuses_its_record_alone(node):
     assert "0 to 1" in wrong.text
 
 
-async def test_records_beyond_one_batch_are_split_and_a_record_that_fits_in_none_is_refused(node):
+async def test_records_beyond_one_batch_are_split_and_a_record_that_fits_in_none_is_refused(node) -> None:
     await node.create("t", 1, max_message_bytes="1000")
     records = [NewRecord(None, b"%03d" % n * 100) for n in range(9)]
     records.insert(4, NewRecord(None, b"x" * 2000))
@@ -109,7 +110,7 @@ async def test_records_beyond_one_batch_are_split_and_a_record_that_fits_in_none
     assert values(node, "t", 0) == [b"%03d" % n * 100 for n in range(9)]
 
 
-async def test_a_record_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(node):
+async def test_a_record_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(node) -> None:
     await node.create("t", 1, max_message_bytes="1000")
     sizes = range(880, 960)
     results = [(await publish(node, "t", [NewRecord(None, b"x" * size)]))[0] for size in sizes]
@@ -120,7 +121,7 @@ async def test_a_record_of_exactly_the_limit_is_taken_and_one_byte_more_is_not(n
         assert (len(alone) <= 1000) == (size == taken[-1])
 
 
-async def test_a_record_that_no_reader_would_open_for_its_headers_is_refused(node):
+async def test_a_record_that_no_reader_would_open_for_its_headers_is_refused(node) -> None:
     await node.create("t", 1, max_message_bytes=str(8 * MIB))
     many = (("", b""),) * (RECORD_HEADERS_MAX + 1)
     refused, placed = await publish(node, "t", [NewRecord(None, b"x", many), NewRecord(None, b"y", many[1:])])
@@ -128,7 +129,7 @@ async def test_a_record_that_no_reader_would_open_for_its_headers_is_refused(nod
     assert values(node, "t", 0) == [b"y"]
 
 
-async def test_what_comes_in_one_turn_is_one_batch_whoever_sent_it(node):
+async def test_what_comes_in_one_turn_is_one_batch_whoever_sent_it(node) -> None:
     await node.create("t")
     done = [asyncio.get_running_loop().create_future() for _ in Acks]
     for acks, future in zip(Acks, done, strict=True):
@@ -143,7 +144,7 @@ async def test_what_comes_in_one_turn_is_one_batch_whoever_sent_it(node):
     assert {gateway: flow.records_in for gateway, flow in flows.items()} == {Gateway.TCP: 5, Gateway.HTTP: 10}
 
 
-async def test_one_bad_record_does_not_take_others_of_its_turn_with_it(node):
+async def test_one_bad_record_does_not_take_others_of_its_turn_with_it(node) -> None:
     await node.create("t", cleanup_policy="compact")
     far_ms = node.clock.now_ms() + 10**12
     records = [NewRecord(b"k", b"v"), NewRecord(None, b"v"), NewRecord(b"k", b"v", timestamp_ms=far_ms)]
@@ -155,7 +156,7 @@ async def test_one_bad_record_does_not_take_others_of_its_turn_with_it(node):
     assert late.reason is Reason.INVALID_TIMESTAMP
 
 
-async def test_a_topic_deleted_in_the_same_turn_refuses(node):
+async def test_a_topic_deleted_in_the_same_turn_refuses(node) -> None:
     await node.create("t")
     done: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
     node.broker.publisher.publish(CALLER, "t", [NewRecord(None, b"v")], Acks.ALL, done.set_result)
@@ -165,7 +166,7 @@ async def test_a_topic_deleted_in_the_same_turn_refuses(node):
     assert refused.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node):
+async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node) -> None:
     await node.create("t")
     await node.create("stamped", message_timestamp_type="LogAppendTime")
     given_ms = node.clock.now_ms() - 1000
@@ -178,7 +179,7 @@ async def test_headers_and_given_times_are_kept_unless_the_topic_stamps(node):
     assert stored.timestamp == node.clock.now_ms()
 
 
-async def test_one_given_time_among_many_records_is_told_for_that_record_alone(node):
+async def test_one_given_time_among_many_records_is_told_for_that_record_alone(node) -> None:
     await node.create("t")
     given_ms, now_ms = node.clock.now_ms() - 1000, node.clock.now_ms()
     records = [NewRecord(None, b"%d" % n, timestamp_ms=given_ms if n == 1 else None) for n in range(3)]
@@ -187,7 +188,7 @@ async def test_one_given_time_among_many_records_is_told_for_that_record_alone(n
     assert [record.timestamp for record in stored] == [now_ms, given_ms, now_ms]
 
 
-async def test_calls_of_one_turn_that_fill_a_batch_go_on_in_the_next_and_keep_their_places(node):
+async def test_calls_of_one_turn_that_fill_a_batch_go_on_in_the_next_and_keep_their_places(node) -> None:
     await node.create("t", 1, max_message_bytes="1000")
     done = [asyncio.get_running_loop().create_future() for _ in range(4)]
     for number, future in enumerate(done):
@@ -198,7 +199,7 @@ async def test_calls_of_one_turn_that_fill_a_batch_go_on_in_the_next_and_keep_th
     assert values(node, "t", 0) == [b"%d%d" % (number, n) * 50 for number in range(4) for n in range(3)]
 
 
-async def test_a_topic_s_compression_is_used(node):
+async def test_a_topic_s_compression_is_used(node) -> None:
     await node.create("t", compression_type="zstd")
     await publish(node, "t", [NewRecord(None, b"same" * 1000) for _ in range(50)])
     assert node.broker.partition("t", 0).log.size_bytes < 5000
@@ -209,13 +210,13 @@ async def test_a_topic_s_compression_is_used(node):
     ("topic", "reason"),
     [("missing", Reason.UNKNOWN_TOPIC_OR_PARTITION), ("__consumer_offsets", Reason.INVALID_TOPIC)],
 )
-async def test_a_topic_that_cannot_be_published_to_refuses_the_whole_call(node, topic, reason):
+async def test_a_topic_that_cannot_be_published_to_refuses_the_whole_call(node, topic, reason) -> None:
     with pytest.raises(PenstockError) as raised:
         await publish(node, topic, [NewRecord(None, b"v")])
     assert raised.value.reason is reason
 
 
-async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node):
+async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node) -> None:
     await node.create("t", min_insync_replicas="2")
     with pytest.raises(PenstockError) as raised:
         await publish(node, "t", [NewRecord(None, b"v")])
@@ -225,11 +226,11 @@ async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node)
     assert isinstance((await publish(node, "t", [NewRecord(None, b"v")], Acks.LEADER))[0], Placed)
 
 
-async def test_the_caller_is_checked_before_anything_is_done(node):
+async def test_the_caller_is_checked_before_anything_is_done(node) -> None:
     class Denying(Access):
         allows_all = False
 
-        def require_topic(self, caller, action, topic):
+        def require_topic(self, caller, action, topic) -> Never:
             assert (caller, action, topic) == (CALLER, Action.WRITE, "t")
             raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
 
@@ -241,7 +242,7 @@ async def test_the_caller_is_checked_before_anything_is_done(node):
     assert node.broker.partition("t", 0).log.next_offset == 0
 
 
-async def test_what_came_in_is_counted_by_topic_and_gateway(node):
+async def test_what_came_in_is_counted_by_topic_and_gateway(node) -> None:
     await node.create("t", 2)
     await publish(node, "t", [NewRecord(None, b"v") for _ in range(10)])
     flow = node.broker.meters.flow("t", Gateway.HTTP)
@@ -249,5 +250,5 @@ async def test_what_came_in_is_counted_by_topic_and_gateway(node):
     assert flow.bytes_in == sum(node.broker.partition("t", index).log.size_bytes for index in range(2))
 
 
-def test_a_record_has_a_name_that_people_can_type():
+def test_a_record_has_a_name_that_people_can_type() -> None:
     assert record_id("orders", 0, 42) == "orders/0@42"

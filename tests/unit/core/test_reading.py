@@ -25,7 +25,7 @@ async def append(node, topic, partition, values, *, per_batch=3):
     return target
 
 
-async def test_reading_begins_inside_a_batch_and_stops_at_the_bounds(node):
+async def test_reading_begins_inside_a_batch_and_stops_at_the_bounds(node) -> None:
     await node.create("t")
     values = [b"%02d" % n for n in range(20)]
     partition = await append(node, "t", 0, values)
@@ -37,7 +37,7 @@ async def test_reading_begins_inside_a_batch_and_stops_at_the_bounds(node):
 
 
 @pytest.mark.parametrize("offset", [-1, 21])
-async def test_outside_the_log_there_is_nothing_to_read(node, offset):
+async def test_outside_the_log_there_is_nothing_to_read(node, offset) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"v"] * 20)
     with pytest.raises(PenstockError) as raised:
@@ -45,7 +45,7 @@ async def test_outside_the_log_there_is_nothing_to_read(node, offset):
     assert raised.value.reason is Reason.OFFSET_OUT_OF_RANGE
 
 
-async def test_control_batches_are_passed_over(node):
+async def test_control_batches_are_passed_over(node) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"a"])
     marker = BatchBuilder()
@@ -59,7 +59,7 @@ async def test_control_batches_are_passed_over(node):
     assert [record.value for _, record in tail.take(10, 1000)] == [b"a", b"b"]
 
 
-async def test_a_tail_gives_what_is_there_then_wakes_once_when_there_is_more(node):
+async def test_a_tail_gives_what_is_there_then_wakes_once_when_there_is_more(node) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"a", b"b"])
     woken = []
@@ -73,7 +73,7 @@ async def test_a_tail_gives_what_is_there_then_wakes_once_when_there_is_more(nod
     assert [record.value for _, record in tail.take(10, 1000)] == [b"c", b"d"]
 
 
-async def test_a_tail_wakes_for_what_came_between_a_take_and_the_next(node):
+async def test_a_tail_wakes_for_what_came_between_a_take_and_the_next(node) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"a"])
     tail = Tail([(partition, 0)], lambda: None)
@@ -82,7 +82,7 @@ async def test_a_tail_wakes_for_what_came_between_a_take_and_the_next(node):
     assert [record.value for _, record in tail.take(1, 1000)] == [b"b"]
 
 
-async def test_a_tail_is_fair_and_bounded(node):
+async def test_a_tail_is_fair_and_bounded(node) -> None:
     await node.create("t", 2)
     first = await append(node, "t", 0, [b"x"] * 1000, per_batch=500)
     second = await append(node, "t", 1, [b"y"] * 10)
@@ -95,7 +95,7 @@ async def test_a_tail_is_fair_and_bounded(node):
     assert offsets == sorted(set(offsets))
 
 
-async def test_a_tail_before_the_log_start_goes_on_at_the_oldest_record(node):
+async def test_a_tail_before_the_log_start_goes_on_at_the_oldest_record(node) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"a", b"b", b"c"], per_batch=1)
     tail = Tail([(partition, 0)], lambda: None)
@@ -103,7 +103,7 @@ async def test_a_tail_before_the_log_start_goes_on_at_the_oldest_record(node):
     assert [record.value for _, record in tail.take(10, 1000)] == [b"c"]
 
 
-async def test_a_tail_behind_the_end_waits_until_the_log_is_there(node):
+async def test_a_tail_behind_the_end_waits_until_the_log_is_there(node) -> None:
     await node.create("t")
     partition = await append(node, "t", 0, [b"a"])
     tail = Tail([(partition, 2)], lambda: None)
@@ -112,7 +112,7 @@ async def test_a_tail_behind_the_end_waits_until_the_log_is_there(node):
     assert [record.value for _, record in tail.take(10, 1000)] == [b"c"]
 
 
-async def test_a_deleted_partition_wakes_and_is_told(node):
+async def test_a_deleted_partition_wakes_and_is_told(node) -> None:
     await node.create("t", 2)
     partitions = [node.broker.partition("t", index) for index in range(2)]
     woken = []
@@ -124,7 +124,7 @@ async def test_a_deleted_partition_wakes_and_is_told(node):
     assert tail.gone == partitions
 
 
-async def test_partitions_come_and_go(node):
+async def test_partitions_come_and_go(node) -> None:
     await node.create("t", 2)
     first = await append(node, "t", 0, [b"a", b"b"])
     second = await append(node, "t", 1, [b"x"])
@@ -150,7 +150,7 @@ async def append_damaged(node, topic, values):
     return partition
 
 
-async def test_what_comes_before_a_batch_that_cannot_be_opened_is_read(node):
+async def test_what_comes_before_a_batch_that_cannot_be_opened_is_read(node) -> None:
     await node.create("t")
     partition = await append_damaged(node, "t", [b"a", b"b"])
     assert [record.value for record in read_from(partition, 0, 10, 1000)] == [b"a", b"b"]
@@ -160,7 +160,7 @@ async def test_what_comes_before_a_batch_that_cannot_be_opened_is_read(node):
     assert [record.value for record in read_from(partition, 3, 10, 1000)] == [b"behind"]
 
 
-async def test_a_tail_gives_what_comes_before_a_batch_that_cannot_be_opened_and_never_passes_it(node):
+async def test_a_tail_gives_what_comes_before_a_batch_that_cannot_be_opened_and_never_passes_it(node) -> None:
     await node.create("t")
     partition = await append_damaged(node, "t", [b"a", b"b"])
     for begin, values in ((0, [b"a", b"b"]), (2, [])):

@@ -19,13 +19,13 @@ def disk():
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("points", [{}, POINTS])
-def test_a_checkpoint_survives_a_loss_of_power(disk, clean, points):
+def test_a_checkpoint_survives_a_loss_of_power(disk, clean, points) -> None:
     save_checkpoint(disk, PATH, Checkpoint(points, clean))
     disk.lose_power()
     assert load_checkpoint(disk, PATH) == Checkpoint(points, clean)
 
 
-def test_without_a_file_nothing_is_known(disk):
+def test_without_a_file_nothing_is_known(disk) -> None:
     assert load_checkpoint(disk, PATH) == Checkpoint({}, clean=False)
 
 
@@ -39,7 +39,7 @@ def test_without_a_file_nothing_is_known(disk):
         lambda data: data.__setitem__(slice(22, 27), b"dirty"),
     ],
 )
-def test_damage_is_noticed(disk, damage):
+def test_damage_is_noticed(disk, damage) -> None:
     save_checkpoint(disk, PATH, Checkpoint(POINTS, clean=True))
     disk.change(PATH, damage)
     with pytest.raises(ValueError, match="check"):

@@ -1,4 +1,5 @@
 import errno
+from typing import Never
 
 import pytest
 
@@ -19,7 +20,7 @@ CONFIG = LogConfig(
 )
 
 
-def put(log, key, value):
+def put(log, key, value) -> None:
     batch = make_batch(value, key=key)
     log.append(batch, read_header(batch), 0)
 
@@ -45,7 +46,7 @@ def run(kit, log):
     return task
 
 
-def test_what_was_cleaned_is_remembered_over_a_start(kit):
+def test_what_was_cleaned_is_remembered_over_a_start(kit) -> None:
     log = filled(kit)
     assert load_clean_note(kit.disk, kit.directory) == CleanNote(0, None, 0)
     run(kit, log)
@@ -57,7 +58,7 @@ def test_what_was_cleaned_is_remembered_over_a_start(kit):
     assert kit.open(CONFIG, log.recovery_point()).compaction_task(kit.clock.ms) is None
 
 
-def test_tombstones_go_when_their_time_has_come(kit):
+def test_tombstones_go_when_their_time_has_come(kit) -> None:
     log = filled(kit)
     put(log, b"key1", None)
     for _ in range(30):
@@ -74,7 +75,7 @@ def test_tombstones_go_when_their_time_has_come(kit):
     assert load_clean_note(kit.disk, kit.directory).due_ms is None
 
 
-def test_a_lost_note_costs_only_another_run(kit):
+def test_a_lost_note_costs_only_another_run(kit) -> None:
     log = filled(kit)
     run(kit, log)
     expected = read_all(log)
@@ -83,7 +84,7 @@ def test_a_lost_note_costs_only_another_run(kit):
     assert read_all(log) == expected
 
 
-def test_gaps_that_compaction_left_are_no_loss_to_recovery(kit):
+def test_gaps_that_compaction_left_are_no_loss_to_recovery(kit) -> None:
     log = filled(kit)
     task = log.compaction_task(kit.clock.ms)
     task.run()
@@ -97,7 +98,7 @@ def test_gaps_that_compaction_left_are_no_loss_to_recovery(kit):
     assert kit.reports == []
 
 
-def test_gaps_are_no_loss_even_when_the_process_died_before_it_could_note_its_end(kit, monkeypatch):
+def test_gaps_are_no_loss_even_when_the_process_died_before_it_could_note_its_end(kit, monkeypatch) -> None:
     log = filled(kit)
     task = log.compaction_task(kit.clock.ms)
     real, calls = kit.disk.write_atomic, []
@@ -105,7 +106,7 @@ def test_gaps_are_no_loss_even_when_the_process_died_before_it_could_note_its_en
     class Killed(BaseException):
         pass
 
-    def once(*args, **more):
+    def once(*args, **more) -> None:
         calls.append(args)
         if len(calls) == 2:
             raise Killed
@@ -127,7 +128,7 @@ def test_gaps_are_no_loss_even_when_the_process_died_before_it_could_note_its_en
 
 
 @pytest.mark.parametrize("operation", ["rename", "sync_dir", "write_atomic", "pwritev", "sync", "open"])
-def test_a_run_that_the_disk_refuses_leaves_nothing_behind(kit, operation):
+def test_a_run_that_the_disk_refuses_leaves_nothing_behind(kit, operation) -> None:
     log = filled(kit)
     before, names = read_all(log), kit.disk.listdir(kit.directory)
     task = log.compaction_task(kit.clock.ms)
@@ -141,7 +142,7 @@ def test_a_run_that_the_disk_refuses_leaves_nothing_behind(kit, operation):
     assert run(kit, log) is not None
 
 
-def test_segments_dropped_meanwhile_are_not_brought_back(kit):
+def test_segments_dropped_meanwhile_are_not_brought_back(kit) -> None:
     log = filled(kit)
     task = log.compaction_task(kit.clock.ms)
     task.run()
@@ -171,7 +172,7 @@ def filled_around_a_tombstone(kit):
     return log
 
 
-def assert_stays_deleted(kit, log, key):
+def assert_stays_deleted(kit, log, key) -> None:
     """However often compaction runs, nobody who reads from the start ends with a value of the key."""
     for _ in range(4):
         last = {
@@ -187,7 +188,7 @@ def assert_stays_deleted(kit, log, key):
     assert key not in keys(log)
 
 
-def test_a_value_stays_deleted_when_segments_were_dropped_under_the_run(kit):
+def test_a_value_stays_deleted_when_segments_were_dropped_under_the_run(kit) -> None:
     log = filled_around_a_tombstone(kit)
     task = log.compaction_task(kit.clock.ms)
     task.run()
@@ -199,7 +200,7 @@ def test_a_value_stays_deleted_when_segments_were_dropped_under_the_run(kit):
     assert_stays_deleted(kit, log, b"gone")
 
 
-def test_a_value_stays_deleted_when_the_log_was_cut_below_what_is_clean(kit):
+def test_a_value_stays_deleted_when_the_log_was_cut_below_what_is_clean(kit) -> None:
     log = filled(kit)
     run(kit, log)
     clean_to = load_clean_note(kit.disk, kit.directory).cleaned_to
@@ -216,7 +217,7 @@ def test_a_value_stays_deleted_when_the_log_was_cut_below_what_is_clean(kit):
     assert_stays_deleted(kit, log, b"gone")
 
 
-def test_what_recovery_cuts_is_not_clean_any_more(kit):
+def test_what_recovery_cuts_is_not_clean_any_more(kit) -> None:
     log = filled(kit)
     run(kit, log)
     clean_to = load_clean_note(kit.disk, kit.directory).cleaned_to
@@ -232,7 +233,7 @@ def test_what_recovery_cuts_is_not_clean_any_more(kit):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_loss_of_power_after_the_exchange_leaves_segments_that_do_not_overlap(seed):
+def test_a_loss_of_power_after_the_exchange_leaves_segments_that_do_not_overlap(seed) -> None:
     disk = SimulatedDisk(seed)
     disk.make_dirs("/data")
     kit = Kit(disk, "/data/0")
@@ -250,7 +251,9 @@ def test_a_loss_of_power_after_the_exchange_leaves_segments_that_do_not_overlap(
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_a_loss_of_power_while_a_start_finishes_the_exchange_leaves_segments_that_do_not_overlap(seed, monkeypatch):
+def test_a_loss_of_power_while_a_start_finishes_the_exchange_leaves_segments_that_do_not_overlap(
+    seed, monkeypatch
+) -> None:
     disk = SimulatedDisk(seed)
     disk.make_dirs("/data")
     kit = Kit(disk, "/data/0")
@@ -261,7 +264,7 @@ def test_a_loss_of_power_while_a_start_finishes_the_exchange_leaves_segments_tha
     kit.new_world()
     real_rename = disk.rename
 
-    def rename_and_stop(source, target):
+    def rename_and_stop(source, target) -> Never:
         real_rename(source, target)
         raise OSError(errno.EIO, "here the power goes")
 

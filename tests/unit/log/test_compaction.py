@@ -1,5 +1,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Never
 
 import pytest
 from hypothesis import given, settings
@@ -122,7 +123,7 @@ def batch_of(*pairs: tuple[bytes | None, bytes | None], timestamp: int = 1000, *
     return build_batch([Record(n, timestamp + n, key, value) for n, (key, value) in enumerate(pairs)], **more)
 
 
-def test_the_last_record_of_each_key_stays_at_its_offset(log):
+def test_the_last_record_of_each_key_stays_at_its_offset(log) -> None:
     log.add(batch_of((b"a", b"1"), (b"b", b"1")), batch_of((b"a", b"2")))
     log.add(batch_of((b"c", b"1"), (b"a", b"3")))
     result = log.compact()
@@ -135,13 +136,13 @@ def test_the_last_record_of_each_key_stays_at_its_offset(log):
     assert log.leftovers() == []
 
 
-def test_records_without_a_key_go(log):
+def test_records_without_a_key_go(log) -> None:
     log.add(batch_of((None, b"1"), (b"a", b"2")))
     log.compact()
     assert [record.offset for record in log.records()] == [1]
 
 
-def test_a_batch_keeps_its_borders_and_everything_else_in_its_header(log):
+def test_a_batch_keeps_its_borders_and_everything_else_in_its_header(log) -> None:
     log.add(batch_of((b"a", b"1"), (b"b", b"1"), (b"a", b"2")), batch_of((b"a", b"3")))
     (before, _), (later, _) = log.batches()
     log.compact()
@@ -151,13 +152,13 @@ def test_a_batch_keeps_its_borders_and_everything_else_in_its_header(log):
     assert untouched == later
 
 
-def test_a_batch_with_nothing_left_goes(log):
+def test_a_batch_with_nothing_left_goes(log) -> None:
     log.add(batch_of((b"a", b"1")), batch_of((b"a", b"2")))
     log.compact()
     assert [header.base_offset for header, _ in log.batches()] == [1]
 
 
-def test_the_last_batch_of_a_producer_stays_without_records(log):
+def test_the_last_batch_of_a_producer_stays_without_records(log) -> None:
     producer = {"producer_id": 9, "producer_epoch": 1}
     log.add(
         batch_of((b"a", b"1"), base_sequence=0, **producer),
@@ -173,7 +174,7 @@ def test_the_last_batch_of_a_producer_stays_without_records(log):
     assert log.compact().replacements == ()
 
 
-def test_the_empty_batch_goes_once_its_producer_is_forgotten(log):
+def test_the_empty_batch_goes_once_its_producer_is_forgotten(log) -> None:
     log.add(batch_of((b"a", b"1"), producer_id=9, producer_epoch=0, base_sequence=0), batch_of((b"a", b"2")))
     log.compact()
     assert len(log.batches()) == 2
@@ -182,7 +183,7 @@ def test_the_empty_batch_goes_once_its_producer_is_forgotten(log):
     assert [header.base_offset for header, _ in log.batches()] == [1]
 
 
-def test_control_batches_stay(log):
+def test_control_batches_stay(log) -> None:
     builder = BatchBuilder()
     builder.add(0, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")
     marker = builder.build(producer_id=3, producer_epoch=0, control=True, transactional=True)
@@ -196,14 +197,14 @@ def test_control_batches_stay(log):
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_a_batch_keeps_its_codec(log, compression):
+def test_a_batch_keeps_its_codec(log, compression) -> None:
     log.add(batch_of((b"a", b"1"), (b"b", b"1" * 200), compression=compression), batch_of((b"a", b"2")))
     log.compact()
     assert log.batches()[0][0].compression is compression
     assert [record.key for record in log.records()] == [b"b", b"a"]
 
 
-def test_long_keys_are_told_apart(log):
+def test_long_keys_are_told_apart(log) -> None:
     keys = [b"k" * 40 + bytes([n]) for n in range(50)]
     log.add(batch_of(*((key, b"1") for key in keys)), batch_of(*((key, b"2") for key in keys[:25])))
     log.compact()
@@ -215,7 +216,7 @@ def test_long_keys_are_told_apart(log):
 @pytest.mark.parametrize("value", [b"v", None])
 @pytest.mark.parametrize("base", [-(2**63), 2**63 - 1])
 @pytest.mark.parametrize("delta", [-(2**63), 2**63 - 1])
-def test_timestamps_that_overflow_do_not_stop_the_run(log, base, delta, value):
+def test_timestamps_that_overflow_do_not_stop_the_run(log, base, delta, value) -> None:
     """A client may send any: the base and the deltas are only looked at where records are opened."""
     builder = BatchBuilder()
     builder.add(0, b"a", value)
@@ -232,7 +233,7 @@ def test_timestamps_that_overflow_do_not_stop_the_run(log, base, delta, value):
 
 
 class TestTombstones:
-    def test_a_tombstone_stays_until_delete_retention_has_passed_since_it_was_cleaned(self, log):
+    def test_a_tombstone_stays_until_delete_retention_has_passed_since_it_was_cleaned(self, log) -> None:
         log.add(batch_of((b"a", b"1"), (b"b", b"1")), batch_of((b"a", None)))
         result = log.compact(NOW_MS)
         assert result.tombstones_due_ms == NOW_MS + DAY_MS
@@ -243,19 +244,19 @@ class TestTombstones:
         assert [(r.key, r.value) for r in log.records()] == [(b"b", b"1")]
         assert result.tombstones_due_ms is None
 
-    def test_its_time_starts_when_it_is_first_cleaned_however_old_it_is(self, log):
+    def test_its_time_starts_when_it_is_first_cleaned_however_old_it_is(self, log) -> None:
         log.add(batch_of((b"a", None), timestamp=1))
         log.compact(NOW_MS)
         assert len(log.records()) == 1
 
-    def test_its_date_does_not_move_when_it_is_cleaned_again(self, log):
+    def test_its_date_does_not_move_when_it_is_cleaned_again(self, log) -> None:
         log.add(batch_of((b"a", None)))
         log.compact(NOW_MS)
         log.add(batch_of((b"b", b"1")))
         result = log.compact(NOW_MS + 5000)
         assert result.tombstones_due_ms == NOW_MS + DAY_MS
 
-    def test_its_record_keeps_its_timestamp_though_the_batch_carries_the_date(self, log):
+    def test_its_record_keeps_its_timestamp_though_the_batch_carries_the_date(self, log) -> None:
         log.add(batch_of((b"a", b"1"), (b"b", None), (b"c", b"3"), timestamp=5000))
         log.compact(NOW_MS)
         ((header, batch),) = log.batches()
@@ -265,14 +266,14 @@ class TestTombstones:
         assert crc_matches(batch)
         assert [(r.offset, r.timestamp) for r in log.records()] == [(0, 5000), (1, 5001), (2, 5002)]
 
-    def test_with_log_append_time_the_batch_keeps_that_time(self, log):
+    def test_with_log_append_time_the_batch_keeps_that_time(self, log) -> None:
         batch = batch_of((b"a", b"1"), (b"b", None))
         set_log_append_time(batch, 8888)
         log.add(batch, batch_of((b"a", b"2")))
         log.compact(NOW_MS)
         assert [(r.key, r.timestamp) for r in log.records()] == [(b"b", 8888), (b"a", 1000)]
 
-    def test_a_later_value_overrules_it(self, log):
+    def test_a_later_value_overrules_it(self, log) -> None:
         log.add(batch_of((b"a", None)))
         log.compact(NOW_MS)
         log.add(batch_of((b"a", b"2")))
@@ -280,7 +281,7 @@ class TestTombstones:
         assert [(r.key, r.value) for r in log.records()] == [(b"a", b"2")]
         assert result.tombstones_due_ms is None
 
-    def test_a_value_written_before_it_does_not_come_back(self, log):
+    def test_a_value_written_before_it_does_not_come_back(self, log) -> None:
         log.add(batch_of((b"a", b"1")))
         log.compact(NOW_MS)
         log.add(batch_of((b"a", None)))
@@ -288,13 +289,13 @@ class TestTombstones:
         log.compact(NOW_MS + 1 + DAY_MS)
         assert log.records() == []
 
-    def test_behind_the_mapped_part_its_time_has_not_begun(self, log):
+    def test_behind_the_mapped_part_its_time_has_not_begun(self, log) -> None:
         log.add(batch_of((b"a", b"1")), batch_of((b"b", None)))
         result = log.compact(NOW_MS, keys_max=1)
         assert (result.cleaned_to_offset, result.tombstones_due_ms) == (1, None)
         assert log.compact(NOW_MS + 7, keys_max=1).tombstones_due_ms == NOW_MS + 7 + DAY_MS
 
-    def test_a_run_is_planned_when_they_are_due_though_nothing_is_dirty(self, log):
+    def test_a_run_is_planned_when_they_are_due_though_nothing_is_dirty(self, log) -> None:
         log.add(batch_of((b"a", None)))
         log.compact(NOW_MS)
         assert log.plan(NOW_MS + DAY_MS - 1) is None
@@ -305,34 +306,34 @@ class TestPlan:
     def segments(self, *sizes: int) -> list[SegmentFile]:
         return [SegmentFile(f"/{n}.log", n * 10, n * 10 + 10, size, 1000 * n) for n, size in enumerate(sizes)]
 
-    def test_nothing_closed_is_nothing_to_do(self):
+    def test_nothing_closed_is_nothing_to_do(self) -> None:
         assert plan([], CONFIG, 0, NOW_MS, producer_offsets={}) is None
 
-    def test_nothing_dirty_is_nothing_to_do(self):
+    def test_nothing_dirty_is_nothing_to_do(self) -> None:
         config = replace(CONFIG, min_cleanable_dirty_ratio=0.0)
         assert plan(self.segments(100), config, 10, NOW_MS, producer_offsets={}) is None
 
     @pytest.mark.parametrize(("dirty_bytes", "pays"), [(99, False), (100, True), (101, True)])
-    def test_it_pays_from_the_dirty_ratio_on(self, dirty_bytes, pays):
+    def test_it_pays_from_the_dirty_ratio_on(self, dirty_bytes, pays) -> None:
         planned = plan(self.segments(100, dirty_bytes), CONFIG, 10, NOW_MS, producer_offsets={})
         assert (planned is not None) == pays
 
-    def test_segments_younger_than_the_lag_wait(self):
+    def test_segments_younger_than_the_lag_wait(self) -> None:
         config = replace(CONFIG, min_compaction_lag_ms=500)
         planned = plan(self.segments(100, 100, 100), config, 0, 2400, producer_offsets={})
         assert planned is not None
         assert [segment.base_offset for segment in planned.segments] == [0, 10]
 
-    def test_a_lag_that_covers_everything_is_nothing_to_do(self):
+    def test_a_lag_that_covers_everything_is_nothing_to_do(self) -> None:
         config = replace(CONFIG, min_compaction_lag_ms=10_000)
         assert plan(self.segments(100), config, 0, 9_999, producer_offsets={}) is None
 
-    def test_what_waited_for_the_longest_lag_is_cleaned_at_any_ratio(self):
+    def test_what_waited_for_the_longest_lag_is_cleaned_at_any_ratio(self) -> None:
         config = replace(CONFIG, max_compaction_lag_ms=500)
         assert plan(self.segments(1000, 1), config, 10, 1500, producer_offsets={}) is None
         assert plan(self.segments(1000, 1), config, 10, 1501, producer_offsets={}) is not None
 
-    def test_the_longest_lag_counts_from_the_first_batch_where_it_is_known(self):
+    def test_the_longest_lag_counts_from_the_first_batch_where_it_is_known(self) -> None:
         config = replace(CONFIG, max_compaction_lag_ms=500)
         clean, dirty = self.segments(1000, 1)
         known = [clean, replace(dirty, first_timestamp=200)]
@@ -340,7 +341,7 @@ class TestPlan:
 
 
 class TestFiles:
-    def test_small_neighbours_become_one_segment(self, log):
+    def test_small_neighbours_become_one_segment(self, log) -> None:
         for n in range(6):
             log.add(batch_of((b"k%d" % n, b"v" * 100)))
         size = log.segments[0].size_bytes
@@ -349,45 +350,45 @@ class TestFiles:
         assert [(s.base_offset, s.next_offset) for s in log.segments] == [(0, 3), (3, 6)]
         assert len(log.records()) == 6
 
-    def test_segments_too_far_apart_for_the_index_stay_apart(self, log):
+    def test_segments_too_far_apart_for_the_index_stay_apart(self, log) -> None:
         log.add(batch_of((b"a", b"1")))
         log.next_offset = 2**31
         log.add(batch_of((b"b", b"1")))
         assert log.compact().replacements == ()
 
-    def test_a_segment_that_does_not_change_is_left_alone(self, log):
+    def test_a_segment_that_does_not_change_is_left_alone(self, log) -> None:
         log.add(batch_of((b"a", b"1")))
         result = log.compact()
         assert result.replacements == ()
         assert result.cleaned_to_offset == 1
         assert log.leftovers() == []
 
-    def test_a_segment_with_nothing_left_keeps_its_place(self, log):
+    def test_a_segment_with_nothing_left_keeps_its_place(self, log) -> None:
         log.add(batch_of((b"a", b"1")))
         log.add(batch_of((b"a", b"2")))
         config = replace(CONFIG, segment_bytes=50)
         log.compact(config=config)
         assert [(s.base_offset, s.next_offset, s.size_bytes > 0) for s in log.segments] == [(0, 1, False), (1, 2, True)]
 
-    def test_batches_larger_than_a_read_are_read_whole(self, log):
+    def test_batches_larger_than_a_read_are_read_whole(self, log) -> None:
         large = batch_of((b"a", b"x" * (3 * MIB)))
         log.add(batch_of((b"a", b"1"), (b"b", b"1")), large, batch_of((b"c", b"1")))
         log.compact()
         assert [(r.key, len(r.value or b"")) for r in log.records()] == [(b"b", 1), (b"a", 3 * MIB), (b"c", 1)]
 
-    def test_the_new_files_know_their_timestamps(self, log):
+    def test_the_new_files_know_their_timestamps(self, log) -> None:
         log.add(batch_of((b"a", b"1"), timestamp=9000), batch_of((b"b", b"1"), timestamp=3000), batch_of((b"a", b"2")))
         (replacement,) = log.compact().replacements
         assert (replacement.target.first_timestamp, replacement.target.max_timestamp) == (3000, 3000)
 
-    def test_a_leftover_of_an_interrupted_run_is_written_over(self, log):
+    def test_a_leftover_of_an_interrupted_run_is_written_over(self, log) -> None:
         log.add(batch_of((b"a", b"1")), batch_of((b"a", b"2")))
         Path(log.segments[0].path + ".cleaned").write_bytes(b"x" * 10_000)
         log.compact()
         assert [record.value for record in log.records()] == [b"2"]
 
     @pytest.mark.parametrize("damage", ["flipped bit", "wild length", "cut short"])
-    def test_damage_stops_the_run_and_leaves_everything_as_it_was(self, log, damage):
+    def test_damage_stops_the_run_and_leaves_everything_as_it_was(self, log, damage) -> None:
         config = replace(CONFIG, segment_bytes=100)
         log.add(batch_of((b"a", b"1")), batch_of((b"a", b"2")))
         log.add(batch_of((b"b", b"1")), batch_of((b"a", b"3")))
@@ -409,7 +410,7 @@ class TestFiles:
         assert path.read_bytes() == content
         assert log.leftovers() == []
 
-    def test_a_full_disk_leaves_nothing_behind(self, log):
+    def test_a_full_disk_leaves_nothing_behind(self, log) -> None:
         class FullDisk(RealDisk):
             def open(self, path, *, create=False):
                 file = super().open(path, create=create)
@@ -419,10 +420,10 @@ class TestFiles:
         class FullFile:
             file: object
 
-            def pwritev(self, buffers, position):
+            def pwritev(self, buffers, position) -> Never:
                 raise OSError(28, "no space left on device")
 
-            def close(self):
+            def close(self) -> None:
                 self.file.close()
 
         log.add(batch_of((b"a", b"1")), batch_of((b"a", b"2")))
@@ -432,7 +433,7 @@ class TestFiles:
             run(FullDisk(), planned)
         assert log.leftovers() == []
 
-    def test_the_caller_can_hold_it_back_between_batches(self, log):
+    def test_the_caller_can_hold_it_back_between_batches(self, log) -> None:
         log.add(*(batch_of((b"k%d" % n, b"v")) for n in range(10)))
         planned = log.plan()
         assert planned is not None
@@ -452,7 +453,7 @@ rounds = st.lists(st.lists(st.lists(batches, min_size=1, max_size=3), min_size=1
 
 @settings(max_examples=60, deadline=None)
 @given(rounds=rounds, keys_max=st.sampled_from([1, 2, 1000]), segment_bytes=st.sampled_from([100, 400, 10_000]))
-def test_any_history_ends_as_a_dictionary_would(tmp_path_factory, rounds, keys_max, segment_bytes):
+def test_any_history_ends_as_a_dictionary_would(tmp_path_factory, rounds, keys_max, segment_bytes) -> None:
     log = ClosedLog(tmp_path_factory.mktemp("log"))
     config = replace(CONFIG, segment_bytes=segment_bytes)
     originals: dict[int, Record] = {}

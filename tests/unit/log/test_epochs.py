@@ -1,3 +1,5 @@
+from typing import Never
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,26 +21,26 @@ def history(path):
     return history
 
 
-def test_an_absent_file_is_an_empty_history(path):
+def test_an_absent_file_is_an_empty_history(path) -> None:
     history = EpochHistory.load(RealDisk(), path)
     assert history.latest == -1
     assert history.epoch_at(0) == -1
     assert history.end_offset_for(0, 100) == (-1, -1)
 
 
-def test_what_was_assigned_is_there_after_a_restart(history, path):
+def test_what_was_assigned_is_there_after_a_restart(history, path) -> None:
     restarted = EpochHistory.load(RealDisk(), path)
     assert restarted.entries == ((2, 0), (4, 10), (7, 20))
     assert restarted.latest == 7
 
 
-def test_an_epoch_that_is_not_newer_changes_nothing(history, path):
+def test_an_epoch_that_is_not_newer_changes_nothing(history, path) -> None:
     history.assign(7, 30)
     history.assign(3, 40)
     assert history.entries == EpochHistory.load(RealDisk(), path).entries == ((2, 0), (4, 10), (7, 20))
 
 
-def test_an_epoch_without_records_leaves_no_entry(history):
+def test_an_epoch_without_records_leaves_no_entry(history) -> None:
     history.assign(8, 20)
     assert history.entries == ((2, 0), (4, 10), (8, 20))
 
@@ -57,12 +59,12 @@ def test_an_epoch_without_records_leaves_no_entry(history):
         (8, (-1, -1)),
     ],
 )
-def test_an_epoch_ends_where_the_next_known_one_begins(history, epoch, answer):
+def test_an_epoch_ends_where_the_next_known_one_begins(history, epoch, answer) -> None:
     assert history.end_offset_for(epoch, log_end=33) == answer
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 2), (9, 2), (10, 4), (19, 4), (20, 7), (99, 7)])
-def test_epoch_at_tells_who_wrote_an_offset(history, offset, epoch):
+def test_epoch_at_tells_who_wrote_an_offset(history, offset, epoch) -> None:
     assert history.epoch_at(offset) == epoch
 
 
@@ -70,7 +72,7 @@ def test_epoch_at_tells_who_wrote_an_offset(history, offset, epoch):
     ("offset", "entries"),
     [(21, ((2, 0), (4, 10), (7, 20))), (20, ((2, 0), (4, 10))), (11, ((2, 0), (4, 10))), (10, ((2, 0),)), (0, ())],
 )
-def test_cutting_the_end_forgets_epochs_that_began_there(history, path, offset, entries):
+def test_cutting_the_end_forgets_epochs_that_began_there(history, path, offset, entries) -> None:
     history.truncate_from_end(offset)
     assert history.entries == EpochHistory.load(RealDisk(), path).entries == entries
     assert history.latest == (entries[-1][0] if entries else -1)
@@ -86,15 +88,15 @@ def test_cutting_the_end_forgets_epochs_that_began_there(history, path, offset, 
         (50, ((7, 50),)),
     ],
 )
-def test_cutting_the_start_forgets_epochs_that_ended_before(history, path, offset, entries):
+def test_cutting_the_start_forgets_epochs_that_ended_before(history, path, offset, entries) -> None:
     history.truncate_from_start(offset)
     assert history.entries == EpochHistory.load(RealDisk(), path).entries == entries
     assert history.latest == 7
 
 
-def test_a_refused_write_changes_nothing(history, path, tmp_path):
+def test_a_refused_write_changes_nothing(history, path, tmp_path) -> None:
     class FullDisk(RealDisk):
-        def write_atomic(self, path, data, *, sync=True):
+        def write_atomic(self, path, data, *, sync=True) -> Never:
             raise OSError(28, "no space left on device")
 
     full = EpochHistory(FullDisk(), path, history.entries)
@@ -105,7 +107,7 @@ def test_a_refused_write_changes_nothing(history, path, tmp_path):
 
 
 @given(st.data())
-def test_a_damaged_file_is_noticed(tmp_path_factory, data):
+def test_a_damaged_file_is_noticed(tmp_path_factory, data) -> None:
     path = tmp_path_factory.mktemp("epochs") / "leader-epochs"
     disk = RealDisk()
     EpochHistory.rebuild(disk, str(path), [(2, 0), (4, 10)])
@@ -116,7 +118,7 @@ def test_a_damaged_file_is_noticed(tmp_path_factory, data):
         EpochHistory.load(disk, str(path))
 
 
-def test_a_file_cut_short_is_noticed(history, path):
+def test_a_file_cut_short_is_noticed(history, path) -> None:
     disk = RealDisk()
     content = disk.read_bytes(path)
     for size in range(len(content)):
@@ -125,7 +127,7 @@ def test_a_file_cut_short_is_noticed(history, path):
             EpochHistory.load(disk, path)
 
 
-def test_rebuild_reads_the_history_from_the_batches(path):
+def test_rebuild_reads_the_history_from_the_batches(path) -> None:
     disk = RealDisk()
     history = EpochHistory.rebuild(disk, path, [(-1, 0), (0, 3), (0, 5), (2, 9), (2, 12), (5, 13)])
     assert history.entries == ((0, 3), (2, 9), (5, 13))

@@ -15,7 +15,7 @@ class Holder:
     pins: int = 0
     is_dirty: bool = False
 
-    def release(self):
+    def release(self) -> None:
         assert self.file is not None
         self.file.close()
         self.file = None
@@ -33,7 +33,7 @@ def holders(pool, count):
     return made
 
 
-def test_no_more_files_are_open_than_allowed(disk):
+def test_no_more_files_are_open_than_allowed(disk) -> None:
     pool = FilePool(disk, 3)
     made = holders(pool, 10)
     assert disk.open_files == len(pool) == 3
@@ -41,7 +41,7 @@ def test_no_more_files_are_open_than_allowed(disk):
     assert made[-1].file is not None
 
 
-def test_the_one_used_since_stays_and_the_idle_one_goes(disk):
+def test_the_one_used_since_stays_and_the_idle_one_goes(disk) -> None:
     pool = FilePool(disk, 3)
     made = holders(pool, 4)
     kept = [holder for holder in made if holder.file is not None]
@@ -53,7 +53,7 @@ def test_the_one_used_since_stays_and_the_idle_one_goes(disk):
     assert kept[1].file is None
 
 
-def test_a_pinned_file_is_never_closed(disk):
+def test_a_pinned_file_is_never_closed(disk) -> None:
     pool = FilePool(disk, 2)
     made = holders(pool, 2)
     for holder in made:
@@ -63,7 +63,7 @@ def test_a_pinned_file_is_never_closed(disk):
     assert more[-1].file is not None
 
 
-def test_a_dirty_file_goes_only_when_there_is_no_other(disk):
+def test_a_dirty_file_goes_only_when_there_is_no_other(disk) -> None:
     pool = FilePool(disk, 3)
     made = holders(pool, 3)
     made[0].is_dirty = made[1].is_dirty = True
@@ -79,7 +79,7 @@ def test_a_dirty_file_goes_only_when_there_is_no_other(disk):
     assert disk.open_files <= 3
 
 
-def test_a_holder_that_closed_its_file_itself_counts_no_more(disk):
+def test_a_holder_that_closed_its_file_itself_counts_no_more(disk) -> None:
     pool = FilePool(disk, 2)
     made = holders(pool, 2)
     for holder in made:
@@ -89,7 +89,7 @@ def test_a_holder_that_closed_its_file_itself_counts_no_more(disk):
     assert len(pool) == 2
 
 
-def test_a_file_can_be_opened_again_after_it_was_closed(disk):
+def test_a_file_can_be_opened_again_after_it_was_closed(disk) -> None:
     pool = FilePool(disk, 1)
     first, _ = holders(pool, 2)
     assert first.file is None

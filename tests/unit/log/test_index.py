@@ -20,7 +20,7 @@ def filled(kind, count, disk=None, step=3):
     return disk, index, rows
 
 
-def expect_same(index, rows):
+def expect_same(index, rows) -> None:
     assert len(index) == len(rows)
     assert index.last() == (rows[-1] if rows else None)
     assert list(index.rows()) == rows
@@ -36,7 +36,7 @@ def expect_same(index, rows):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 5, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 17])
-def test_rows_are_found_in_memory_after_a_flush_and_after_a_restart(kind, count):
+def test_rows_are_found_in_memory_after_a_flush_and_after_a_restart(kind, count) -> None:
     disk, index, rows = filled(kind, count)
     expect_same(index, rows)
     index.flush()
@@ -50,7 +50,7 @@ def test_rows_are_found_in_memory_after_a_flush_and_after_a_restart(kind, count)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_any_order_of_adding_flushing_and_cutting_keeps_the_rows(kind, data):
+def test_any_order_of_adding_flushing_and_cutting_keeps_the_rows(kind, data) -> None:
     disk = SimulatedDisk()
     index = kind(disk, "/index", 0)
     rows: list[tuple[int, int]] = []
@@ -79,14 +79,14 @@ def test_any_order_of_adding_flushing_and_cutting_keeps_the_rows(kind, data):
         expect_same(index, rows)
 
 
-def test_memory_holds_only_the_last_rows_after_a_flush():
+def test_memory_holds_only_the_last_rows_after_a_flush() -> None:
     _, index, _ = filled(OffsetIndex, 10 * TAIL_ROWS_KEPT)
     index.flush()
     assert len(index._keys) == TAIL_ROWS_KEPT
     assert index.unflushed_rows == 0
 
 
-def test_a_flush_that_fails_keeps_the_rows_for_a_later_one():
+def test_a_flush_that_fails_keeps_the_rows_for_a_later_one() -> None:
     disk, index, rows = filled(OffsetIndex, 40)
     disk.fail_next("pwritev", errno.ENOSPC)
     with pytest.raises(OSError, match="space"):
@@ -96,7 +96,7 @@ def test_a_flush_that_fails_keeps_the_rows_for_a_later_one():
     expect_same(OffsetIndex(disk, "/index", OffsetIndex.rows_in(disk, "/index")), rows)
 
 
-def test_the_last_row_needs_the_disk_only_once():
+def test_the_last_row_needs_the_disk_only_once() -> None:
     disk, index, rows = filled(TimeIndex, 3)
     index.flush()
     again = TimeIndex(disk, "/index", 3)
@@ -108,7 +108,7 @@ def test_the_last_row_needs_the_disk_only_once():
     assert again.last() == rows[-1]
 
 
-def test_half_a_row_at_the_end_of_the_file_is_no_row():
+def test_half_a_row_at_the_end_of_the_file_is_no_row() -> None:
     disk, index, _ = filled(OffsetIndex, 3)
     index.flush()
     disk.change("/index", lambda data: data.extend(b"\0\0\0"))
@@ -116,7 +116,7 @@ def test_half_a_row_at_the_end_of_the_file_is_no_row():
     assert OffsetIndex.rows_in(disk, "/absent") == 0
 
 
-def test_the_rows_on_disk_are_what_the_format_says():
+def test_the_rows_on_disk_are_what_the_format_says() -> None:
     disk, index, _ = filled(OffsetIndex, 0)
     index.add(1, 2)
     index.flush()

@@ -42,7 +42,7 @@ def findings(disk):
     return [(checked.path, finding) for checked in verify(disk, "/data") for finding in checked.findings]
 
 
-def test_every_batch_has_a_row(disk, log):
+def test_every_batch_has_a_row(disk, log) -> None:
     rows = list(dump(disk, log.directory))
     assert [row.base_offset for row in rows] == [0, *range(2, 62)]
     first = rows[0]
@@ -59,13 +59,13 @@ def test_every_batch_has_a_row(disk, log):
     assert sum(row.size_bytes for row in rows) == log.size_bytes
 
 
-def test_a_dump_may_begin_anywhere(disk, log):
+def test_a_dump_may_begin_anywhere(disk, log) -> None:
     assert next(dump(disk, log.directory, 1)).base_offset == 0
     assert next(dump(disk, log.directory, 40)).base_offset == 40
     assert list(dump(disk, log.directory, 62)) == []
 
 
-def test_damage_has_a_row_of_its_own_and_the_rest_is_dumped(disk, log):
+def test_damage_has_a_row_of_its_own_and_the_rest_is_dumped(disk, log) -> None:
     row = list(dump(disk, log.directory))[20]
     disk.change(row.segment, lambda data: data.__setitem__(row.position + 80, 0))
     rows = list(dump(disk, log.directory))
@@ -76,7 +76,7 @@ def test_damage_has_a_row_of_its_own_and_the_rest_is_dumped(disk, log):
     assert [other.base_offset for other in rows] == [0, *range(2, 62)]
 
 
-def test_a_torn_tail_is_the_last_row(disk, log):
+def test_a_torn_tail_is_the_last_row(disk, log) -> None:
     path = log.segments[-1].log_path
     disk.change(path, lambda data: data.__delitem__(slice(-5, None)))
     last = list(dump(disk, log.directory))[-1]
@@ -84,7 +84,7 @@ def test_a_torn_tail_is_the_last_row(disk, log):
     assert last.base_offset == 61
 
 
-def test_a_sound_folder_has_no_findings_and_progress_reaches_the_end(disk, log):
+def test_a_sound_folder_has_no_findings_and_progress_reaches_the_end(disk, log) -> None:
     seen = []
     checked = list(verify(disk, "/data", lambda done, total: seen.append((done, total))))
     assert [row for row in checked if row.findings] == []
@@ -100,7 +100,7 @@ def test_a_sound_folder_has_no_findings_and_progress_reaches_the_end(disk, log):
 
 
 @pytest.mark.parametrize("at", [8, 17, 80])
-def test_damage_in_the_middle_is_an_error_that_names_the_offsets(disk, log, at):
+def test_damage_in_the_middle_is_an_error_that_names_the_offsets(disk, log, at) -> None:
     row = list(dump(disk, log.directory))[20]
     disk.change(row.segment, lambda data: data.__setitem__(row.position + at, data[row.position + at] ^ 0x40))
     ((path, finding),) = findings(disk)
@@ -111,14 +111,14 @@ def test_damage_in_the_middle_is_an_error_that_names_the_offsets(disk, log, at):
     assert not next(checked for checked in verify(disk, "/data") if checked.path == path).ok
 
 
-def test_a_torn_tail_is_an_error_that_the_next_start_cuts(disk, log):
+def test_a_torn_tail_is_an_error_that_the_next_start_cuts(disk, log) -> None:
     disk.change(log.segments[-1].log_path, lambda data: data.extend(b"torn"))
     ((_, finding),) = findings(disk)
     assert finding.severity is Severity.ERROR
     assert "the last 4 bytes" in finding.text
 
 
-def test_missing_offsets_between_segments_are_an_error(disk, log):
+def test_missing_offsets_between_segments_are_an_error(disk, log) -> None:
     first = log.segments[0]
     rows = [row for row in dump(disk, log.directory) if row.segment == first.log_path]
     disk.change(first.log_path, lambda data: data.__delitem__(slice(rows[-1].position, None)))
@@ -128,7 +128,7 @@ def test_missing_offsets_between_segments_are_an_error(disk, log):
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("how", ["missing", "wrong"])
-def test_a_broken_index_is_only_a_note(disk, log, suffix, how):
+def test_a_broken_index_is_only_a_note(disk, log, suffix, how) -> None:
     path = log.segments[1].stem + suffix
     if how == "missing":
         disk.remove(path)
@@ -144,7 +144,7 @@ def test_a_broken_index_is_only_a_note(disk, log, suffix, how):
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "epochs", "snapshot"])
-def test_damage_to_what_can_be_made_again_is_a_note(disk, log, kind):
+def test_damage_to_what_can_be_made_again_is_a_note(disk, log, kind) -> None:
     names = disk.listdir(log.directory)
     path = {
         "checkpoint": "/data/recovery.checkpoint",
@@ -157,7 +157,7 @@ def test_damage_to_what_can_be_made_again_is_a_note(disk, log, kind):
     assert finding.severity is Severity.NOTE
 
 
-def test_looking_changes_nothing(disk, log):
+def test_looking_changes_nothing(disk, log) -> None:
     disk.change(log.segments[1].log_path, lambda data: data.__setitem__(90, 0))
     disk.remove(log.segments[2].stem + INDEX)
     disk.change(log.segments[-1].log_path, lambda data: data.extend(b"torn"))
@@ -169,19 +169,19 @@ def test_looking_changes_nothing(disk, log):
     assert disk.open_files == 0
 
 
-def test_partitions_are_listed_by_number(disk, log):
+def test_partitions_are_listed_by_number(disk, log) -> None:
     for partition in (10, 9):
         disk.make_dirs(f"/data/topics/{TOPIC.hex}/{partition}")
     disk.make_dirs("/data/topics/other/1")
     assert [(topic, number) for topic, number, _ in partitions(disk, "/data")] == [(TOPIC, 4), (TOPIC, 9), (TOPIC, 10)]
 
 
-def test_an_empty_data_folder_is_sound(disk):
+def test_an_empty_data_folder_is_sound(disk) -> None:
     assert list(verify(disk, "/data")) == []
     assert list(dump(disk, "/data/topics/x/0")) == []
 
 
-def test_an_unclean_folder_can_be_looked_at(disk):
+def test_an_unclean_folder_can_be_looked_at(disk) -> None:
     logs = LogManager(disk, "/data", FakeClock(), lambda _: None)
     logs.open_all()
     log = logs.log(TOPIC, 0, CONFIG)

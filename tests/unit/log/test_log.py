@@ -31,7 +31,7 @@ def idempotent(log, sequence, producer_id=4):
 # Retention and deletion.
 
 
-def test_old_segments_go_by_age_and_their_files_are_removed_by_the_task(either_kit):
+def test_old_segments_go_by_age_and_their_files_are_removed_by_the_task(either_kit) -> None:
     kit = either_kit
     config = LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=10_000)
     log = kit.open(config)
@@ -55,7 +55,7 @@ def test_old_segments_go_by_age_and_their_files_are_removed_by_the_task(either_k
     assert refused(lambda: log.read(0, 100, 60)) is Reason.OFFSET_OUT_OF_RANGE
 
 
-def test_the_active_segment_goes_too_when_all_in_it_has_expired(kit):
+def test_the_active_segment_goes_too_when_all_in_it_has_expired(kit) -> None:
     log = kit.open(LogConfig(retention_ms=10_000))
     fill(log, 5)
     for task in log.retire(2_000_000):
@@ -70,14 +70,14 @@ def test_the_active_segment_goes_too_when_all_in_it_has_expired(kit):
     assert offsets(kit.open(SMALL)) == [5]
 
 
-def test_old_segments_go_while_the_others_have_enough_bytes(kit):
+def test_old_segments_go_while_the_others_have_enough_bytes(kit) -> None:
     log = kit.open(LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=-1, retention_bytes=5000))
     fill(log, 100)
     log.retire(10**15)
     assert 5000 <= log.size_bytes < 7000
 
 
-def test_retention_stops_at_what_readers_have_been_shown(kit):
+def test_retention_stops_at_what_readers_have_been_shown(kit) -> None:
     log = kit.open(LogConfig(segment_bytes=2000, retention_ms=1))
     fill(log, 60)
     shown = log.segments[2].base_offset + 1
@@ -86,13 +86,13 @@ def test_retention_stops_at_what_readers_have_been_shown(kit):
     assert log.segments[0].next_offset > shown
 
 
-def test_a_compacted_log_is_not_retired_by_age(kit):
+def test_a_compacted_log_is_not_retired_by_age(kit) -> None:
     log = kit.open(LogConfig(segment_bytes=2000, retention_ms=1, cleanup=frozenset({CleanupPolicy.COMPACT})))
     fill(log, 60)
     assert log.retire(10**12) == []
 
 
-def test_a_segment_rolls_by_age(kit):
+def test_a_segment_rolls_by_age(kit) -> None:
     log = kit.open(LogConfig(segment_ms=1000, retention_ms=-1))
     fill(log, 3)
     log.retire(kit.clock.ms + 999)
@@ -103,7 +103,7 @@ def test_a_segment_rolls_by_age(kit):
     assert len(log.segments) == 2, "an empty segment does not roll"
 
 
-def test_a_segment_from_before_a_start_rolls_by_the_age_of_its_first_batch(kit):
+def test_a_segment_from_before_a_start_rolls_by_the_age_of_its_first_batch(kit) -> None:
     config = LogConfig(segment_ms=1000, retention_ms=-1)
     log = kit.open(config)
     fill(log, 3)
@@ -116,7 +116,7 @@ def test_a_segment_from_before_a_start_rolls_by_the_age_of_its_first_batch(kit):
     assert len(again.segments) == 2
 
 
-def test_deleted_records_stay_deleted_over_a_loss_of_power(kit):
+def test_deleted_records_stay_deleted_over_a_loss_of_power(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 60)
     log.delete_before(33)
@@ -133,7 +133,7 @@ def test_deleted_records_stay_deleted_over_a_loss_of_power(kit):
     assert offsets(again)[0] == 33
 
 
-def test_deletion_outside_the_log_is_refused(kit):
+def test_deletion_outside_the_log_is_refused(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 10)
     log.delete_before(5)
@@ -143,7 +143,7 @@ def test_deletion_outside_the_log_is_refused(kit):
     assert log.read(10, 100, 10).data == b""
 
 
-def test_deletion_that_the_disk_refuses_changes_nothing(kit):
+def test_deletion_that_the_disk_refuses_changes_nothing(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 10)
     kit.disk.fail_next("write_atomic", errno.ENOSPC)
@@ -151,7 +151,7 @@ def test_deletion_that_the_disk_refuses_changes_nothing(kit):
     assert log.start_offset == 0
 
 
-def test_records_on_their_way_survive_the_end_of_their_segment(kit):
+def test_records_on_their_way_survive_the_end_of_their_segment(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 2)
     log.delete_before(2)
@@ -160,7 +160,7 @@ def test_records_on_their_way_survive_the_end_of_their_segment(kit):
     assert offsets(log) == [2]
 
 
-def test_old_epochs_are_forgotten_with_their_segments(kit):
+def test_old_epochs_are_forgotten_with_their_segments(kit) -> None:
     log = kit.open(KEEP)
     for epoch in range(6):
         fill(log, 10, epoch=epoch)
@@ -172,7 +172,7 @@ def test_old_epochs_are_forgotten_with_their_segments(kit):
 # Producers.
 
 
-def test_idle_producers_are_forgotten(kit):
+def test_idle_producers_are_forgotten(kit) -> None:
     log = kit.open(KEEP)
     idempotent(log, 0)
     log.write_pending()
@@ -183,7 +183,7 @@ def test_idle_producers_are_forgotten(kit):
     assert len(log.producers) == 0
 
 
-def test_idempotence_survives_a_start_whatever_became_of_the_snapshot(kit):
+def test_idempotence_survives_a_start_whatever_became_of_the_snapshot(kit) -> None:
     for lost in ("nothing", "snapshot", "damaged"):
         log = kit.open(KEEP)
         sequence = log.next_offset
@@ -205,7 +205,7 @@ def test_idempotence_survives_a_start_whatever_became_of_the_snapshot(kit):
         again.close()
 
 
-def test_idempotence_survives_when_the_segment_is_gone_and_the_power_fails(kit):
+def test_idempotence_survives_when_the_segment_is_gone_and_the_power_fails(kit) -> None:
     log = kit.open(KEEP)
     idempotent(log, 0)
     fill(log, 60)
@@ -219,7 +219,7 @@ def test_idempotence_survives_when_the_segment_is_gone_and_the_power_fails(kit):
     assert idempotent(again, 0) == 0
 
 
-def test_a_point_says_which_snapshot_holds(kit):
+def test_a_point_says_which_snapshot_holds(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 3)
     assert log.recovery_point().snapshot_offset == NO_PRODUCERS
@@ -235,7 +235,7 @@ def test_a_point_says_which_snapshot_holds(kit):
 # Cutting back.
 
 
-def test_a_log_cut_back_ends_there_and_goes_on_from_there(either_kit):
+def test_a_log_cut_back_ends_there_and_goes_on_from_there(either_kit) -> None:
     kit = either_kit
     log = kit.open(KEEP)
     for epoch in range(6):
@@ -252,7 +252,7 @@ def test_a_log_cut_back_ends_there_and_goes_on_from_there(either_kit):
     assert offsets(kit.open(KEEP)) == list(range(34))
 
 
-def test_cutting_takes_the_whole_batch_that_holds_the_offset(kit):
+def test_cutting_takes_the_whole_batch_that_holds_the_offset(kit) -> None:
     log = kit.open(KEEP)
     for _ in range(10):
         append(log, b"a", b"b", b"c")
@@ -261,7 +261,7 @@ def test_cutting_takes_the_whole_batch_that_holds_the_offset(kit):
     assert log.next_offset == 15
 
 
-def test_cutting_at_or_behind_the_end_does_nothing(kit):
+def test_cutting_at_or_behind_the_end_does_nothing(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 5)
     log.truncate_to(5)
@@ -270,7 +270,7 @@ def test_cutting_at_or_behind_the_end_does_nothing(kit):
     assert not kit.names(CUT)
 
 
-def test_cutting_drops_what_is_gathered(kit):
+def test_cutting_drops_what_is_gathered(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 5)
     append(log, b"gathered")
@@ -280,7 +280,7 @@ def test_cutting_drops_what_is_gathered(kit):
     assert offsets(log) == list(range(5))
 
 
-def test_cutting_below_the_start_leaves_an_empty_log_there(kit):
+def test_cutting_below_the_start_leaves_an_empty_log_there(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 60)
     log.delete_before(50)
@@ -296,7 +296,7 @@ def test_cutting_below_the_start_leaves_an_empty_log_there(kit):
     assert (again.start_offset, again.next_offset) == (20, 21)
 
 
-def test_producers_are_as_they_were_at_the_cut(kit):
+def test_producers_are_as_they_were_at_the_cut(kit) -> None:
     log = kit.open(KEEP)
     for sequence in range(40):
         idempotent(log, sequence)
@@ -306,7 +306,7 @@ def test_producers_are_as_they_were_at_the_cut(kit):
     assert idempotent(log, 25) == 25
 
 
-def test_a_sync_that_began_before_a_cut_counts_for_nothing(kit):
+def test_a_sync_that_began_before_a_cut_counts_for_nothing(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 5)
     append(log, b"x")
@@ -322,7 +322,7 @@ def test_a_sync_that_began_before_a_cut_counts_for_nothing(kit):
     assert log.synced_offset == 3
 
 
-def test_a_checkpoint_from_before_a_cut_does_not_mislead_recovery(kit):
+def test_a_checkpoint_from_before_a_cut_does_not_mislead_recovery(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 12)
     before = log.recovery_point()
@@ -339,7 +339,7 @@ def test_a_checkpoint_from_before_a_cut_does_not_mislead_recovery(kit):
 # Time.
 
 
-def test_the_first_record_not_older_than_a_time_is_found(kit):
+def test_the_first_record_not_older_than_a_time_is_found(kit) -> None:
     log = kit.open(KEEP)
     for number in range(40):
         batch = make_batch(b"x" * 60, timestamp_ms=1000 + number * 10)
@@ -360,7 +360,7 @@ def test_the_first_record_not_older_than_a_time_is_found(kit):
 # Its life.
 
 
-def test_a_closed_log_is_whole_and_takes_no_more(kit):
+def test_a_closed_log_is_whole_and_takes_no_more(kit) -> None:
     log = kit.open(KEEP)
     fill(log, 10)
     append(log, b"last")
@@ -374,7 +374,7 @@ def test_a_closed_log_is_whole_and_takes_no_more(kit):
     assert kit.reports == []
 
 
-def test_a_log_that_cannot_be_synced_says_so_when_it_closes(kit):
+def test_a_log_that_cannot_be_synced_says_so_when_it_closes(kit) -> None:
     log = kit.open(KEEP)
     append(log, b"x")
     kit.disk.fail_next("sync", errno.EIO)
@@ -382,7 +382,7 @@ def test_a_log_that_cannot_be_synced_says_so_when_it_closes(kit):
     assert kit.disk.open_files == 0
 
 
-def test_a_smaller_segment_size_holds_from_the_next_append_on(kit):
+def test_a_smaller_segment_size_holds_from_the_next_append_on(kit) -> None:
     log = kit.open(LogConfig(retention_ms=-1))
     fill(log, 20)
     assert len(log.segments) == 1
@@ -391,7 +391,7 @@ def test_a_smaller_segment_size_holds_from_the_next_append_on(kit):
     assert len(log.segments) == 2
 
 
-def test_a_full_disk_gets_its_room_back(kit):
+def test_a_full_disk_gets_its_room_back(kit) -> None:
     log = kit.open(replace(SMALL, retention_bytes=2000))
     fill(log, 60)
     kit.disk.capacity_bytes = 0
@@ -412,7 +412,7 @@ def test_a_full_disk_gets_its_room_back(kit):
     assert again.epochs.entries == ((0, again.start_offset),) or again.epochs.entries == ((0, 0),)
 
 
-def test_a_full_disk_whose_records_have_all_expired_gets_room_back(kit):
+def test_a_full_disk_whose_records_have_all_expired_gets_room_back(kit) -> None:
     """The active segment cannot be closed, or its producers not be kept, for want of room: the others must go first."""
     for operation in ("write_atomic", "open"):
         kit.disk.clear_faults()

@@ -21,7 +21,7 @@ COMPACT = LogConfig(
 )
 
 
-def fill_keys(log, count, keys=5):
+def fill_keys(log, count, keys=5) -> None:
     for number in range(count):
         batch = make_batch(b"%d " % number + b"x" * 60, key=b"key%d" % (number % keys))
         log.append(batch, read_header(batch), 0)
@@ -37,14 +37,14 @@ def latest(log):
     return found
 
 
-def compact(kit, log):
+def compact(kit, log) -> None:
     task = log.compaction_task(kit.clock.ms)
     assert task is not None
     task.run()
     log.install(task)
 
 
-def test_compaction_keeps_the_last_record_of_each_key_and_reads_go_on(either_kit):
+def test_compaction_keeps_the_last_record_of_each_key_and_reads_go_on(either_kit) -> None:
     kit = either_kit
     log = kit.open(COMPACT)
     fill_keys(log, 100)
@@ -66,7 +66,7 @@ def test_compaction_keeps_the_last_record_of_each_key_and_reads_go_on(either_kit
     assert kit.reports == []
 
 
-def test_compacted_segments_bring_their_index_along(kit):
+def test_compacted_segments_bring_their_index_along(kit) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 200, keys=40)
     compact(kit, log)
@@ -77,7 +77,7 @@ def test_compacted_segments_bring_their_index_along(kit):
             assert len(segment.offsets) > 0 or segment.size < 400
 
 
-def test_what_a_crash_leaves_of_a_compaction_is_finished_or_undone(kit):
+def test_what_a_crash_leaves_of_a_compaction_is_finished_or_undone(kit) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 100)
     expected = latest(log)
@@ -94,7 +94,7 @@ def test_what_a_crash_leaves_of_a_compaction_is_finished_or_undone(kit):
 
 
 @pytest.mark.parametrize("steps", range(12))
-def test_a_crash_at_any_step_of_the_exchange_leaves_a_whole_log(kit, steps, monkeypatch):
+def test_a_crash_at_any_step_of_the_exchange_leaves_a_whole_log(kit, steps, monkeypatch) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 100)
     expected = latest(log)
@@ -104,7 +104,7 @@ def test_a_crash_at_any_step_of_the_exchange_leaves_a_whole_log(kit, steps, monk
     left = [steps]
 
     def counted(real):
-        def call(*args):
+        def call(*args) -> None:
             if left[0] == 0:
                 raise OSError(errno.EIO, "here the process dies")
             left[0] -= 1
@@ -125,7 +125,7 @@ def test_a_crash_at_any_step_of_the_exchange_leaves_a_whole_log(kit, steps, monk
     assert kit.names(".swap") == kit.names(".cleaned") == kit.names(".deleted") == []
 
 
-def test_a_compaction_of_a_log_that_was_cut_meanwhile_is_thrown_away(kit):
+def test_a_compaction_of_a_log_that_was_cut_meanwhile_is_thrown_away(kit) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 100)
     task = log.compaction_task(kit.clock.ms)
@@ -137,7 +137,7 @@ def test_a_compaction_of_a_log_that_was_cut_meanwhile_is_thrown_away(kit):
     assert kit.names(".swap") == kit.names(".cleaned") == []
 
 
-def test_a_compaction_that_failed_leaves_everything_as_it_was(kit):
+def test_a_compaction_that_failed_leaves_everything_as_it_was(kit) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 100)
     before = read_all(log)
@@ -150,7 +150,7 @@ def test_a_compaction_that_failed_leaves_everything_as_it_was(kit):
     assert kit.names(".swap") == kit.names(".cleaned") == []
 
 
-def test_only_what_is_synced_is_compacted(kit):
+def test_only_what_is_synced_is_compacted(kit) -> None:
     log = kit.open(COMPACT)
     for number in range(100):
         append(log, b"%d" % number + b"x" * 60)
@@ -158,7 +158,7 @@ def test_only_what_is_synced_is_compacted(kit):
     assert log.compaction_task(kit.clock.ms) is None
 
 
-def test_damage_in_a_segment_that_was_compacted_after_the_checkpoint_cuts_nothing(kit):
+def test_damage_in_a_segment_that_was_compacted_after_the_checkpoint_cuts_nothing(kit) -> None:
     log = kit.open(COMPACT)
     fill_keys(log, 12, keys=12)
     point = log.recovery_point()

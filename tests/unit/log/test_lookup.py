@@ -10,7 +10,7 @@ from tests.unit.log.kit import sync
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=200)
 
 
-def add(log, *timestamps, compression=Compression.NONE, epoch=0):
+def add(log, *timestamps, compression=Compression.NONE, epoch=0) -> None:
     builder = BatchBuilder()
     for timestamp in timestamps:
         builder.add(timestamp, b"k", b"x" * 40)
@@ -19,7 +19,7 @@ def add(log, *timestamps, compression=Compression.NONE, epoch=0):
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-def test_records_are_found_in_batches_of_any_order(kit, compression):
+def test_records_are_found_in_batches_of_any_order(kit, compression) -> None:
     numbers = random.Random(5)
     log = kit.open(CONFIG)
     stamps = []
@@ -40,7 +40,7 @@ def test_records_are_found_in_batches_of_any_order(kit, compression):
                 assert found.timestamp == stamps[found.offset]
 
 
-def test_the_latest_record_is_found(kit):
+def test_the_latest_record_is_found(kit) -> None:
     log = kit.open(CONFIG)
     assert log.latest_by_time(0) is None
     for stamp in (5, 9, 7):
@@ -58,7 +58,7 @@ def test_the_latest_record_is_found(kit):
     assert log.latest_by_time(7) == (4, 7, 5)
 
 
-def test_a_batch_stamped_by_the_broker_has_one_time(kit):
+def test_a_batch_stamped_by_the_broker_has_one_time(kit) -> None:
     log = kit.open(CONFIG)
     builder = BatchBuilder()
     for timestamp in (1, 2, 3):
@@ -72,7 +72,7 @@ def test_a_batch_stamped_by_the_broker_has_one_time(kit):
     assert log.offset_for_time(400, 3) == (1, 500, 0)
 
 
-def test_a_batch_that_cannot_be_opened_is_pointed_at(kit):
+def test_a_batch_that_cannot_be_opened_is_pointed_at(kit) -> None:
     log = kit.open(CONFIG)
     add(log, 10, 20, 30, compression=Compression.GZIP)
     log.write_pending()
@@ -80,7 +80,7 @@ def test_a_batch_that_cannot_be_opened_is_pointed_at(kit):
     assert log.offset_for_time(15, 3) == (0, 30, 0)
 
 
-def test_an_empty_log_has_no_times(kit):
+def test_an_empty_log_has_no_times(kit) -> None:
     log = kit.open(CONFIG)
     assert log.offset_for_time(0, 0) is None
     assert log.latest_by_time(0) is None

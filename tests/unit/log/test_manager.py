@@ -20,7 +20,7 @@ OTHER = UUID(int=2)
 class Node:
     """A node's logs over several lives of its process."""
 
-    def __init__(self, disk, data_dir):
+    def __init__(self, disk, data_dir) -> None:
         self.disk = disk
         self.data_dir = data_dir
         self.clock = FakeClock()
@@ -28,7 +28,7 @@ class Node:
         self.scanned = []
         self.start()
 
-    def start(self):
+    def start(self) -> None:
         self.reports.clear()
         self.logs = LogManager(self.disk, self.data_dir, self.clock, self.reports.append, open_segments_max=20)
         self.logs.open_all()
@@ -36,12 +36,12 @@ class Node:
     def log(self, topic=TOPIC, partition=0):
         return self.logs.log(topic, partition, CONFIG)
 
-    def kill(self):
+    def kill(self) -> None:
         if isinstance(self.disk, SimulatedDisk):
             self.disk.end_process()
         self.start()
 
-    def folder(self, topic=TOPIC, partition=0):
+    def folder(self, topic=TOPIC, partition=0) -> str:
         return f"{self.data_dir}/topics/{topic.hex}/{partition}"
 
 
@@ -74,7 +74,7 @@ def count(log):
     return len(read_all(log))
 
 
-def test_a_log_is_opened_once_and_lies_in_its_own_folder(node):
+def test_a_log_is_opened_once_and_lies_in_its_own_folder(node) -> None:
     log = node.log(partition=3)
     assert node.log(partition=3) is log
     assert node.log(OTHER, 3) is not log
@@ -83,7 +83,7 @@ def test_a_log_is_opened_once_and_lies_in_its_own_folder(node):
     assert node.logs.topic_ids() == [TOPIC]
 
 
-def test_an_orderly_stop_needs_no_scan_and_says_nothing(tmp_path, scanned):
+def test_an_orderly_stop_needs_no_scan_and_says_nothing(tmp_path, scanned) -> None:
     node = Node(RealDisk(), str(tmp_path))
     for partition in range(5):
         fill(node.log(partition=partition), 30)
@@ -97,7 +97,7 @@ def test_an_orderly_stop_needs_no_scan_and_says_nothing(tmp_path, scanned):
     node.logs.close()
 
 
-def test_after_a_kill_only_the_logs_that_differ_from_the_checkpoint_are_scanned(node, scanned):
+def test_after_a_kill_only_the_logs_that_differ_from_the_checkpoint_are_scanned(node, scanned) -> None:
     for partition in range(6):
         fill(node.log(partition=partition), 30)
     node.logs.prepare_checkpoint().run()
@@ -114,7 +114,7 @@ def test_after_a_kill_only_the_logs_that_differ_from_the_checkpoint_are_scanned(
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_many_recovered_logs_are_durable_whether_or_not_all_can_be_synced_at_once(node, at_once, monkeypatch):
+def test_many_recovered_logs_are_durable_whether_or_not_all_can_be_synced_at_once(node, at_once, monkeypatch) -> None:
     monkeypatch.setattr("penstock.log.manager.MANY_LOGS", 4)
     for partition in range(6):
         for number in range(30):
@@ -130,7 +130,7 @@ def test_many_recovered_logs_are_durable_whether_or_not_all_can_be_synced_at_onc
     assert [count(node.log(partition=partition)) for partition in range(6)] == [30, 30, 30, 29, 30, 30]
 
 
-def test_a_node_killed_while_it_recovers_recovers_again(node, scanned):
+def test_a_node_killed_while_it_recovers_recovers_again(node, scanned) -> None:
     fill(node.log(), 30)
     node.disk.end_process()
     node.disk.fail_next("write_atomic", errno.ENOSPC)
@@ -141,7 +141,7 @@ def test_a_node_killed_while_it_recovers_recovers_again(node, scanned):
     assert count(node.log()) == 30
 
 
-def test_untouched_logs_keep_their_points_over_several_lives(node, scanned):
+def test_untouched_logs_keep_their_points_over_several_lives(node, scanned) -> None:
     for partition in range(4):
         fill(node.log(partition=partition), 10)
     node.logs.close()
@@ -156,7 +156,7 @@ def test_untouched_logs_keep_their_points_over_several_lives(node, scanned):
     assert scanned == []
 
 
-def test_a_crash_after_a_clean_stop_and_a_start_is_noticed(node, scanned):
+def test_a_crash_after_a_clean_stop_and_a_start_is_noticed(node, scanned) -> None:
     fill(node.log(), 10)
     node.logs.close()
     node.start()
@@ -167,7 +167,7 @@ def test_a_crash_after_a_clean_stop_and_a_start_is_noticed(node, scanned):
     assert count(node.log()) == 11
 
 
-def test_a_new_log_is_cut_where_its_first_bytes_did_not_arrive_before_the_first_checkpoint(node):
+def test_a_new_log_is_cut_where_its_first_bytes_did_not_arrive_before_the_first_checkpoint(node) -> None:
     log = node.log()
     for number in range(40):
         append(log, b"%d " % number + b"x" * 100)
@@ -180,7 +180,7 @@ def test_a_new_log_is_cut_where_its_first_bytes_did_not_arrive_before_the_first_
     assert node.log().next_offset == 3
 
 
-def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(node, scanned):
+def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(node, scanned) -> None:
     for partition in range(3):
         fill(node.log(partition=partition), 10)
     node.logs.close()
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_costs_a_scan_and_nothing_else(node, scanned):
     assert [count(node.log(partition=partition)) for partition in range(3)] == [10, 10, 10]
 
 
-def test_a_long_recovery_says_how_far_it_is(node):
+def test_a_long_recovery_says_how_far_it_is(node) -> None:
     for partition in range(4):
         fill(node.log(partition=partition), 5)
     node.disk.end_process()
@@ -206,7 +206,7 @@ def test_a_long_recovery_says_how_far_it_is(node):
     assert [report.split(" logs")[0] for report in node.reports] == ["recovery: 2 of 4", "recovery: 4 of 4"]
 
 
-def test_snapshots_of_producers_are_written_with_the_checkpoint(node):
+def test_snapshots_of_producers_are_written_with_the_checkpoint(node) -> None:
     log = node.log()
     for sequence in range(5):
         batch = make_batch(b"v", producer_id=8, producer_epoch=0, base_sequence=sequence)
@@ -219,7 +219,7 @@ def test_snapshots_of_producers_are_written_with_the_checkpoint(node):
     assert node.log().append(batch, read_header(batch), 0) == 4
 
 
-def test_a_snapshot_written_while_the_log_was_cut_is_taken_back(node):
+def test_a_snapshot_written_while_the_log_was_cut_is_taken_back(node) -> None:
     log = node.log()
     batch = make_batch(b"v", producer_id=8, producer_epoch=0, base_sequence=0)
     log.append(batch, read_header(batch), 0)
@@ -232,7 +232,7 @@ def test_a_snapshot_written_while_the_log_was_cut_is_taken_back(node):
     assert f"{6:020d}.snapshot" not in node.disk.listdir(node.folder())
 
 
-def test_the_note_of_a_cut_goes_only_after_a_checkpoint_that_knows_of_it(node):
+def test_the_note_of_a_cut_goes_only_after_a_checkpoint_that_knows_of_it(node) -> None:
     fill(node.log(), 10)
     before = node.logs.prepare_checkpoint()
     node.log().truncate_to(5)
@@ -250,7 +250,7 @@ def test_the_note_of_a_cut_goes_only_after_a_checkpoint_that_knows_of_it(node):
     assert count(node.log()) == 2
 
 
-def test_the_lowest_cut_since_a_checkpoint_is_the_one_that_recovery_heeds(node):
+def test_the_lowest_cut_since_a_checkpoint_is_the_one_that_recovery_heeds(node) -> None:
     fill(node.log(), 10)
     node.logs.prepare_checkpoint().run()
     node.log().truncate_to(3)
@@ -265,7 +265,7 @@ def test_the_lowest_cut_since_a_checkpoint_is_the_one_that_recovery_heeds(node):
     assert count(node.log()) == 18
 
 
-def test_a_note_of_a_cut_that_cannot_be_read_has_the_whole_log_scanned(node):
+def test_a_note_of_a_cut_that_cannot_be_read_has_the_whole_log_scanned(node) -> None:
     fill(node.log(), 10)
     node.logs.prepare_checkpoint().run()
     node.log().truncate_to(3)
@@ -280,7 +280,7 @@ def test_a_note_of_a_cut_that_cannot_be_read_has_the_whole_log_scanned(node):
     assert count(node.log()) == 18
 
 
-def test_a_checkpoint_that_could_not_be_written_changes_nothing(node, scanned):
+def test_a_checkpoint_that_could_not_be_written_changes_nothing(node, scanned) -> None:
     fill(node.log(), 10)
     node.logs.prepare_checkpoint().run()
     task = node.logs.prepare_checkpoint()
@@ -291,7 +291,7 @@ def test_a_checkpoint_that_could_not_be_written_changes_nothing(node, scanned):
     assert scanned == []
 
 
-def test_a_forgotten_topic_is_put_aside_at_once_and_removed_by_the_task(node):
+def test_a_forgotten_topic_is_put_aside_at_once_and_removed_by_the_task(node) -> None:
     fill(node.log(TOPIC, 0), 5)
     fill(node.log(TOPIC, 1), 5)
     fill(node.log(OTHER), 5)
@@ -308,7 +308,7 @@ def test_a_forgotten_topic_is_put_aside_at_once_and_removed_by_the_task(node):
     assert node.disk.listdir("/data/topics") == []
 
 
-def test_what_is_left_of_a_removal_is_found_at_the_next_start(node):
+def test_what_is_left_of_a_removal_is_found_at_the_next_start(node) -> None:
     fill(node.log(), 5)
     node.logs.forget(TOPIC)
     node.kill()
@@ -317,7 +317,7 @@ def test_what_is_left_of_a_removal_is_found_at_the_next_start(node):
     assert node.disk.listdir("/data/topics") == []
 
 
-def test_the_points_of_a_removed_topic_are_forgotten_after_a_crash(node):
+def test_the_points_of_a_removed_topic_are_forgotten_after_a_crash(node) -> None:
     fill(node.log(), 5)
     fill(node.log(OTHER), 5)
     node.logs.prepare_checkpoint().run()
@@ -329,7 +329,7 @@ def test_the_points_of_a_removed_topic_are_forgotten_after_a_crash(node):
     assert TOPIC.hex not in checkpoint
 
 
-def test_a_log_that_cannot_be_closed_denies_the_orderly_stop_but_not_the_others(node, scanned):
+def test_a_log_that_cannot_be_closed_denies_the_orderly_stop_but_not_the_others(node, scanned) -> None:
     fill(node.log(TOPIC), 5)
     fill(node.log(OTHER), 5)
     append(node.log(TOPIC), b"unsynced")
@@ -341,7 +341,7 @@ def test_a_log_that_cannot_be_closed_denies_the_orderly_stop_but_not_the_others(
     assert count(node.log(OTHER)) == 5
 
 
-def test_descriptors_are_bounded_over_all_logs(node):
+def test_descriptors_are_bounded_over_all_logs(node) -> None:
     for partition in range(60):
         fill(node.log(partition=partition), 20)
     assert node.disk.open_files <= 20
@@ -350,7 +350,7 @@ def test_descriptors_are_bounded_over_all_logs(node):
     assert node.disk.open_files <= 20
 
 
-def test_an_untouched_log_holds_no_descriptor(node):
+def test_an_untouched_log_holds_no_descriptor(node) -> None:
     for partition in range(10):
         fill(node.log(partition=partition), 20)
     node.logs.close()
@@ -361,7 +361,7 @@ def test_an_untouched_log_holds_no_descriptor(node):
     assert node.disk.open_files == 0
 
 
-def test_with_a_full_disk_the_node_starts_and_reads(node):
+def test_with_a_full_disk_the_node_starts_and_reads(node) -> None:
     fill(node.log(), 30)
     node.logs.close()
     node.disk.capacity_bytes = 0
@@ -373,7 +373,7 @@ def test_with_a_full_disk_the_node_starts_and_reads(node):
     assert count(node.log()) == 30
 
 
-def test_strange_names_in_the_data_folder_are_left_alone(node):
+def test_strange_names_in_the_data_folder_are_left_alone(node) -> None:
     fill(node.log(), 3)
     node.disk.make_dirs("/data/topics/lost+found/0")
     node.disk.make_dirs(f"/data/topics/{TOPIC.hex}/notes")
@@ -382,7 +382,7 @@ def test_strange_names_in_the_data_folder_are_left_alone(node):
     assert count(node.log()) == 3
 
 
-def test_a_topic_deleted_under_a_checkpoint_does_not_keep_it_from_the_others(tmp_path, scanned):
+def test_a_topic_deleted_under_a_checkpoint_does_not_keep_it_from_the_others(tmp_path, scanned) -> None:
     node = Node(RealDisk(), str(tmp_path))
     for topic in (OTHER, TOPIC):
         append(node.log(topic), b"v", producer_id=1, producer_epoch=0, base_sequence=0)

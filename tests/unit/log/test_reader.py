@@ -22,18 +22,18 @@ def log(either_kit):
 
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 60, 61, 170, 171, 200, 500, 5000, 10**6])
-def test_a_consumer_that_goes_on_where_it_stopped_gets_every_batch_once(log, max_bytes):
+def test_a_consumer_that_goes_on_where_it_stopped_gets_every_batch_once(log, max_bytes) -> None:
     assert [offset for offset, _ in read_all(log, max_bytes=max_bytes)] == list(range(60))
 
 
 @pytest.mark.parametrize("max_bytes", [1, 200, 5000])
-def test_any_offset_can_be_asked_for_without_anything_known(log, max_bytes):
+def test_any_offset_can_be_asked_for_without_anything_known(log, max_bytes) -> None:
     for offset in range(60):
         log._reader.forget()
         assert offsets_of(log.read(offset, max_bytes, 60))[0] == offset
 
 
-def test_a_slice_ends_exactly_before_the_limit(log):
+def test_a_slice_ends_exactly_before_the_limit(log) -> None:
     for upto in range(1, 61):
         for offset in {0, upto // 2, upto - 1}:
             log._reader.forget()
@@ -47,7 +47,7 @@ def test_a_slice_ends_exactly_before_the_limit(log):
             assert at == upto
 
 
-def test_a_slice_holds_whole_batches_within_the_bytes_asked_for(log):
+def test_a_slice_holds_whole_batches_within_the_bytes_asked_for(log) -> None:
     size = read_header(log.read(0, 1, 60).data).size_bytes
     for max_bytes in range(size, 5 * size, 13):
         slice_ = log.read(0, max_bytes, 60)
@@ -56,13 +56,13 @@ def test_a_slice_holds_whole_batches_within_the_bytes_asked_for(log):
         assert slice_.next_offset >= max_bytes // (size + 2)
 
 
-def test_the_first_batch_is_whole_only_when_asked_for(log):
+def test_the_first_batch_is_whole_only_when_asked_for(log) -> None:
     slice_ = log.read(5, 10, 60, at_least_one=True)
     assert offsets_of(slice_) == [5]
     assert log.read(5, 10, 60, at_least_one=False) == (b"", 5)
 
 
-def test_the_batch_that_holds_the_offset_comes_first(kit):
+def test_the_batch_that_holds_the_offset_comes_first(kit) -> None:
     log = kit.open(SMALL)
     for _ in range(20):
         append(log, b"a" * 60, b"b", b"c")
@@ -72,7 +72,7 @@ def test_the_batch_that_holds_the_offset_comes_first(kit):
         assert offsets_of(log.read(offset, 1, 60)) == [offset - offset % 3]
 
 
-def test_at_the_end_there_is_nothing_and_beyond_it_an_error(log):
+def test_at_the_end_there_is_nothing_and_beyond_it_an_error(log) -> None:
     assert log.read(60, 1000, 60) == (b"", 60)
     assert log.read(30, 1000, 30) == (b"", 30)
     for offset, upto in ((61, 60), (-1, 60), (31, 30), (61, 100)):
@@ -81,7 +81,7 @@ def test_at_the_end_there_is_nothing_and_beyond_it_an_error(log):
         assert refused.value.reason is Reason.OFFSET_OUT_OF_RANGE
 
 
-def test_what_is_gathered_and_not_written_is_not_seen(kit):
+def test_what_is_gathered_and_not_written_is_not_seen(kit) -> None:
     log = kit.open(SMALL)
     append(log, b"one")
     log.write_pending()
@@ -90,7 +90,7 @@ def test_what_is_gathered_and_not_written_is_not_seen(kit):
     assert log.read(1, 10_000, 99).data == b""
 
 
-def test_small_batches_in_large_reads_end_at_a_border(kit):
+def test_small_batches_in_large_reads_end_at_a_border(kit) -> None:
     log = kit.open(ONE_SEGMENT)
     for _ in range(400):
         append(log, b"x" * 20)
@@ -106,7 +106,7 @@ def test_small_batches_in_large_reads_end_at_a_border(kit):
         assert found == list(range(400))
 
 
-def test_sequential_reads_need_no_index(kit, monkeypatch):
+def test_sequential_reads_need_no_index(kit, monkeypatch) -> None:
     log = kit.open(ONE_SEGMENT)
     for _ in range(50):
         append(log, b"x" * 100)
@@ -116,7 +116,7 @@ def test_sequential_reads_need_no_index(kit, monkeypatch):
     read_all(log)
 
 
-def test_borders_remembered_are_bounded(kit):
+def test_borders_remembered_are_bounded(kit) -> None:
     log = kit.open(ONE_SEGMENT)
     for _ in range(MARKS_MAX + 50):
         append(log, b"x")
@@ -127,12 +127,12 @@ def test_borders_remembered_are_bounded(kit):
 # Damage.
 
 
-def flip(kit, log, offset, at, bits=1):
+def flip(kit, log, offset, at, bits=1) -> None:
     """Damage byte ``at`` of the batch at ``offset``, behind the log's back."""
     segment = log._segments.at(offset)
     position = segment.locate(offset, segment.size)
 
-    def change(data):
+    def change(data) -> None:
         data[position + at] ^= bits
 
     kit.disk.change(segment.log_path, change)
@@ -159,7 +159,7 @@ def readable(log):
 
 
 @pytest.mark.parametrize("at", [*range(8, 12), *range(16, 61, 3), 70, 100])
-def test_a_flipped_bit_in_a_closed_segment_costs_its_own_batch_and_few_others(kit, at):
+def test_a_flipped_bit_in_a_closed_segment_costs_its_own_batch_and_few_others(kit, at) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     victim = 17
@@ -174,7 +174,7 @@ def test_a_flipped_bit_in_a_closed_segment_costs_its_own_batch_and_few_others(ki
 
 @pytest.mark.parametrize("at", [0, 3, 7])
 @pytest.mark.parametrize("bits", [1, 2, 0x80])
-def test_a_flipped_bit_in_an_offset_is_found_though_the_checksum_does_not_cover_it(kit, at, bits):
+def test_a_flipped_bit_in_an_offset_is_found_though_the_checksum_does_not_cover_it(kit, at, bits) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     flip(kit, log, 17, at, bits)
@@ -184,7 +184,7 @@ def test_a_flipped_bit_in_an_offset_is_found_though_the_checksum_does_not_cover_
     assert sorted(found + refused) == list(range(60))
 
 
-def test_what_stands_before_damage_is_served(kit):
+def test_what_stands_before_damage_is_served(kit) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     flip(kit, log, 17, 70)
@@ -194,14 +194,14 @@ def test_what_stands_before_damage_is_served(kit):
     assert slice_.next_offset == 17
 
 
-def test_bytes_of_the_active_segment_are_not_checked_again(kit, monkeypatch):
+def test_bytes_of_the_active_segment_are_not_checked_again(kit, monkeypatch) -> None:
     log = kit.open(ONE_SEGMENT)
     fill(log, 30)
     monkeypatch.setattr("penstock.log.reader.sound_length", lambda *_: pytest.fail("checked again"))
     read_all(log)
 
 
-def test_checked_bytes_of_a_closed_segment_are_not_checked_again(kit, monkeypatch):
+def test_checked_bytes_of_a_closed_segment_are_not_checked_again(kit, monkeypatch) -> None:
     log = kit.open(LogConfig(index_interval_bytes=200))
     fill(log, 30)
     log.roll()
@@ -210,7 +210,7 @@ def test_checked_bytes_of_a_closed_segment_are_not_checked_again(kit, monkeypatc
     read_all(log)
 
 
-def test_bytes_from_before_a_start_are_checked(kit):
+def test_bytes_from_before_a_start_are_checked(kit) -> None:
     log = kit.open(ONE_SEGMENT)
     fill(log, 30)
     log.close()
@@ -222,7 +222,7 @@ def test_bytes_from_before_a_start_are_checked(kit):
     assert found == [offset for offset in range(30) if offset != 3]
 
 
-def test_a_hole_that_compaction_left_at_the_end_of_a_segment_is_stepped_over(kit):
+def test_a_hole_that_compaction_left_at_the_end_of_a_segment_is_stepped_over(kit) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     first = log.segments[0]
@@ -236,7 +236,7 @@ def test_a_hole_that_compaction_left_at_the_end_of_a_segment_is_stepped_over(kit
     assert offsets_of(log.read(last, 1, 60)) == [last + 1]
 
 
-def test_reading_goes_on_while_a_sync_runs_and_files_are_few(kit):
+def test_reading_goes_on_while_a_sync_runs_and_files_are_few(kit) -> None:
     kit.open_max = 1
     kit.new_world()
     log = kit.open(SMALL)
@@ -251,7 +251,7 @@ def test_reading_goes_on_while_a_sync_runs_and_files_are_few(kit):
     sync(log)
 
 
-def test_the_time_at_an_offset_is_its_batchs_first_record(either_kit):
+def test_the_time_at_an_offset_is_its_batchs_first_record(either_kit) -> None:
     log = either_kit.open(SMALL)
     for number in range(20):
         append(log, b"x" * 60, b"y" * 60, timestamp_ms=1000 + number * 10)
@@ -268,7 +268,7 @@ def test_the_time_at_an_offset_is_its_batchs_first_record(either_kit):
     assert log.time_at(30, 40) == 1150
 
 
-def test_the_time_at_an_offset_that_compaction_took_is_that_of_the_next_record(either_kit):
+def test_the_time_at_an_offset_that_compaction_took_is_that_of_the_next_record(either_kit) -> None:
     log = either_kit.open(SMALL)
     fill(log, 20)
     first = log.segments[0]

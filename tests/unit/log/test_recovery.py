@@ -20,7 +20,7 @@ def offsets(log):
     return [offset for offset, _ in read_all(log)]
 
 
-def change(kit, path, how):
+def change(kit, path, how) -> None:
     """Damage a file on either disk."""
     data = bytearray(kit.disk.read_bytes(path))
     how(data)
@@ -37,7 +37,7 @@ def left_by_a_crash(kit, count, config=ONE):
 
 
 @pytest.mark.parametrize("cut", [1, 30, 60, 61, 100])
-def test_a_torn_tail_is_cut_back_to_the_last_whole_batch_and_said(either_kit, cut):
+def test_a_torn_tail_is_cut_back_to_the_last_whole_batch_and_said(either_kit, cut) -> None:
     kit = either_kit
     _, path, places = left_by_a_crash(kit, 20)
     change(kit, path, lambda data: data.__delitem__(slice(places[19] + cut, None)))
@@ -54,7 +54,7 @@ def test_a_torn_tail_is_cut_back_to_the_last_whole_batch_and_said(either_kit, cu
 
 
 @pytest.mark.parametrize("zeros", [1, 61, 5000])
-def test_zeros_behind_the_last_batch_are_cut(either_kit, zeros):
+def test_zeros_behind_the_last_batch_are_cut(either_kit, zeros) -> None:
     kit = either_kit
     _, path, places = left_by_a_crash(kit, 20)
     change(kit, path, lambda data: data.extend(bytes(zeros)))
@@ -65,7 +65,7 @@ def test_zeros_behind_the_last_batch_are_cut(either_kit, zeros):
 
 
 @pytest.mark.parametrize("at", [0, 8, 11, 16, 17, 23, 43, 57, 61, 100])
-def test_a_flipped_bit_in_the_active_segment_cuts_the_log_there(kit, at):
+def test_a_flipped_bit_in_the_active_segment_cuts_the_log_there(kit, at) -> None:
     _, path, places = left_by_a_crash(kit, 20)
     change(kit, path, lambda data: data.__setitem__(places[7] + at, data[places[7] + at] ^ 0x10))
     kit.new_world()
@@ -76,7 +76,7 @@ def test_a_flipped_bit_in_the_active_segment_cuts_the_log_there(kit, at):
     assert len(kit.reports) == 1
 
 
-def test_nothing_is_scanned_before_the_recovery_point(kit):
+def test_nothing_is_scanned_before_the_recovery_point(kit) -> None:
     log, path, places = left_by_a_crash(kit, 20)
     point = log.recovery_point()
     fill(log, 10)
@@ -88,7 +88,7 @@ def test_nothing_is_scanned_before_the_recovery_point(kit):
     assert kit.reports == []
 
 
-def test_even_a_broken_header_before_the_recovery_point_cuts_nothing(kit):
+def test_even_a_broken_header_before_the_recovery_point_cuts_nothing(kit) -> None:
     log, path, places = left_by_a_crash(kit, 20)
     point = log.recovery_point()
     fill(log, 10)
@@ -123,7 +123,7 @@ def spoiled_in_a_closed_segment(kit, first, last, filler=b"?", keep=0):
 
 @pytest.mark.parametrize("filler", [b"\0", b"?"], ids=["zeros", "rubbish"])
 @pytest.mark.parametrize("keep", [0, 30, 70])
-def test_pages_that_did_not_arrive_cut_a_closed_segment_that_was_not_synced(kit, filler, keep):
+def test_pages_that_did_not_arrive_cut_a_closed_segment_that_was_not_synced(kit, filler, keep) -> None:
     """Sound batches follow. They were never acknowledged, and offsets that cannot be read must not stay before them."""
     config, point = spoiled_in_a_closed_segment(kit, 7, 9, filler, keep)
     kit.world = replace(kit.world, has_checkpoint=True)
@@ -133,7 +133,7 @@ def test_pages_that_did_not_arrive_cut_a_closed_segment_that_was_not_synced(kit,
     assert "offset 7 is the next" in kit.reports[0]
 
 
-def test_damage_to_what_was_synced_is_kept_and_refused(kit):
+def test_damage_to_what_was_synced_is_kept_and_refused(kit) -> None:
     config, point = spoiled_in_a_closed_segment(kit, 2, 4)
     kit.world = replace(kit.world, has_checkpoint=True)
     log = kit.open(config, point)
@@ -141,14 +141,14 @@ def test_damage_to_what_was_synced_is_kept_and_refused(kit):
     assert read_header(log.read(5, 1, 40).data).base_offset == 5
 
 
-def test_without_a_checkpoint_damage_in_a_closed_segment_is_kept_and_refused(kit):
+def test_without_a_checkpoint_damage_in_a_closed_segment_is_kept_and_refused(kit) -> None:
     config, _ = spoiled_in_a_closed_segment(kit, 7, 9)
     log = kit.open(config)
     assert log.next_offset == 40
     assert "offsets 7 to" in kit.reports[0]
 
 
-def test_a_log_as_the_checkpoint_says_is_not_recovered(either_kit, monkeypatch):
+def test_a_log_as_the_checkpoint_says_is_not_recovered(either_kit, monkeypatch) -> None:
     kit = either_kit
     log, _, _ = left_by_a_crash(kit, 20)
     point = log.recovery_point()
@@ -157,7 +157,7 @@ def test_a_log_as_the_checkpoint_says_is_not_recovered(either_kit, monkeypatch):
     assert offsets(kit.open(ONE, point)) == list(range(20))
 
 
-def test_even_then_a_broken_end_is_cut(kit):
+def test_even_then_a_broken_end_is_cut(kit) -> None:
     log, path, places = left_by_a_crash(kit, 20)
     log.close()
     point = log.recovery_point()
@@ -168,7 +168,7 @@ def test_even_then_a_broken_end_is_cut(kit):
     assert "offset 19 is the next" in kit.reports[0]
 
 
-def test_a_checkpoint_beyond_the_end_of_the_file_is_not_trusted(kit):
+def test_a_checkpoint_beyond_the_end_of_the_file_is_not_trusted(kit) -> None:
     log, path, places = left_by_a_crash(kit, 20)
     point = log.recovery_point()
     change(kit, path, lambda data: data.__delitem__(slice(places[12] + 5, None)))
@@ -184,7 +184,7 @@ def test_a_checkpoint_beyond_the_end_of_the_file_is_not_trusted(kit):
         (INDEX, "from elsewhere"),
     ],
 )
-def test_a_broken_index_of_any_segment_is_made_again(kit, suffix, how):
+def test_a_broken_index_of_any_segment_is_made_again(kit, suffix, how) -> None:
     log = kit.open(CONFIG)
     for number in range(60):
         append(log, b"x" * 100, timestamp_ms=1000 + number)
@@ -218,7 +218,7 @@ def test_a_broken_index_of_any_segment_is_made_again(kit, suffix, how):
             assert read_header(again.read(number, 1, 60).data).base_offset == number
 
 
-def test_every_row_of_an_index_that_was_not_synced_is_checked_against_the_batches(kit):
+def test_every_row_of_an_index_that_was_not_synced_is_checked_against_the_batches(kit) -> None:
     log = kit.open(CONFIG)
     for number in range(60):
         append(log, b"x" * 100, timestamp_ms=1000 + number)
@@ -233,7 +233,7 @@ def test_every_row_of_an_index_that_was_not_synced_is_checked_against_the_batche
     assert (0, 0) not in list(again.segments[1].times.rows())
 
 
-def test_damage_in_a_closed_segment_is_kept_to_be_refused_when_read(kit):
+def test_damage_in_a_closed_segment_is_kept_to_be_refused_when_read(kit) -> None:
     log = kit.open(CONFIG)
     fill(log, 60)
     segment = log.segments[1]
@@ -248,7 +248,7 @@ def test_damage_in_a_closed_segment_is_kept_to_be_refused_when_read(kit):
 
 
 @pytest.mark.parametrize("number", range(1, 8))
-def test_a_broken_header_in_a_closed_segment_is_kept_whether_or_not_an_index_row_points_at_it(kit, number):
+def test_a_broken_header_in_a_closed_segment_is_kept_whether_or_not_an_index_row_points_at_it(kit, number) -> None:
     log = kit.open(CONFIG)
     fill(log, 60)
     segment = log.segments[1]
@@ -263,7 +263,7 @@ def test_a_broken_header_in_a_closed_segment_is_kept_whether_or_not_an_index_row
         assert read_header(again.read(victim + 3, 1, 60).data).base_offset == victim + 3
 
 
-def test_a_hole_in_a_closed_segment_cuts_the_log(kit):
+def test_a_hole_in_a_closed_segment_cuts_the_log(kit) -> None:
     log = kit.open(CONFIG)
     fill(log, 60)
     segment = log.segments[1]
@@ -276,7 +276,7 @@ def test_a_hole_in_a_closed_segment_cuts_the_log(kit):
     assert "later segments are gone" in kit.reports[0]
 
 
-def test_a_hole_with_sound_batches_behind_it_cuts_the_log_too(kit):
+def test_a_hole_with_sound_batches_behind_it_cuts_the_log_too(kit) -> None:
     log = kit.open(CONFIG)
     fill(log, 60)
     segment = log.segments[1]
@@ -287,7 +287,7 @@ def test_a_hole_with_sound_batches_behind_it_cuts_the_log_too(kit):
     assert offsets(kit.open(CONFIG)) == list(range(segment.base_offset + 3))
 
 
-def test_a_closed_segment_that_lost_its_end_cuts_the_log(kit):
+def test_a_closed_segment_that_lost_its_end_cuts_the_log(kit) -> None:
     log = kit.open(CONFIG)
     fill(log, 60)
     segment = log.segments[1]
@@ -299,7 +299,7 @@ def test_a_closed_segment_that_lost_its_end_cuts_the_log(kit):
     assert "missing" in kit.reports[0]
 
 
-def test_leader_epochs_are_made_again_when_the_file_is_damaged_or_old(kit):
+def test_leader_epochs_are_made_again_when_the_file_is_damaged_or_old(kit) -> None:
     for damage in (lambda data: data.clear(), lambda data: data.__setitem__(30, 0), None):
         log = kit.open(CONFIG)
         first = log.epochs.latest + 1
@@ -319,7 +319,7 @@ def test_leader_epochs_are_made_again_when_the_file_is_damaged_or_old(kit):
         again.close()
 
 
-def test_epochs_behind_the_cut_are_forgotten(kit):
+def test_epochs_behind_the_cut_are_forgotten(kit) -> None:
     log = kit.open(ONE)
     fill(log, 10, epoch=1)
     append(log, b"torn", epoch=2)
@@ -334,7 +334,7 @@ def test_epochs_behind_the_cut_are_forgotten(kit):
     assert again.epochs.entries == ((1, 0), (3, 10))
 
 
-def test_leftovers_of_a_crash_are_removed(either_kit):
+def test_leftovers_of_a_crash_are_removed(either_kit) -> None:
     kit = either_kit
     log, _, _ = left_by_a_crash(kit, 5)
     log.close()
@@ -352,7 +352,7 @@ def test_leftovers_of_a_crash_are_removed(either_kit):
     assert not set(leftovers) & set(kit.disk.listdir(kit.directory))
 
 
-def test_an_index_without_its_segment_does_not_mislead_a_new_one(kit):
+def test_an_index_without_its_segment_does_not_mislead_a_new_one(kit) -> None:
     log = kit.open(CONFIG)
     fill(log, 16)
     stale = kit.path("00000000000000000020.index")
@@ -366,7 +366,7 @@ def test_an_index_without_its_segment_does_not_mislead_a_new_one(kit):
     assert offsets(kit.open(CONFIG, log.recovery_point())) == list(range(30))
 
 
-def test_recovered_bytes_survive_a_loss_of_power(kit):
+def test_recovered_bytes_survive_a_loss_of_power(kit) -> None:
     log = kit.open(CONFIG)
     for _ in range(40):
         append(log, b"x" * 100)
@@ -380,7 +380,7 @@ def test_recovered_bytes_survive_a_loss_of_power(kit):
     assert offsets(kit.open(CONFIG)) == list(range(40))
 
 
-def test_a_folder_matches_its_point_only_when_it_ends_there(kit):
+def test_a_folder_matches_its_point_only_when_it_ends_there(kit) -> None:
     assert matches(kit.disk, kit.directory, None)
     log, _, places = left_by_a_crash(kit, 5)
     point = log.recovery_point()
@@ -395,7 +395,7 @@ def test_a_folder_matches_its_point_only_when_it_ends_there(kit):
     assert not matches(kit.disk, kit.directory, point)
 
 
-def test_recovery_returns_the_point_at_which_nothing_is_left_to_do(kit):
+def test_recovery_returns_the_point_at_which_nothing_is_left_to_do(kit) -> None:
     log, _, _ = left_by_a_crash(kit, 5)
     batch = make_batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0)
     log.append(batch, read_header(batch), 0)
@@ -408,7 +408,7 @@ def test_recovery_returns_the_point_at_which_nothing_is_left_to_do(kit):
     sync(log)
 
 
-def test_with_a_full_disk_the_log_can_still_be_read(kit):
+def test_with_a_full_disk_the_log_can_still_be_read(kit) -> None:
     log = kit.open(CONFIG)
     for sequence in range(60):
         batch = make_batch(b"v" * 80, producer_id=1, producer_epoch=0, base_sequence=sequence)
@@ -423,7 +423,7 @@ def test_with_a_full_disk_the_log_can_still_be_read(kit):
     assert offsets(again) == list(range(60))
 
 
-def test_what_is_appended_where_deleted_records_were_lost_is_not_deleted(kit):
+def test_what_is_appended_where_deleted_records_were_lost_is_not_deleted(kit) -> None:
     log = kit.open()
     fill(log, 1)
     for _ in range(9):
@@ -442,8 +442,8 @@ def test_what_is_appended_where_deleted_records_were_lost_is_not_deleted(kit):
     assert len(read_all(again)) == 5
 
 
-def test_a_snapshot_of_lost_records_does_not_come_back_with_the_next_loss_of_power(kit):
-    def idempotent(log, sequence):
+def test_a_snapshot_of_lost_records_does_not_come_back_with_the_next_loss_of_power(kit) -> None:
+    def idempotent(log, sequence) -> None:
         append(log, b"v", producer_id=1, producer_epoch=0, base_sequence=sequence)
         log.write_pending()
 

@@ -24,51 +24,51 @@ def count(segments, now_ms=0, *, start=0, upto=50, archived=None, cleanup=frozen
     return expired_count(segments, config, now_ms, start_offset=start, upto_offset=upto, archived_offset=archived)
 
 
-def test_without_limits_everything_stays(segments):
+def test_without_limits_everything_stays(segments) -> None:
     assert count(segments, 10**15) == 0
 
 
 @pytest.mark.parametrize(("now_ms", "gone"), [(110, 0), (111, 1), (121, 2), (141, 4), (150, 4), (151, 5)])
-def test_by_age_a_segment_goes_when_its_last_timestamp_is_too_old(segments, now_ms, gone):
+def test_by_age_a_segment_goes_when_its_last_timestamp_is_too_old(segments, now_ms, gone) -> None:
     assert count(segments, now_ms, retention_ms=100) == gone
 
 
-def test_by_age_only_the_oldest_go(segments):
+def test_by_age_only_the_oldest_go(segments) -> None:
     segments[1].max_timestamp = 10**6
     assert count(segments, 1000, retention_ms=1) == 1
 
 
-def test_without_timestamps_there_is_no_age(segments):
+def test_without_timestamps_there_is_no_age(segments) -> None:
     segments[0].max_timestamp = -1
     assert count(segments, 10**15, retention_ms=1) == 0
 
 
 @pytest.mark.parametrize(("limit", "gone"), [(500, 0), (401, 0), (400, 1), (399, 1), (150, 3), (0, 4)])
-def test_by_size_a_segment_goes_while_the_others_have_enough(segments, limit, gone):
+def test_by_size_a_segment_goes_while_the_others_have_enough(segments, limit, gone) -> None:
     assert count(segments, retention_bytes=limit) == gone
 
 
 @pytest.mark.parametrize(("start", "gone"), [(9, 0), (10, 1), (39, 3), (50, 5)])
-def test_what_lies_below_the_start_goes_whatever_the_policy(segments, start, gone):
+def test_what_lies_below_the_start_goes_whatever_the_policy(segments, start, gone) -> None:
     assert count(segments, start=start, cleanup=frozenset({CleanupPolicy.COMPACT})) == gone
 
 
-def test_a_compacted_log_keeps_old_segments(segments):
+def test_a_compacted_log_keeps_old_segments(segments) -> None:
     limits = {"retention_ms": 1, "retention_bytes": 1}
     assert count(segments, 10**15, cleanup=frozenset({CleanupPolicy.COMPACT}), **limits) == 0
 
 
 @pytest.mark.parametrize(("upto", "gone"), [(0, 0), (9, 0), (10, 1), (49, 4), (50, 5)])
-def test_nothing_goes_that_readers_were_not_shown(segments, upto, gone):
+def test_nothing_goes_that_readers_were_not_shown(segments, upto, gone) -> None:
     assert count(segments, 10**15, retention_ms=1, upto=upto) == gone
 
 
-def test_an_empty_active_segment_stays(segments):
+def test_an_empty_active_segment_stays(segments) -> None:
     segments[-1].size = 0
     assert count(segments, 10**15, retention_ms=1) == 4
 
 
-def test_the_task_removes_files_and_folders():
+def test_the_task_removes_files_and_folders() -> None:
     disk = SimulatedDisk()
     disk.write_atomic("/file", b"x")
     disk.make_dirs("/folder/inner")
@@ -77,14 +77,14 @@ def test_the_task_removes_files_and_folders():
 
 
 @pytest.mark.parametrize(("archived", "gone"), [(0, 0), (9, 0), (10, 1), (35, 3), (50, 5)])
-def test_with_a_tier_a_segment_goes_only_when_all_of_it_is_archived(segments, archived, gone):
+def test_with_a_tier_a_segment_goes_only_when_all_of_it_is_archived(segments, archived, gone) -> None:
     assert count(segments, 10**15, archived=archived, retention_ms=1) == gone
     assert count(segments, archived=archived, retention_bytes=0) == min(gone, 4)
 
 
-def test_with_a_tier_what_is_archived_stays_until_its_time_has_come(segments):
+def test_with_a_tier_what_is_archived_stays_until_its_time_has_come(segments) -> None:
     assert count(segments, 121, archived=50, retention_ms=100) == 2
 
 
-def test_with_a_tier_deleted_records_go_though_they_were_never_archived(segments):
+def test_with_a_tier_deleted_records_go_though_they_were_never_archived(segments) -> None:
     assert count(segments, start=20, archived=0) == 2

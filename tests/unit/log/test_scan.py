@@ -41,7 +41,7 @@ def walked(data, *, check_crc=True, offset_min=10, offset_limit=10**6, position=
     "sizes",
     [(), (5,), (5, 50, 500), (HEADER_CHUNK_BYTES - 90, 10, HEADER_CHUNK_BYTES * 2, 7), (SCAN_CHUNK_BYTES + 9, 3)],
 )
-def test_every_batch_is_met_once_whatever_the_size_of_the_reads(sizes, check_crc):
+def test_every_batch_is_met_once_whatever_the_size_of_the_reads(sizes, check_crc) -> None:
     data = stream(*sizes)
     expected = []
     position = 0
@@ -65,7 +65,7 @@ def test_every_batch_is_met_once_whatever_the_size_of_the_reads(sizes, check_crc
         (lambda data, at: data.__setitem__(at + 70, data[at + 70] ^ 4), "checksum"),
     ],
 )
-def test_the_walk_stops_at_damage_and_says_what_and_where(how, why):
+def test_the_walk_stops_at_damage_and_says_what_and_where(how, why) -> None:
     data = stream(5, 50, 500)
     at = read_header(data).size_bytes
     how(data, at)
@@ -74,26 +74,26 @@ def test_the_walk_stops_at_damage_and_says_what_and_where(how, why):
     assert damage.value.position == at
 
 
-def test_stray_bytes_behind_the_last_batch_are_damage():
+def test_stray_bytes_behind_the_last_batch_are_damage() -> None:
     data = stream(5) + b"\0" * 20
     with pytest.raises(DamageError, match="20 stray bytes"):
         walked(data)
 
 
-def test_without_the_checksum_only_headers_are_looked_at():
+def test_without_the_checksum_only_headers_are_looked_at() -> None:
     data = stream(5, 50)
     data[80] ^= 1
     assert len(walked(data, check_crc=False)) == 2
 
 
-def test_a_file_shorter_than_promised_is_damage():
+def test_a_file_shorter_than_promised_is_damage() -> None:
     data = stream(5, 5000)
     file = file_with(data[:-100])
     with pytest.raises(DamageError, match="ends early"):
         list(walk(file, 0, len(data), offset_min=10, offset_limit=99, check_crc=True))
 
 
-def test_the_sound_part_of_a_slice_ends_before_a_partial_batch():
+def test_the_sound_part_of_a_slice_ends_before_a_partial_batch() -> None:
     data = stream(5, 50, 500)
     whole = len(data) - read_header(data, len(stream(5, 50))).size_bytes
     assert sound_length(data, 10, 99) == (len(data), None)
@@ -101,7 +101,7 @@ def test_the_sound_part_of_a_slice_ends_before_a_partial_batch():
     assert sound_length(bytes(data[: whole + 30]), 10, 99) == (whole, None)
 
 
-def test_the_sound_part_of_a_slice_ends_before_damage():
+def test_the_sound_part_of_a_slice_ends_before_damage() -> None:
     data = stream(5, 50, 500)
     first = read_header(data).size_bytes
     data[first + 70] ^= 1

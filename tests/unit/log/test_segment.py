@@ -39,7 +39,7 @@ def positions(segment):
     return found
 
 
-def test_every_offset_is_located_at_its_batch(either_kit):
+def test_every_offset_is_located_at_its_batch(either_kit) -> None:
     _, segment = closed_segment(either_kit)
     fresh = reopened(either_kit, segment)
     assert len(fresh.offsets) > 3
@@ -48,7 +48,7 @@ def test_every_offset_is_located_at_its_batch(either_kit):
     assert fresh.locate(segment.next_offset, fresh.size) == fresh.size
 
 
-def test_an_offset_in_the_middle_of_a_batch_is_located_at_the_batch(kit):
+def test_an_offset_in_the_middle_of_a_batch_is_located_at_the_batch(kit) -> None:
     log = kit.open(SMALL)
     for _ in range(6):
         append(log, b"a" * 60, b"b", b"c")
@@ -70,7 +70,7 @@ def test_an_offset_in_the_middle_of_a_batch_is_located_at_the_batch(kit):
         lambda data: data.__setitem__(slice(None), b"\xff" * len(data)),
     ],
 )
-def test_a_damaged_index_is_made_again_when_it_is_used(kit, suffix, damage):
+def test_a_damaged_index_is_made_again_when_it_is_used(kit, suffix, damage) -> None:
     _, segment = closed_segment(kit)
     expected = positions(segment)
     kit.disk.change(segment.stem + suffix, damage)
@@ -81,7 +81,7 @@ def test_a_damaged_index_is_made_again_when_it_is_used(kit, suffix, damage):
 
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
-def test_a_missing_index_is_made_again_when_it_is_used(kit, suffix):
+def test_a_missing_index_is_made_again_when_it_is_used(kit, suffix) -> None:
     _, segment = closed_segment(kit)
     before = kit.disk.read_bytes(segment.stem + INDEX)
     kit.disk.remove(segment.stem + suffix)
@@ -92,7 +92,7 @@ def test_a_missing_index_is_made_again_when_it_is_used(kit, suffix):
 
 
 @pytest.mark.parametrize(("rows", "again"), [(0, True), (2, True), (-1, False)])
-def test_an_index_that_lost_many_rows_is_made_again(kit, monkeypatch, rows, again):
+def test_an_index_that_lost_many_rows_is_made_again(kit, monkeypatch, rows, again) -> None:
     monkeypatch.setattr("penstock.log.segment.SHORT_INDEX_BYTES", 600)
     _, segment = closed_segment(kit)
     kit.disk.change(segment.stem + INDEX, lambda data: data.__delitem__(slice(rows * 8, None)))
@@ -103,7 +103,7 @@ def test_an_index_that_lost_many_rows_is_made_again(kit, monkeypatch, rows, agai
     assert made == ([fresh] if again else [])
 
 
-def test_a_wrong_row_in_the_middle_of_an_index_is_not_followed(kit):
+def test_a_wrong_row_in_the_middle_of_an_index_is_not_followed(kit) -> None:
     _, segment = closed_segment(kit)
     expected = positions(segment)
     # The row points one byte too far.
@@ -113,7 +113,7 @@ def test_a_wrong_row_in_the_middle_of_an_index_is_not_followed(kit):
         assert fresh.locate(offset, fresh.size) == position
 
 
-def test_the_rest_of_a_segment_is_found_behind_a_broken_header(kit):
+def test_the_rest_of_a_segment_is_found_behind_a_broken_header(kit) -> None:
     _, segment = closed_segment(kit)
     expected = positions(segment)
     broken = 5
@@ -132,7 +132,7 @@ def test_the_rest_of_a_segment_is_found_behind_a_broken_header(kit):
     ]
 
 
-def test_behind_a_wrong_checksum_the_next_batch_in_line_is_sound(kit):
+def test_behind_a_wrong_checksum_the_next_batch_in_line_is_sound(kit) -> None:
     _, segment = closed_segment(kit)
     expected = positions(segment)
     kit.disk.change(segment.log_path, lambda data: data.__setitem__(expected[5] + 70, 0x55))
@@ -140,7 +140,7 @@ def test_behind_a_wrong_checksum_the_next_batch_in_line_is_sound(kit):
     assert fresh.next_sound(expected[5], 5) == (expected[6], 6)
 
 
-def test_nothing_is_sound_behind_damage_in_the_last_batch(kit):
+def test_nothing_is_sound_behind_damage_in_the_last_batch(kit) -> None:
     _, segment = closed_segment(kit)
     last = segment.next_offset - 1
     place = positions(segment)[last]
@@ -148,7 +148,7 @@ def test_nothing_is_sound_behind_damage_in_the_last_batch(kit):
     assert reopened(kit, segment).next_sound(place, last) is None
 
 
-def test_checked_bytes_grow_together_or_the_newer_ones_count(kit):
+def test_checked_bytes_grow_together_or_the_newer_ones_count(kit) -> None:
     _, segment = closed_segment(kit)
     assert not segment.is_verified(0, 10)
     segment.note_verified(100, 200)
@@ -160,7 +160,7 @@ def test_checked_bytes_grow_together_or_the_newer_ones_count(kit):
     assert not segment.is_verified(50, 300)
 
 
-def test_a_file_in_a_running_sync_is_closed_only_when_the_sync_is_over(kit):
+def test_a_file_in_a_running_sync_is_closed_only_when_the_sync_is_over(kit) -> None:
     log = kit.open(SMALL)
     append(log, b"x")
     log.write_pending()
@@ -173,7 +173,7 @@ def test_a_file_in_a_running_sync_is_closed_only_when_the_sync_is_over(kit):
     assert kit.disk.open_files == 0
 
 
-def test_segments_are_found_by_offset(kit):
+def test_segments_are_found_by_offset(kit) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     listed = Segments(list(log.segments))
@@ -189,7 +189,7 @@ def test_segments_are_found_by_offset(kit):
     sync(log)
 
 
-def test_an_index_that_there_is_no_room_for_is_used_all_the_same(kit):
+def test_an_index_that_there_is_no_room_for_is_used_all_the_same(kit) -> None:
     _, segment = closed_segment(kit)
     places = positions(segment)
     for suffix in (INDEX, TIME_INDEX):

@@ -35,7 +35,7 @@ def log(kit):
     return log
 
 
-def put(kit, offset, sequences):
+def put(kit, offset, sequences) -> None:
     states = ProducerStates()
     for sequence in range(sequences):
         header = read_header(make_batch(b"v", producer_id=1, producer_epoch=0, base_sequence=sequence))
@@ -48,11 +48,11 @@ def loaded(kit, log, point=None):
     return next((active.last_sequence for active in states.active()), None), offset
 
 
-def test_without_snapshots_the_whole_log_is_replayed(kit, log):
+def test_without_snapshots_the_whole_log_is_replayed(kit, log) -> None:
     assert loaded(kit, log) == (9, SNAPSHOT_UNKNOWN)
 
 
-def test_the_newest_sound_snapshot_is_where_a_replay_begins(kit, log):
+def test_the_newest_sound_snapshot_is_where_a_replay_begins(kit, log) -> None:
     put(kit, 10, 5)
     # Says less than the log: the replay is seen to begin behind it.
     put(kit, 18, 3)
@@ -63,12 +63,12 @@ def test_the_newest_sound_snapshot_is_where_a_replay_begins(kit, log):
     assert loaded(kit, log) == (9, 20)
 
 
-def test_a_snapshot_above_the_end_is_not_for_this_log(kit, log):
+def test_a_snapshot_above_the_end_is_not_for_this_log(kit, log) -> None:
     put(kit, 30, 1)
     assert loaded(kit, log) == (9, SNAPSHOT_UNKNOWN)
 
 
-def test_a_checkpoint_saves_the_replay_of_what_is_before_it(kit, log):
+def test_a_checkpoint_saves_the_replay_of_what_is_before_it(kit, log) -> None:
     put(kit, 4, 2)
     # As if only plain batches stood between offset 4 and 19: the checkpoint vouches for it.
     assert loaded(kit, log, RecoveryPoint(0, 19, 0, 4)) == (1, 4)
@@ -76,7 +76,7 @@ def test_a_checkpoint_saves_the_replay_of_what_is_before_it(kit, log):
     assert loaded(kit, log, RecoveryPoint(0, 19, 0, 7)) == (9, SNAPSHOT_UNKNOWN)
 
 
-def test_a_checkpoint_without_producers_is_believed_unless_a_snapshot_is_newer(kit, log):
+def test_a_checkpoint_without_producers_is_believed_unless_a_snapshot_is_newer(kit, log) -> None:
     assert loaded(kit, log, RecoveryPoint(0, 19, 0, NO_PRODUCERS)) == (None, NO_PRODUCERS)
     put(kit, 4, 2)
     assert loaded(kit, log, RecoveryPoint(0, 19, 0, NO_PRODUCERS)) == (None, NO_PRODUCERS)
@@ -85,7 +85,7 @@ def test_a_checkpoint_without_producers_is_believed_unless_a_snapshot_is_newer(k
     assert loaded(kit, log, RecoveryPoint(0, 99, 0, NO_PRODUCERS)) == (9, 20)
 
 
-def test_old_snapshots_go_but_for_the_needed_and_the_newest(kit, log):
+def test_old_snapshots_go_but_for_the_needed_and_the_newest(kit, log) -> None:
     for offset in range(1, 12):
         put(kit, offset, 1)
     drop_old_snapshots(kit.disk, kit.directory, frozenset({3, 5}))
@@ -96,7 +96,7 @@ def test_old_snapshots_go_but_for_the_needed_and_the_newest(kit, log):
     assert snapshot_offsets(kit.disk, kit.directory)[0] == 5
 
 
-def test_a_synced_snapshot_survives_a_loss_of_power(kit, log):
+def test_a_synced_snapshot_survives_a_loss_of_power(kit, log) -> None:
     assert not sync_snapshot(kit.disk, kit.directory, 4)
     put(kit, 4, 2)
     assert sync_snapshot(kit.disk, kit.directory, 4)
@@ -105,7 +105,7 @@ def test_a_synced_snapshot_survives_a_loss_of_power(kit, log):
     assert not sync_snapshot(kit.disk, kit.directory, 6)
 
 
-def test_no_snapshot_outlives_the_records_it_is_of(kit, log):
+def test_no_snapshot_outlives_the_records_it_is_of(kit, log) -> None:
     log.close()
     assert snapshot_offsets(kit.disk, kit.directory) == [20]
     kit.new_world()
@@ -114,7 +114,7 @@ def test_no_snapshot_outlives_the_records_it_is_of(kit, log):
     assert snapshot_offsets(kit.disk, kit.directory) == []
 
 
-def test_a_cut_at_the_start_takes_the_snapshot_of_what_is_cut_along(kit, log):
+def test_a_cut_at_the_start_takes_the_snapshot_of_what_is_cut_along(kit, log) -> None:
     log.close()
     kit.disk.change(log.segments[0].log_path, lambda data: data.__setitem__(-3, data[-3] ^ 1))
     kit.new_world()

@@ -23,16 +23,16 @@ def active(kit):
     return fresh, places, rows
 
 
-def damage(kit, segment, position):
+def damage(kit, segment, position) -> None:
     kit.disk.change(segment.log_path, lambda data: data.__setitem__(position + 80, 0))
 
 
-def break_header(kit, segment, position):
+def break_header(kit, segment, position) -> None:
     kit.disk.change(segment.log_path, lambda data: data.__setitem__(slice(position, position + 61), bytes(61)))
 
 
 @pytest.mark.parametrize("believed", [0, 17, 30])
-def test_the_index_becomes_what_appending_had_made(active, believed):
+def test_the_index_becomes_what_appending_had_made(active, believed) -> None:
     segment, places, rows = active
     epochs = {}
     tail = index_tail(segment, INTERVAL, [*places, segment.size][believed], believed, epochs)
@@ -42,7 +42,7 @@ def test_the_index_becomes_what_appending_had_made(active, believed):
     assert epochs == {0: 0, 1: 10, 2: 20}
 
 
-def test_damage_behind_the_believed_part_ends_the_log(kit, active):
+def test_damage_behind_the_believed_part_ends_the_log(kit, active) -> None:
     segment, places, _ = active
     damage(kit, segment, places[20])
     tail = index_tail(segment, INTERVAL, places[10], 10, {})
@@ -51,14 +51,14 @@ def test_damage_behind_the_believed_part_ends_the_log(kit, active):
 
 
 @pytest.mark.parametrize("how", [damage, break_header])
-def test_damage_in_the_believed_part_is_stepped_over(kit, active, how):
+def test_damage_in_the_believed_part_is_stepped_over(kit, active, how) -> None:
     segment, places, _ = active
     how(kit, segment, places[5])
     tail = index_tail(segment, INTERVAL, places[10], 10, {})
     assert (tail.end, tail.next_offset, tail.damage) == (segment.size, 30, None)
 
 
-def test_rows_on_disk_save_the_walk_up_to_them(kit, active):
+def test_rows_on_disk_save_the_walk_up_to_them(kit, active) -> None:
     segment, _, rows = active
     index_tail(segment, INTERVAL, segment.size, 30, {})
     segment.offsets.flush()
@@ -70,7 +70,7 @@ def test_rows_on_disk_save_the_walk_up_to_them(kit, active):
     assert epochs == {2: rows[-1][0]}
 
 
-def test_the_end_is_checked_from_the_last_row_on(kit, active):
+def test_the_end_is_checked_from_the_last_row_on(kit, active) -> None:
     segment, places, rows = active
     index_tail(segment, INTERVAL, segment.size, 30, {})
     damage(kit, segment, places[3])

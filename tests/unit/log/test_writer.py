@@ -25,7 +25,7 @@ def refused(call):
 # Appending.
 
 
-def test_offsets_count_records_and_the_batch_gets_its_place(either_kit):
+def test_offsets_count_records_and_the_batch_gets_its_place(either_kit) -> None:
     log = either_kit.open(BIG)
     first, second = make_batch(b"a", b"b", b"c"), make_batch(b"d")
     assert place(log, first, epoch=5) == 0
@@ -41,7 +41,7 @@ def test_offsets_count_records_and_the_batch_gets_its_place(either_kit):
     assert log.size_bytes == len(first) + len(second)
 
 
-def test_a_log_that_was_never_written_to_has_no_folder(kit):
+def test_a_log_that_was_never_written_to_has_no_folder(kit) -> None:
     log = kit.open(BIG)
     assert not kit.disk.exists(kit.directory)
     assert log.begin_sync() is None
@@ -50,7 +50,7 @@ def test_a_log_that_was_never_written_to_has_no_folder(kit):
     assert not kit.disk.exists(kit.directory)
 
 
-def test_small_batches_are_written_together_and_copied(kit, monkeypatch):
+def test_small_batches_are_written_together_and_copied(kit, monkeypatch) -> None:
     log = kit.open(BIG)
     append(log, b"first")
     log.write_pending()
@@ -71,7 +71,7 @@ def test_small_batches_are_written_together_and_copied(kit, monkeypatch):
     assert writes == [(b"".join(batches), position)]
 
 
-def test_a_gathered_batch_does_not_change_with_the_buffer_it_came_in(kit):
+def test_a_gathered_batch_does_not_change_with_the_buffer_it_came_in(kit) -> None:
     log = kit.open(BIG)
     batch = make_batch(b"precious")
     place(log, batch)
@@ -81,7 +81,7 @@ def test_a_gathered_batch_does_not_change_with_the_buffer_it_came_in(kit):
     assert read_all(log) == [(0, expected)]
 
 
-def test_a_large_batch_is_written_at_once_behind_the_gathered_ones(kit):
+def test_a_large_batch_is_written_at_once_behind_the_gathered_ones(kit) -> None:
     log = kit.open(BIG)
     written = []
     log.on_written = lambda: written.append(log.written_offset)
@@ -94,7 +94,7 @@ def test_a_large_batch_is_written_at_once_behind_the_gathered_ones(kit):
     assert [offset for offset, _ in read_all(log)] == [0, 1]
 
 
-def test_gathered_bytes_are_bounded(kit, monkeypatch):
+def test_gathered_bytes_are_bounded(kit, monkeypatch) -> None:
     monkeypatch.setattr(writer_module, "GATHERED_BYTES_MAX", 1000)
     log = kit.open(BIG)
     for number in range(100):
@@ -105,13 +105,13 @@ def test_gathered_bytes_are_bounded(kit, monkeypatch):
     assert len(read_all(log)) == 100
 
 
-def test_a_batch_larger_than_a_segment_is_refused(kit):
+def test_a_batch_larger_than_a_segment_is_refused(kit) -> None:
     log = kit.open(SMALL)
     assert refused(lambda: append(log, b"x" * 3000)) is Reason.RECORD_LIST_TOO_LARGE
     assert append(log, b"fits") == 0
 
 
-def test_segments_roll_by_size_and_none_is_larger(kit):
+def test_segments_roll_by_size_and_none_is_larger(kit) -> None:
     log = kit.open(SMALL)
     fill(log, 100)
     assert len(log.segments) > 5
@@ -120,7 +120,7 @@ def test_segments_roll_by_size_and_none_is_larger(kit):
     assert len(kit.names(LOG)) == len(log.segments)
 
 
-def test_segments_roll_before_relative_offsets_overflow(kit, monkeypatch):
+def test_segments_roll_before_relative_offsets_overflow(kit, monkeypatch) -> None:
     monkeypatch.setattr(writer_module, "RELATIVE_OFFSET_MAX", 10)
     log = kit.open(BIG)
     for _ in range(9):
@@ -131,7 +131,7 @@ def test_segments_roll_before_relative_offsets_overflow(kit, monkeypatch):
         assert segment.next_offset - segment.base_offset <= 10
 
 
-def test_callbacks_come_when_offsets_have_moved_and_not_otherwise(kit):
+def test_callbacks_come_when_offsets_have_moved_and_not_otherwise(kit) -> None:
     log = kit.open(BIG)
     calls = []
     log.on_written = lambda: calls.append(("written", log.written_offset))
@@ -153,7 +153,7 @@ def idempotent(log, sequence, *, epoch=0, value=b"v"):
     return place(log, batch)
 
 
-def test_a_repeated_batch_gets_its_first_offset_and_is_stored_once(kit):
+def test_a_repeated_batch_gets_its_first_offset_and_is_stored_once(kit) -> None:
     log = kit.open(BIG)
     assert idempotent(log, 0) == 0
     assert idempotent(log, 1) == 1
@@ -164,7 +164,7 @@ def test_a_repeated_batch_gets_its_first_offset_and_is_stored_once(kit):
     assert log.next_offset == 2
 
 
-def test_a_producer_out_of_order_or_fenced_is_refused_and_nothing_changes(kit):
+def test_a_producer_out_of_order_or_fenced_is_refused_and_nothing_changes(kit) -> None:
     log = kit.open(BIG)
     idempotent(log, 0, epoch=3)
     assert refused(lambda: idempotent(log, 5, epoch=3)) is Reason.OUT_OF_ORDER_SEQUENCE
@@ -173,7 +173,7 @@ def test_a_producer_out_of_order_or_fenced_is_refused_and_nothing_changes(kit):
     assert idempotent(log, 1, epoch=3) == 1
 
 
-def test_a_new_leader_epoch_is_remembered_where_it_began(kit):
+def test_a_new_leader_epoch_is_remembered_where_it_began(kit) -> None:
     log = kit.open(BIG)
     append(log, b"a", epoch=2)
     append(log, b"b", epoch=2)
@@ -183,7 +183,7 @@ def test_a_new_leader_epoch_is_remembered_where_it_began(kit):
     assert [header.leader_epoch for header, _ in batches_in(log.read(0, 9999, 3).data)] == [2, 2, 7]
 
 
-def test_the_epoch_file_is_durable_with_the_first_sync(kit):
+def test_the_epoch_file_is_durable_with_the_first_sync(kit) -> None:
     log = kit.open(BIG)
     append(log, b"a", epoch=2)
     log.write_pending()
@@ -197,7 +197,7 @@ def test_the_epoch_file_is_durable_with_the_first_sync(kit):
 # A disk that refuses writes.
 
 
-def test_a_refused_write_is_undone_as_if_it_had_never_been_asked_for(kit):
+def test_a_refused_write_is_undone_as_if_it_had_never_been_asked_for(kit) -> None:
     log = kit.open(BIG)
     idempotent(log, 0)
     fill(log, 30)
@@ -229,7 +229,7 @@ def test_a_refused_write_is_undone_as_if_it_had_never_been_asked_for(kit):
     assert len(read_all(log)) == 33
 
 
-def test_a_large_batch_that_is_refused_takes_the_gathered_ones_with_it(kit):
+def test_a_large_batch_that_is_refused_takes_the_gathered_ones_with_it(kit) -> None:
     log = kit.open(BIG)
     fill(log, 2)
     failures = []
@@ -242,7 +242,7 @@ def test_a_large_batch_that_is_refused_takes_the_gathered_ones_with_it(kit):
     assert append(log, b"again") == 2
 
 
-def test_a_producer_whose_first_batch_finds_no_room_for_its_file_starts_with_that_batch(kit):
+def test_a_producer_whose_first_batch_finds_no_room_for_its_file_starts_with_that_batch(kit) -> None:
     log = kit.open(BIG)
     kit.disk.fail_next("open", errno.ENOSPC)
     assert refused(lambda: idempotent(log, 0)) is Reason.STORAGE_ERROR
@@ -250,7 +250,7 @@ def test_a_producer_whose_first_batch_finds_no_room_for_its_file_starts_with_tha
     assert [idempotent(log, 0), idempotent(log, 1)] == [0, 1]
 
 
-def test_a_file_that_cannot_be_cut_back_is_cut_before_the_next_write(kit):
+def test_a_file_that_cannot_be_cut_back_is_cut_before_the_next_write(kit) -> None:
     log = kit.open(BIG)
     fill(log, 2)
     kit.disk.capacity_bytes = sum(len(inode.data) for inode in kit.disk._inodes()) + 300
@@ -267,7 +267,7 @@ def test_a_file_that_cannot_be_cut_back_is_cut_before_the_next_write(kit):
     assert len(read_all(log)) == 3
 
 
-def test_what_was_refused_does_not_come_back_when_the_power_fails(kit):
+def test_what_was_refused_does_not_come_back_when_the_power_fails(kit) -> None:
     log = kit.open(BIG)
     fill(log, 2)
     kit.disk.capacity_bytes = sum(len(inode.data) for inode in kit.disk._inodes()) + 300
@@ -281,7 +281,7 @@ def test_what_was_refused_does_not_come_back_when_the_power_fails(kit):
 
 
 @pytest.mark.parametrize("operation", ["open", "make_dirs"])
-def test_a_log_whose_folder_cannot_be_made_refuses_and_tries_again(kit, operation):
+def test_a_log_whose_folder_cannot_be_made_refuses_and_tries_again(kit, operation) -> None:
     log = kit.open(BIG)
     kit.disk.fail_next(operation, errno.EMFILE)
     assert refused(lambda: append(log, b"x")) is Reason.STORAGE_ERROR
@@ -293,7 +293,7 @@ def test_a_log_whose_folder_cannot_be_made_refuses_and_tries_again(kit, operatio
     assert len(read_all(kit.open(BIG))) == 1
 
 
-def test_a_segment_that_cannot_be_rolled_leaves_the_old_one_in_place(kit):
+def test_a_segment_that_cannot_be_rolled_leaves_the_old_one_in_place(kit) -> None:
     log = kit.open(BIG)
     fill(log, 3)
     kit.disk.fail_next("open", errno.ENOSPC)
@@ -305,7 +305,7 @@ def test_a_segment_that_cannot_be_rolled_leaves_the_old_one_in_place(kit):
     assert len(read_all(log)) == 4
 
 
-def test_an_index_without_room_is_made_again_later(kit):
+def test_an_index_without_room_is_made_again_later(kit) -> None:
     log = kit.open(BIG)
     fill(log, 30)
     kit.disk.file_bytes_max = 0
@@ -323,7 +323,7 @@ def test_an_index_without_room_is_made_again_later(kit):
 # Syncing.
 
 
-def test_a_sync_counts_only_what_was_written_when_it_began(kit):
+def test_a_sync_counts_only_what_was_written_when_it_began(kit) -> None:
     log = kit.open(BIG)
     append(log, b"a")
     log.write_pending()
@@ -337,7 +337,7 @@ def test_a_sync_counts_only_what_was_written_when_it_began(kit):
     assert log.synced_offset == 2
 
 
-def test_syncs_that_end_in_another_order_never_go_back(kit):
+def test_syncs_that_end_in_another_order_never_go_back(kit) -> None:
     log = kit.open(BIG)
     append(log, b"a")
     log.write_pending()
@@ -353,7 +353,7 @@ def test_syncs_that_end_in_another_order_never_go_back(kit):
     assert log.synced_offset == 2
 
 
-def test_a_roll_waits_for_no_sync_and_the_next_sync_takes_the_old_file_along(kit):
+def test_a_roll_waits_for_no_sync_and_the_next_sync_takes_the_old_file_along(kit) -> None:
     log = kit.open(SMALL)
     kit.disk.fail_next("sync", count=1)
     for _ in range(60):
@@ -371,7 +371,7 @@ def test_a_roll_waits_for_no_sync_and_the_next_sync_takes_the_old_file_along(kit
     assert len(read_all(kit.open(SMALL))) == 60
 
 
-def test_the_indexes_of_closed_segments_are_synced_with_them(kit):
+def test_the_indexes_of_closed_segments_are_synced_with_them(kit) -> None:
     log = kit.open(SMALL)
     for _ in range(60):
         append(log, b"x" * 100)
@@ -383,7 +383,7 @@ def test_the_indexes_of_closed_segments_are_synced_with_them(kit):
     assert {path: kit.disk.read_bytes(path) for path in paths} == before
 
 
-def test_a_sync_that_the_disk_refuses_is_final(kit):
+def test_a_sync_that_the_disk_refuses_is_final(kit) -> None:
     log = kit.open(BIG)
     fill(log, 3)
     failures = []
@@ -401,7 +401,7 @@ def test_a_sync_that_the_disk_refuses_is_final(kit):
     assert "restart" in kit.reports[-1]
 
 
-def test_names_that_cannot_be_synced_fail_the_log_too(kit):
+def test_names_that_cannot_be_synced_fail_the_log_too(kit) -> None:
     log = kit.open(BIG)
     append(log, b"x")
     log.write_pending()
@@ -411,7 +411,7 @@ def test_names_that_cannot_be_synced_fail_the_log_too(kit):
     assert log.synced_offset == 0
 
 
-def test_a_sync_of_files_that_were_dropped_meanwhile_harms_nothing(kit):
+def test_a_sync_of_files_that_were_dropped_meanwhile_harms_nothing(kit) -> None:
     log = kit.open(SMALL)
     for _ in range(60):
         append(log, b"x" * 100)
@@ -427,7 +427,7 @@ def test_a_sync_of_files_that_were_dropped_meanwhile_harms_nothing(kit):
     assert kit.disk.open_files == 1
 
 
-def test_the_index_reaches_the_disk_as_the_segment_grows(kit):
+def test_the_index_reaches_the_disk_as_the_segment_grows(kit) -> None:
     log = kit.open(BIG)
     for _ in range(1000):
         append(log, b"x" * 150)
@@ -435,7 +435,7 @@ def test_the_index_reaches_the_disk_as_the_segment_grows(kit):
     assert kit.disk.size(log.segments[0].stem + INDEX) >= 8 * 800
 
 
-def test_a_full_disk_does_not_stop_appends_for_the_sake_of_an_index(kit):
+def test_a_full_disk_does_not_stop_appends_for_the_sake_of_an_index(kit) -> None:
     log = kit.open(BIG)
     for number in range(600):
         append(log, b"x" * 150)
@@ -446,7 +446,7 @@ def test_a_full_disk_does_not_stop_appends_for_the_sake_of_an_index(kit):
     assert len(read_all(log)) == 600
 
 
-def test_a_sync_that_fails_while_a_refused_write_is_undone_is_final_too(kit):
+def test_a_sync_that_fails_while_a_refused_write_is_undone_is_final_too(kit) -> None:
     log = kit.open(BIG)
     fill(log, 1)
     append(log, b"written, not synced")
@@ -462,7 +462,7 @@ def test_a_sync_that_fails_while_a_refused_write_is_undone_is_final_too(kit):
     assert refused(lambda: append(log, b"late")) is Reason.STORAGE_ERROR
 
 
-def test_nothing_overtakes_the_refused_first_batch_of_a_producer(kit):
+def test_nothing_overtakes_the_refused_first_batch_of_a_producer(kit) -> None:
     log = kit.open(BIG)
     fill(log, 1)
     idempotent(log, 0)

@@ -6,7 +6,7 @@ from penstock.metadata.port import Event
 from penstock.metadata.subscribers import Subscribers
 
 
-def test_one_that_fails_costs_the_others_nothing_and_is_heard_of():
+def test_one_that_fails_costs_the_others_nothing_and_is_heard_of() -> None:
     subscribers, told = Subscribers(), []
 
     def fail(_events: list[Event]) -> None:

@@ -34,12 +34,12 @@ def with_field(at: int, value: bytes) -> bytearray:
     return batch
 
 
-def test_a_sound_batch_passes():
+def test_a_sound_batch_passes() -> None:
     batch = build_batch(RECORDS)
     check_produced(batch, read_header(batch))
 
 
-def test_the_header_says_how_far_the_batch_goes():
+def test_the_header_says_how_far_the_batch_goes() -> None:
     batch = build_batch(RECORDS)
     set_offset(batch, 50, 2)
     header = read_header(batch)
@@ -47,18 +47,18 @@ def test_the_header_says_how_far_the_batch_goes():
     assert header.size_bytes == len(batch)
 
 
-def test_the_last_sequence_wraps():
+def test_the_last_sequence_wraps() -> None:
     header = read_header(build_batch(RECORDS, producer_id=1, producer_epoch=0, base_sequence=2**31 - 3))
     assert header.last_sequence == 6
 
 
-def test_offset_and_epoch_are_outside_the_checksum():
+def test_offset_and_epoch_are_outside_the_checksum() -> None:
     batch = build_batch(RECORDS)
     set_offset(batch, 2**40, 7)
     assert crc_matches(batch)
 
 
-def test_a_producer_comes_with_a_right_checksum():
+def test_a_producer_comes_with_a_right_checksum() -> None:
     batch = build_batch([Record(0, 1, b"k", b"v"), Record(1, 2, b"k", b"w")])
     set_producer(batch, 2**40, 7, 99)
     header = read_header(batch)
@@ -67,7 +67,7 @@ def test_a_producer_comes_with_a_right_checksum():
     check_produced(batch, header)
 
 
-def test_log_append_time_comes_with_a_right_checksum():
+def test_log_append_time_comes_with_a_right_checksum() -> None:
     batch = build_batch(RECORDS)
     set_log_append_time(batch, 5555)
     assert crc_matches(batch)
@@ -75,7 +75,7 @@ def test_log_append_time_comes_with_a_right_checksum():
 
 
 @given(st.integers(21 * 8, len(build_batch(RECORDS)) * 8 - 1))
-def test_any_flipped_bit_under_the_checksum_is_noticed(bit):
+def test_any_flipped_bit_under_the_checksum_is_noticed(bit) -> None:
     batch = build_batch(RECORDS)
     batch[bit // 8] ^= 1 << bit % 8
     assert not crc_matches(batch)
@@ -83,21 +83,21 @@ def test_any_flipped_bit_under_the_checksum_is_noticed(bit):
         check_produced(batch, read_header(batch))
 
 
-def test_an_old_record_format_is_named():
+def test_an_old_record_format_is_named() -> None:
     assert refusal(with_field(16, b"\x01")) is Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
-def test_a_length_that_is_not_the_frames_is_corrupt():
+def test_a_length_that_is_not_the_frames_is_corrupt() -> None:
     assert refusal(build_batch(RECORDS) + b"\x00") is Reason.CORRUPT_RECORDS
     assert refusal(build_batch(RECORDS)[:-1]) is Reason.CORRUPT_RECORDS
 
 
 @pytest.mark.parametrize("count", [0, -1, 9, 11])
-def test_a_count_that_does_not_match_the_last_delta_is_invalid(count):
+def test_a_count_that_does_not_match_the_last_delta_is_invalid(count) -> None:
     assert refusal(with_field(57, count.to_bytes(4, "big", signed=True))) is Reason.INVALID_RECORD
 
 
-def test_a_batch_of_more_records_than_can_be_opened_in_passing_is_too_large():
+def test_a_batch_of_more_records_than_can_be_opened_in_passing_is_too_large() -> None:
     most = BATCH_RECORDS_MAX
     for count, reason in ((most, Reason.CORRUPT_RECORDS), (most + 1, Reason.RECORDS_TOO_LARGE)):
         batch = with_field(57, count.to_bytes(4, "big"))
@@ -106,15 +106,15 @@ def test_a_batch_of_more_records_than_can_be_opened_in_passing_is_too_large():
         assert refusal(batch) is reason
 
 
-def test_an_unknown_codec_is_refused():
+def test_an_unknown_codec_is_refused() -> None:
     assert refusal(with_field(22, b"\x05")) is Reason.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_a_control_batch_of_a_client_is_invalid():
+def test_a_control_batch_of_a_client_is_invalid() -> None:
     assert refusal(with_field(22, bytes([CONTROL_BIT]))) is Reason.INVALID_RECORD
 
 
-def test_a_wrong_checksum_is_corrupt():
+def test_a_wrong_checksum_is_corrupt() -> None:
     batch = build_batch(RECORDS)
     batch[-1] ^= 1
     assert refusal(batch) is Reason.CORRUPT_RECORDS

@@ -17,7 +17,7 @@ record_lists = st.lists(
 
 
 @given(record_lists, st.sampled_from(Compression))
-def test_what_is_built_is_accepted_and_read_back(records, compression):
+def test_what_is_built_is_accepted_and_read_back(records, compression) -> None:
     batch = build_batch(records, compression=compression)
     header = read_header(batch)
     check_produced(batch, header)
@@ -28,7 +28,7 @@ def test_what_is_built_is_accepted_and_read_back(records, compression):
 
 
 @pytest.mark.parametrize("value_bytes", [0, 1, 63, 64, 8175, 8176, 8177, 8191, 8192, 20_000])
-def test_values_alone_are_read_back_whatever_their_length_and_number(value_bytes):
+def test_values_alone_are_read_back_whatever_their_length_and_number(value_bytes) -> None:
     records = [Record(offset, 1000, None, b"v" * value_bytes, ()) for offset in range(9000 if value_bytes < 10 else 9)]
     batch = build_batch(records)
     check_produced(batch, read_header(batch))
@@ -38,7 +38,7 @@ def test_values_alone_are_read_back_whatever_their_length_and_number(value_bytes
 
 
 @given(record_lists)
-def test_size_bytes_is_the_size_without_compression(records):
+def test_size_bytes_is_the_size_without_compression(records) -> None:
     builder = BatchBuilder()
     for record in records:
         builder.add(record.timestamp, record.key, record.value, record.headers)
@@ -46,39 +46,39 @@ def test_size_bytes_is_the_size_without_compression(records):
 
 
 @given(record_lists)
-def test_aiokafka_reads_what_is_built(records):
+def test_aiokafka_reads_what_is_built(records) -> None:
     batch = AiokafkaRecords(bytes(build_batch(records))).next_batch()
     assert batch.validate_crc()
     assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == records
 
 
 @given(record_lists)
-def test_kafka_python_reads_what_is_built(records):
+def test_kafka_python_reads_what_is_built(records) -> None:
     batch = MemoryRecords(bytes(build_batch(records, compression=Compression.GZIP))).next_batch()
     assert batch.validate_crc()
     assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in batch] == records
 
 
-def test_the_producer_stands_in_the_header():
+def test_the_producer_stands_in_the_header() -> None:
     batch = build_batch([Record(0, 5, b"k", b"v")], producer_id=2**40, producer_epoch=3, base_sequence=77)
     header = read_header(batch)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 3, 77)
 
 
-def test_without_a_producer_the_header_says_so():
+def test_without_a_producer_the_header_says_so() -> None:
     header = read_header(build_batch([Record(0, 5, b"k", b"v")]))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
 
 
 @pytest.mark.parametrize(("transactional", "control"), [(False, False), (True, False), (False, True), (True, True)])
-def test_transactional_and_control_are_bits_of_the_attributes(transactional, control):
+def test_transactional_and_control_are_bits_of_the_attributes(transactional, control) -> None:
     builder = BatchBuilder()
     builder.add(0, b"", b"")
     header = read_header(builder.build(transactional=transactional, control=control))
     assert (header.is_transactional, header.is_control) == (transactional, control)
 
 
-def test_sealing_changes_length_codec_and_checksum_alone():
+def test_sealing_changes_length_codec_and_checksum_alone() -> None:
     header = read_header(build_batch([Record(0, 5, b"k", b"v")], compression=Compression.ZSTD))
     header = header._replace(base_offset=9, leader_epoch=4, last_offset_delta=30, record_count=0)
     batch = seal(b"", header, Compression.NONE)

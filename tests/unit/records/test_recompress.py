@@ -19,7 +19,7 @@ RECORDS = [Record(n, 1000 + n, b"key%d" % n, b"value" * 50, (("h", b"x"),)) for 
 
 @pytest.mark.parametrize("target", Compression)
 @pytest.mark.parametrize("source", Compression)
-def test_the_records_stay_and_the_codec_changes(source, target):
+def test_the_records_stay_and_the_codec_changes(source, target) -> None:
     batch = build_batch(RECORDS, compression=source, producer_id=5, producer_epoch=1, base_sequence=40)
     changed = recompress(batch, target, MIB)
     header = read_header(changed)
@@ -30,7 +30,7 @@ def test_the_records_stay_and_the_codec_changes(source, target):
     assert header == before._replace(length=header.length, crc=header.crc, attributes=int(target))
 
 
-def test_offset_epoch_and_time_type_stay():
+def test_offset_epoch_and_time_type_stay() -> None:
     batch = build_batch(RECORDS)
     set_offset(batch, 700, 9)
     set_log_append_time(batch, 123456)
@@ -41,12 +41,12 @@ def test_offset_epoch_and_time_type_stay():
     assert header.is_log_append_time
 
 
-def test_back_and_forth_is_the_same_batch():
+def test_back_and_forth_is_the_same_batch() -> None:
     batch = build_batch(RECORDS)
     assert recompress(recompress(batch, Compression.LZ4, MIB), Compression.NONE, MIB) == batch
 
 
-def test_a_batch_that_opens_too_far_is_refused():
+def test_a_batch_that_opens_too_far_is_refused() -> None:
     batch = build_batch([Record(0, 0, b"k", bytes(MIB))], compression=Compression.GZIP)
     with pytest.raises(PenstockError) as caught:
         recompress(batch, Compression.SNAPPY, MIB)

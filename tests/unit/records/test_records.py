@@ -43,43 +43,43 @@ def record_bytes(body: bytes) -> bytes:
     return encode_varint(len(body)) + body
 
 
-def test_records_carry_their_offsets_and_timestamps():
+def test_records_carry_their_offsets_and_timestamps() -> None:
     batch = build_batch(RECORDS)
     set_offset(batch, 500, 3)
     assert list(read_records(batch, MIB)) == [record._replace(offset=500 + record.offset) for record in RECORDS]
 
 
-def test_with_log_append_time_every_record_has_the_brokers_time():
+def test_with_log_append_time_every_record_has_the_brokers_time() -> None:
     batch = build_batch(RECORDS)
     set_log_append_time(batch, 7777)
     assert {record.timestamp for record in read_records(batch, MIB)} == {7777}
 
 
-def test_a_batch_without_records_has_none():
+def test_a_batch_without_records_has_none() -> None:
     assert list(read_records(batch_of(b"", 0, 5), MIB)) == []
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_compressed_records_are_the_same_records(compression):
+def test_compressed_records_are_the_same_records(compression) -> None:
     assert list(read_records(build_batch(RECORDS, compression=compression), MIB)) == RECORDS
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_records_that_open_to_more_than_the_bound_are_refused(compression):
+def test_records_that_open_to_more_than_the_bound_are_refused(compression) -> None:
     batch = build_batch([Record(0, 0, b"k", bytes(10_000))], compression=compression)
     with pytest.raises(PenstockError) as caught:
         list(read_records(batch, 9_999))
     assert caught.value.reason is Reason.RECORDS_TOO_LARGE
 
 
-def test_an_unknown_codec_is_refused():
+def test_an_unknown_codec_is_refused() -> None:
     batch = build_batch(RECORDS)
     batch[22] |= 7
     assert refusal(batch) is Reason.UNSUPPORTED_COMPRESSION_TYPE
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_varints_come_back(number):
+def test_varints_come_back(number) -> None:
     encoded = encode_varint(number)
     assert len(encoded) <= 10
     assert read_varint(encoded, 0) == (number, len(encoded))
@@ -120,11 +120,11 @@ SOUND = b"\x00\x00\x00\x02k\x02v\x00"
         ("bytes behind the headers", record_bytes(b"\x00\x00\x00\x02k\x02v\x00\x00"), 1),
     ],
 )
-def test_what_does_not_fit_is_corrupt(what, data, count):
+def test_what_does_not_fit_is_corrupt(what, data, count) -> None:
     assert refusal(batch_of(data, count)) is Reason.CORRUPT_RECORDS
 
 
-def test_headers_are_bounded_because_a_million_compress_to_nothing():
+def test_headers_are_bounded_because_a_million_compress_to_nothing() -> None:
     def record(count: int) -> bytes:
         return record_bytes(b"\x00\x00\x00\x02k\x02v" + encode_varint(count) + b"\x00\x00" * count)
 
@@ -141,19 +141,19 @@ def test_headers_are_bounded_because_a_million_compress_to_nothing():
         encode_varint(1000) + SOUND,
     ],
 )
-def test_a_span_never_reaches_behind_its_record(data):
+def test_a_span_never_reaches_behind_its_record(data) -> None:
     header = read_header(batch_of(data, 1))
     with pytest.raises(PenstockError) as caught:
         list(read_spans(data, header))
     assert caught.value.reason is Reason.CORRUPT_RECORDS
 
 
-def test_the_record_that_the_corrupt_ones_are_made_from_is_sound():
+def test_the_record_that_the_corrupt_ones_are_made_from_is_sound() -> None:
     assert list(read_records(batch_of(record_bytes(SOUND), 1), MIB)) == [Record(0, 1000, b"k", b"v")]
 
 
 @given(data=st.data())
-def test_mutated_records_are_records_or_corrupt(data):
+def test_mutated_records_are_records_or_corrupt(data) -> None:
     opened = bytearray(bytes(build_batch(RECORDS)[61:]))
     for _ in range(data.draw(st.integers(1, 5))):
         opened[data.draw(st.integers(0, len(opened) - 1))] = data.draw(st.integers(0, 255))
@@ -161,7 +161,7 @@ def test_mutated_records_are_records_or_corrupt(data):
     assert reason_or_none(batch) in {None, Reason.CORRUPT_RECORDS}
 
 
-def test_spans_say_where_each_record_lies():
+def test_spans_say_where_each_record_lies() -> None:
     batch = build_batch(RECORDS)
     header = read_header(batch)
     data = open_records(batch, header, MIB)
@@ -172,7 +172,7 @@ def test_spans_say_where_each_record_lies():
     assert [read_varint(data, span[3])[0] for span in spans] == [r.offset for r in RECORDS]
 
 
-def test_records_built_by_kafka_python_are_read():
+def test_records_built_by_kafka_python_are_read() -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=1, batch_size=MIB)
     for record in RECORDS:
         builder.append(record.timestamp, record.key, record.value, list(record.headers))
@@ -181,7 +181,7 @@ def test_records_built_by_kafka_python_are_read():
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_records_built_by_aiokafka_are_read(compression):
+def test_records_built_by_aiokafka_are_read(compression) -> None:
     builder = AiokafkaBuilder(
         magic=2,
         compression_type=int(compression),
@@ -196,7 +196,7 @@ def test_records_built_by_aiokafka_are_read(compression):
     assert list(read_records(bytes(builder.build()), MIB)) == RECORDS
 
 
-def test_many_records_take_two_byte_deltas():
+def test_many_records_take_two_byte_deltas() -> None:
     builder = BatchBuilder()
     for number in range(9000):
         builder.add(number * 3, b"%d" % number, b"")

@@ -2,6 +2,7 @@ import ctypes
 import errno
 import os
 import resource
+from typing import Never
 
 import pytest
 
@@ -13,7 +14,7 @@ def disk():
     return RealDisk()
 
 
-def test_what_was_written_is_read_back(disk, tmp_path):
+def test_what_was_written_is_read_back(disk, tmp_path) -> None:
     file = disk.open(str(tmp_path / "f"), create=True)
     assert file.pwritev((b"abc", bytearray(b"def"), memoryview(b"ghi")), 2) == 9
     assert file.pread(100, 0) == b"\0\0abcdefghi"
@@ -27,7 +28,7 @@ def test_what_was_written_is_read_back(disk, tmp_path):
     file.close()
 
 
-def test_more_buffers_than_the_kernel_takes_at_once_are_all_written(disk, tmp_path):
+def test_more_buffers_than_the_kernel_takes_at_once_are_all_written(disk, tmp_path) -> None:
     file = disk.open(str(tmp_path / "f"), create=True)
     buffers = [bytes([number % 251]) * (number % 5) for number in range(3 * IOV_MAX + 7)]
     total = sum(map(len, buffers))
@@ -36,7 +37,7 @@ def test_more_buffers_than_the_kernel_takes_at_once_are_all_written(disk, tmp_pa
     file.close()
 
 
-def test_a_write_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypatch):
+def test_a_write_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, buffers, at: real(fd, [b"".join(buffers)[:5]], at))
     file = disk.open(str(tmp_path / "f"), create=True)
@@ -45,7 +46,7 @@ def test_a_write_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypa
     file.close()
 
 
-def test_a_read_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypatch):
+def test_a_read_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypatch) -> None:
     file = disk.open(str(tmp_path / "f"), create=True)
     file.pwritev((b"abcdefghij",), 0)
     real = os.pread
@@ -55,7 +56,7 @@ def test_a_read_that_the_kernel_cuts_short_is_finished(disk, tmp_path, monkeypat
     file.close()
 
 
-def test_a_file_over_the_process_limit_is_refused_with_an_error_not_a_signal(disk, tmp_path):
+def test_a_file_over_the_process_limit_is_refused_with_an_error_not_a_signal(disk, tmp_path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     file = disk.open(str(tmp_path / "f"), create=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
@@ -69,13 +70,13 @@ def test_a_file_over_the_process_limit_is_refused_with_an_error_not_a_signal(dis
     file.close()
 
 
-def test_no_descriptor_is_inherited_by_children(disk, tmp_path):
+def test_no_descriptor_is_inherited_by_children(disk, tmp_path) -> None:
     file = disk.open(str(tmp_path / "f"), create=True)
     assert not os.get_inheritable(file.fileno())
     file.close()
 
 
-def test_an_absent_file_is_only_made_on_request(disk, tmp_path):
+def test_an_absent_file_is_only_made_on_request(disk, tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(str(tmp_path / "f"))
     disk.open(str(tmp_path / "f"), create=True).close()
@@ -83,7 +84,7 @@ def test_an_absent_file_is_only_made_on_request(disk, tmp_path):
     assert disk.size(str(tmp_path / "f")) == 0
 
 
-def test_what_may_not_be_written_can_still_be_read(disk, tmp_path, monkeypatch):
+def test_what_may_not_be_written_can_still_be_read(disk, tmp_path, monkeypatch) -> None:
     path = str(tmp_path / "f")
     disk.write_atomic(path, b"content")
     real = os.open
@@ -102,7 +103,7 @@ def test_what_may_not_be_written_can_still_be_read(disk, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_an_atomic_write_replaces_the_whole_file_and_leaves_nothing_beside_it(disk, tmp_path, sync):
+def test_an_atomic_write_replaces_the_whole_file_and_leaves_nothing_beside_it(disk, tmp_path, sync) -> None:
     path = str(tmp_path / "f")
     disk.write_atomic(path, b"a long first content", sync=sync)
     disk.write_atomic(path, b"short", sync=sync)
@@ -110,11 +111,11 @@ def test_an_atomic_write_replaces_the_whole_file_and_leaves_nothing_beside_it(di
     assert disk.listdir(str(tmp_path)) == ["f"]
 
 
-def test_an_atomic_write_that_fails_leaves_the_old_content(disk, tmp_path, monkeypatch):
+def test_an_atomic_write_that_fails_leaves_the_old_content(disk, tmp_path, monkeypatch) -> None:
     path = str(tmp_path / "f")
     disk.write_atomic(path, b"old")
 
-    def refuse(fd):
+    def refuse(fd) -> Never:
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(os, "fsync", refuse)
@@ -124,7 +125,7 @@ def test_an_atomic_write_that_fails_leaves_the_old_content(disk, tmp_path, monke
     assert disk.listdir(str(tmp_path)) == ["f"]
 
 
-def test_directories_are_made_with_their_parents_and_say_who_got_a_name(disk, tmp_path):
+def test_directories_are_made_with_their_parents_and_say_who_got_a_name(disk, tmp_path) -> None:
     root = str(tmp_path)
     assert disk.make_dirs(f"{root}/a/b/c", sync=False) == [root, f"{root}/a", f"{root}/a/b"]
     assert disk.make_dirs(f"{root}/a/b/c") == []
@@ -133,7 +134,7 @@ def test_directories_are_made_with_their_parents_and_say_who_got_a_name(disk, tm
     disk.sync_dir(f"{root}/a")
 
 
-def test_names_are_renamed_and_removed(disk, tmp_path):
+def test_names_are_renamed_and_removed(disk, tmp_path) -> None:
     root = str(tmp_path)
     disk.write_atomic(f"{root}/one", b"1")
     disk.write_atomic(f"{root}/two", b"2")
@@ -147,11 +148,11 @@ def test_names_are_renamed_and_removed(disk, tmp_path):
     assert disk.listdir(root) == []
 
 
-def test_free_room_is_told(disk, tmp_path):
+def test_free_room_is_told(disk, tmp_path) -> None:
     assert disk.free_bytes(str(tmp_path)) > 0
 
 
-def test_all_files_are_synced_at_once_where_the_system_can(disk, tmp_path):
+def test_all_files_are_synced_at_once_where_the_system_can(disk, tmp_path) -> None:
     disk.write_atomic(str(tmp_path / "f"), b"x", sync=False)
     assert disk.sync_all(str(tmp_path)) == hasattr(ctypes.CDLL(None), "syncfs")
     assert not disk.sync_all(str(tmp_path / "absent"))

@@ -177,7 +177,7 @@ async def test_how_long_a_sync_took_is_told_whether_or_not_it_failed(commit: Gro
     assert all(seconds >= 0 for seconds, _ in told)
 
 
-async def test_what_nobody_waits_for_is_synced_a_moment_later_or_with_what_somebody_does(commit):
+async def test_what_nobody_waits_for_is_synced_a_moment_later_or_with_what_somebody_does(commit) -> None:
     idle, busy = Target(), Target()
     for target in (idle, busy):
         target.appended = 1
@@ -198,7 +198,7 @@ async def test_what_nobody_waits_for_is_synced_a_moment_later_or_with_what_someb
     await commit.drain()
 
 
-async def test_a_stop_does_not_leave_out_what_nobody_waits_for(commit):
+async def test_a_stop_does_not_leave_out_what_nobody_waits_for(commit) -> None:
     target = Target()
     target.appended = 1
     commit.dirty(target)

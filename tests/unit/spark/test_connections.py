@@ -1,6 +1,7 @@
 """Connections that outlive a task."""
 
 import threading
+from typing import Never
 
 import pytest
 
@@ -21,7 +22,7 @@ def fresh():
     drop_all()
 
 
-def test_the_same_options_share_a_cluster_and_others_do_not():
+def test_the_same_options_share_a_cluster_and_others_do_not() -> None:
     one = cluster_for(options())
     assert cluster_for(options()) is one
     other = options(**{"kafka.request.timeout.ms": "77"})
@@ -29,7 +30,7 @@ def test_the_same_options_share_a_cluster_and_others_do_not():
     assert cluster_for(other).timeout_ms == 77
 
 
-def test_a_thread_has_its_own():
+def test_a_thread_has_its_own() -> None:
     found = []
     thread = threading.Thread(target=lambda: found.append(cluster_for(options())))
     thread.start()
@@ -37,10 +38,10 @@ def test_a_thread_has_its_own():
     assert found[0] is not cluster_for(options())
 
 
-def test_what_a_thread_kept_is_closed_when_it_ends(penstock_broker):
+def test_what_a_thread_kept_is_closed_when_it_ends(penstock_broker) -> None:
     opened = []
 
-    def connect():
+    def connect() -> None:
         opened.append(cluster_for({"kafka.bootstrap.servers": str(penstock_broker.bootstrap)}).any_connection())
 
     thread = threading.Thread(target=connect)
@@ -49,28 +50,28 @@ def test_what_a_thread_kept_is_closed_when_it_ends(penstock_broker):
     assert not opened[0].is_open
 
 
-def test_after_an_error_connections_are_made_anew():
+def test_after_an_error_connections_are_made_anew() -> Never:
     with pytest.raises(KeyError), connected(options()) as first:
         raise KeyError
     assert cluster_for(options()) is not first
 
 
-def test_dropped_connections_are_closed_and_not_given_out_again():
+def test_dropped_connections_are_closed_and_not_given_out_again() -> None:
     kept, other = cluster_for(options()), cluster_for(options(**{"kafka.client.id": "other"}))
     drop(options())
     assert cluster_for(options()) is not kept
     assert cluster_for(options(**{"kafka.client.id": "other"})) is other
 
 
-def test_an_address_that_is_none_is_an_error_of_the_option():
+def test_an_address_that_is_none_is_an_error_of_the_option() -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         cluster_for(options("127.0.0.1:0"))
 
 
-def test_a_broker_that_cannot_be_reached_is_tried_as_often_as_the_option_says():
+def test_a_broker_that_cannot_be_reached_is_tried_as_often_as_the_option_says() -> None:
     tries = []
 
-    def attempt(cluster: Cluster):
+    def attempt(cluster: Cluster) -> None:
         tries.append(cluster)
         cluster.describe()
 
@@ -81,10 +82,10 @@ def test_a_broker_that_cannot_be_reached_is_tried_as_often_as_the_option_says():
 
 
 @pytest.mark.parametrize("error", [BrokerRefused(17), NotKafka("no")])
-def test_what_waiting_does_not_cure_is_tried_once(error):
+def test_what_waiting_does_not_cure_is_tried_once(error) -> None:
     tries = []
 
-    def attempt(_):
+    def attempt(_) -> Never:
         tries.append(1)
         raise error
 

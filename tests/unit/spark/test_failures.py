@@ -52,20 +52,20 @@ JAVA = "Job aborted.\n\tat org.apache.spark.A.b(A.scala:1)\n\tat java.base/java.
         ("", "RuntimeError"),
     ],
 )
-def test_what_spark_raises_becomes_a_sentence(text, sentence):
+def test_what_spark_raises_becomes_a_sentence(text, sentence) -> None:
     assert sentence_of(RuntimeError(text)) == sentence
 
 
 class Thrown(Exception):
     """As an exception of Java's looks from Python."""
 
-    def __init__(self, *messages):
+    def __init__(self, *messages) -> None:
         super().__init__("An error occurred while calling o12.getResult.\n: java.lang.RuntimeException\n\tat x(y)")
         self.java_exception = Cause(*messages)
 
 
 class Cause:
-    def __init__(self, message, *causes):
+    def __init__(self, message, *causes) -> None:
         self._message, self._causes = message, causes
 
     def getMessage(self):  # noqa: N802  Java's name
@@ -75,7 +75,7 @@ class Cause:
         return Cause(*self._causes) if self._causes else None
 
 
-def test_of_what_java_throws_the_cause_is_told():
+def test_of_what_java_throws_the_cause_is_told() -> None:
     assert (
         sentence_of(Thrown("Exception thrown in awaitResult: ", "[USER_RAISED_EXCEPTION] boom SQLSTATE: P0001"))
         == "boom"

@@ -30,7 +30,7 @@ def fake(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _no_java(monkeypatch, tmp_path):
+def _no_java(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -48,21 +48,21 @@ def _no_java(monkeypatch, tmp_path):
         ("GraalVM", None),
     ],
 )
-def test_a_version_is_read_in_every_form_that_java_writes(text, numbers):
+def test_a_version_is_read_in_every_form_that_java_writes(text, numbers) -> None:
     assert parse_version(text) == numbers
 
 
 @pytest.mark.parametrize("version", [(17,), (17, 0, 15), (21, 0, 8), (25, 0, 3), (25, 1)])
-def test_spark_runs_on_it(version):
+def test_spark_runs_on_it(version) -> None:
     assert refusal_of(version) is None
 
 
 @pytest.mark.parametrize("version", [(8, 0), (11, 0, 2), (18,), (24,), (26,), (25,), (25, 0, 2)])
-def test_spark_does_not_run_on_it(version):
+def test_spark_does_not_run_on_it(version) -> None:
     assert refusal_of(version) is not None
 
 
-def test_java_home_comes_before_path(fake, monkeypatch):
+def test_java_home_comes_before_path(fake, monkeypatch) -> None:
     home = fake("home", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("PATH", str(fake("other", "21.0.1") / "bin"))
@@ -70,7 +70,7 @@ def test_java_home_comes_before_path(fake, monkeypatch):
     assert (found.home, found.version, found.origin) == (str(home), (17, 0, 1), Origin.JAVA_HOME)
 
 
-def test_an_old_java_home_is_passed_over_and_the_log_says_what_was_taken(fake, monkeypatch, caplog):
+def test_an_old_java_home_is_passed_over_and_the_log_says_what_was_taken(fake, monkeypatch, caplog) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake("old", "11.0.2")))
     path = fake("new", "21.0.1")
     monkeypatch.setenv("PATH", str(path / "bin"))
@@ -82,35 +82,35 @@ def test_an_old_java_home_is_passed_over_and_the_log_says_what_was_taken(fake, m
     assert os.environ["JAVA_HOME"] == str(path)
 
 
-def test_a_java_home_where_nothing_answers_is_passed_over(fake, monkeypatch, tmp_path):
+def test_a_java_home_where_nothing_answers_is_passed_over(fake, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
     monkeypatch.setenv("PATH", str(fake("path", "17") / "bin"))
     assert find().origin is Origin.PATH
 
 
-def test_a_stub_that_only_says_where_to_get_java_is_passed_over(fake, monkeypatch):
+def test_a_stub_that_only_says_where_to_get_java_is_passed_over(fake, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(fake("stub", "17", code=1) / "bin"))
     assert find().origin is Origin.PIP
 
 
-def test_a_chosen_java_25_that_corrupts_data_is_refused(fake, monkeypatch):
+def test_a_chosen_java_25_that_corrupts_data_is_refused(fake, monkeypatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake("early", "25.0.2")))
     with pytest.raises(JavaError, match=r"corrupts data before 25\.0\.3; update it"):
         find()
 
 
-def test_such_a_java_25_in_path_is_passed_over(fake, monkeypatch):
+def test_such_a_java_25_in_path_is_passed_over(fake, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(fake("early", "25") / "bin"))
     assert find().origin is Origin.PIP
 
 
-def test_without_any_the_text_says_what_to_do(monkeypatch):
+def test_without_any_the_text_says_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda _name: None)
     with pytest.raises(JavaError, match=r"pip install 'penstock\[spark\]'"):
         find()
 
 
-def test_the_java_that_pip_installed_starts_though_spark_asks_for_a_module_that_it_lacks():
+def test_the_java_that_pip_installed_starts_though_spark_asks_for_a_module_that_it_lacks() -> None:
     home = Path(find().home)
     arguments = ["--add-modules=jdk.incubator.vector", "-Dsaid=two words", "-XshowSettings:properties", "-version"]
     answer = subprocess.run(
@@ -123,7 +123,7 @@ def test_the_java_that_pip_installed_starts_though_spark_asks_for_a_module_that_
     assert "said = two words" in answer.stderr
 
 
-def test_processes_that_race_for_the_wrapper_all_get_one_that_starts():
+def test_processes_that_race_for_the_wrapper_all_get_one_that_starts() -> None:
     program = "from penstock.spark.java import find; print(find().home)"
     racers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     homes = {racer.communicate()[0].strip() for racer in racers}
@@ -132,14 +132,14 @@ def test_processes_that_race_for_the_wrapper_all_get_one_that_starts():
     assert [path.name for path in folder.iterdir()] == ["java"]
 
 
-def test_a_wrapper_that_was_tampered_with_is_made_again():
+def test_a_wrapper_that_was_tampered_with_is_made_again() -> None:
     program = Path(find().home) / "bin" / "java"
     program.write_text("#!/bin/sh\nexit 1\n")
     assert find().origin is Origin.PIP
     assert subprocess.run([program, "-version"], capture_output=True, check=False).returncode == 0
 
 
-def test_the_module_prints_a_java_home_for_a_shell(fake, monkeypatch):
+def test_the_module_prints_a_java_home_for_a_shell(fake, monkeypatch) -> None:
     home = fake("home", "17")
     monkeypatch.setenv("JAVA_HOME", str(home))
     answer = subprocess.run(

@@ -8,7 +8,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.schema import RECORDS, RECORDS_WITH_HEADERS, arrow_schema, check_columns
 
 
-def test_columns_are_those_of_the_kafka_connector():
+def test_columns_are_those_of_the_kafka_connector() -> None:
     assert RECORDS.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
     )
@@ -16,7 +16,7 @@ def test_columns_are_those_of_the_kafka_connector():
     assert all(field.nullable for field in RECORDS_WITH_HEADERS.fields)
 
 
-def test_arrow_columns_are_what_spark_compares_with():
+def test_arrow_columns_are_what_spark_compares_with() -> None:
     schema = arrow_schema(RECORDS_WITH_HEADERS)
     assert schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
     assert schema.field("headers").type.value_field.name == "element"
@@ -24,16 +24,16 @@ def test_arrow_columns_are_what_spark_compares_with():
 
 
 @pytest.mark.parametrize("kept", [["value"], ["offset", "key"], ["headers", "topic"]])
-def test_a_query_may_ask_for_some_columns_in_any_order(kept):
+def test_a_query_may_ask_for_some_columns_in_any_order(kept) -> None:
     by_name = {field.name: field for field in RECORDS_WITH_HEADERS.fields}
     check_columns(StructType([by_name[name] for name in kept]))
 
 
-def test_other_columns_are_refused_with_those_that_there_are():
+def test_other_columns_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(OptionError, match=r"no column 'price': it has key, value, topic, .*headers"):
         check_columns(StructType().add("price", "double"))
 
 
-def test_other_types_are_refused_with_what_to_write():
+def test_other_types_are_refused_with_what_to_write() -> None:
     with pytest.raises(OptionError, match=r"value is binary, not string: .*CAST\(value AS STRING\)"):
         check_columns(StructType().add("value", "string"))

@@ -33,7 +33,7 @@ def python(archive, program):
     )
 
 
-def test_a_bare_python_imports_the_client_and_its_compiled_libraries(cache):
+def test_a_bare_python_imports_the_client_and_its_compiled_libraries(cache) -> None:
     archive = package()
     answer = python(
         archive, "import penstock.client, cramjam, crc32c, msgspec; print(penstock.client.__file__, cramjam.__file__)"
@@ -43,7 +43,7 @@ def test_a_bare_python_imports_the_client_and_its_compiled_libraries(cache):
     assert answer.stdout.split() == [str(folder / "penstock/client/__init__.py"), str(folder / "cramjam/__init__.py")]
 
 
-def test_workers_that_race_to_unpack_leave_one_whole_folder(cache):
+def test_workers_that_race_to_unpack_leave_one_whole_folder(cache) -> None:
     archive = package()
     program = f"import sys; sys.path.append({str(archive)!r})\nimport penstock.client"
     racers = [subprocess.Popen([sys.executable, "-I", "-S", "-c", program], env=os.environ) for _ in range(4)]
@@ -51,7 +51,7 @@ def test_workers_that_race_to_unpack_leave_one_whole_folder(cache):
     assert sorted(path.name for path in cache.iterdir()) == [archive.stem, archive.name]
 
 
-def test_the_same_files_make_the_same_archive(cache):
+def test_the_same_files_make_the_same_archive(cache) -> None:
     first = package()
     content = first.read_bytes()
     first.unlink()
@@ -59,14 +59,14 @@ def test_the_same_files_make_the_same_archive(cache):
     assert first.read_bytes() == content
 
 
-def test_a_users_module_goes_with_it(monkeypatch, tmp_path):
+def test_a_users_module_goes_with_it(monkeypatch, tmp_path) -> None:
     (tmp_path / "users_steps.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     answer = python(package(["users_steps"]), "import users_steps; print(users_steps.double(21))")
     assert answer.stdout == "42\n"
 
 
-def test_a_users_package_goes_with_its_modules(monkeypatch, tmp_path):
+def test_a_users_package_goes_with_its_modules(monkeypatch, tmp_path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "__init__.py").touch()
     (tmp_path / "jobs" / "one.py").write_text("NAME = 'one'\n")
@@ -74,18 +74,18 @@ def test_a_users_package_goes_with_its_modules(monkeypatch, tmp_path):
     assert python(package(["jobs"]), "import jobs.one; print(jobs.one.NAME)").stdout == "one\n"
 
 
-def test_a_compiled_module_of_the_users_is_refused_with_what_to_do():
+def test_a_compiled_module_of_the_users_is_refused_with_what_to_do() -> None:
     with pytest.raises(ShippingError, match=r"spark\.archives"):
         package(["msgspec"])
 
 
 @pytest.mark.parametrize("name", ["no_such_module_here", "os.path", "sys"])
-def test_what_is_no_module_is_refused(name):
+def test_what_is_no_module_is_refused(name) -> None:
     with pytest.raises(ShippingError, match="name a top-level one"):
         package([name])
 
 
-def test_another_platform_is_told_to_install_it(tmp_path):
+def test_another_platform_is_told_to_install_it(tmp_path) -> None:
     archive = tmp_path / "penstock-0.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr(shipped.PLATFORM, "cpython-39 on linux-m68k")
@@ -93,21 +93,21 @@ def test_another_platform_is_told_to_install_it(tmp_path):
         shipped.unpack(archive)
 
 
-def test_the_broker_is_not_sent():
+def test_the_broker_is_not_sent() -> None:
     with zipfile.ZipFile(package()) as zipped:
         folders = {name.split("/")[2] for name in zipped.namelist() if name.startswith("_packed/penstock/")}
     assert not folders & {"core", "log", "gateways", "cli", "server.py", "__main__.py"}
     assert set(shipping.FOLDERS) <= folders
 
 
-def test_the_module_prints_the_archive_for_spark_submit():
+def test_the_module_prints_the_archive_for_spark_submit() -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "penstock.spark.shipping"], capture_output=True, text=True, check=True, env=os.environ
     )
     assert answer.stdout == f"{package()}\n"
 
 
-def test_every_module_of_the_source_imports_with_what_is_sent_and_spark_alone(tmp_path):
+def test_every_module_of_the_source_imports_with_what_is_sent_and_spark_alone(tmp_path) -> None:
     # Folders of links: what a cluster's Python has of its own, and nothing beside it.
     site = tmp_path / "site"
     site.mkdir()
@@ -127,7 +127,7 @@ print("all")
     assert answer.stdout == "all\n", answer.stderr
 
 
-def test_workers_of_the_driver_find_its_libraries_behind_all_others(monkeypatch, tmp_path):
+def test_workers_of_the_driver_find_its_libraries_behind_all_others(monkeypatch, tmp_path) -> None:
     """What commits to a lake is not sent: it lies where the driver's Python has it."""
     (tmp_path / "only_the_driver.py").write_text("NAME = 'found'\n")
     (tmp_path / "msgspec.py").write_text("raise AssertionError('the one that was sent comes first')\n")

@@ -18,7 +18,7 @@ from penstock.spark.views import columns_named, latest_values, tables_named, tol
         ("SELECT value FROM a UNION ALL SELECT value FROM b", ("value",), ("key",)),
     ],
 )
-def test_a_query_needs_the_columns_that_it_names(sql, some, others):
+def test_a_query_needs_the_columns_that_it_names(sql, some, others) -> None:
     named = columns_named(list(tokens_of(sql)))
     assert named is not None
     assert set(some) <= named
@@ -43,7 +43,7 @@ def test_a_query_needs_the_columns_that_it_names(sql, some, others):
         "",
     ],
 )
-def test_a_query_may_mean_every_column(sql):
+def test_a_query_may_mean_every_column(sql) -> None:
     assert columns_named(list(tokens_of(sql))) is None
 
 
@@ -70,15 +70,15 @@ def test_a_query_may_mean_every_column(sql):
         ("", set()),
     ],
 )
-def test_a_query_needs_the_tables_that_stand_where_a_table_does(sql, tables):
+def test_a_query_needs_the_tables_that_stand_where_a_table_does(sql, tables) -> None:
     assert tables_named(list(tokens_of(sql))) == tables
 
 
-def test_a_statement_that_is_no_query_may_mean_any_name():
+def test_a_statement_that_is_no_query_may_mean_any_name() -> None:
     assert {"DESCRIBE", "orders"} <= tables_named(list(tokens_of("DESCRIBE orders")))
 
 
-def test_fields_that_differ_in_capitals_only_get_names_that_do_not():
+def test_fields_that_differ_in_capitals_only_get_names_that_do_not() -> None:
     number, text = LongType(), StringType()
     inner = StructType().add("A", number).add("a", number)
     fields = StructType().add("A", number).add("A_2", text).add("a", text).add("b", inner).add("c", ArrayType(inner))
@@ -102,14 +102,14 @@ def topic(cluster):
     return name
 
 
-def test_the_latest_values_of_every_partition_are_a_sample(cluster, topic):
+def test_the_latest_values_of_every_partition_are_a_sample(cluster, topic) -> None:
     with Producer(cluster) as producer:
         for number in range(10):
             producer.send(topic, b"%d" % number, partition=number % 2)
     assert sorted(latest_values(cluster, topic, 4)) == ["6", "7", "8", "9"]
 
 
-def test_a_sample_has_no_bytes_that_are_not_text(cluster, topic):
+def test_a_sample_has_no_bytes_that_are_not_text(cluster, topic) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, b"\xff", partition=0)
         producer.send(topic, None, partition=0)
@@ -117,7 +117,7 @@ def test_a_sample_has_no_bytes_that_are_not_text(cluster, topic):
     assert latest_values(cluster, topic, 10) == ["", "{}"]
 
 
-def test_a_sample_of_large_values_is_small(cluster, topic):
+def test_a_sample_of_large_values_is_small(cluster, topic) -> None:
     with Producer(cluster) as producer:
         for number in range(40):
             producer.send(topic, b"%d" % (number % 2) * 10_000, partition=number % 2)
@@ -128,17 +128,17 @@ def test_a_sample_of_large_values_is_small(cluster, topic):
     assert {value[0] for value in values} == {"0", "1"}
 
 
-def test_a_value_that_is_larger_than_a_sample_is_one(cluster, topic):
+def test_a_value_that_is_larger_than_a_sample_is_one(cluster, topic) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, b"x" * 10_000, partition=0)
     assert latest_values(cluster, topic, 1_000, bytes_max=1) == ["x" * 10_000]
 
 
-def test_an_empty_topic_has_an_empty_sample(cluster, topic):
+def test_an_empty_topic_has_an_empty_sample(cluster, topic) -> None:
     assert latest_values(cluster, topic, 10) == []
 
 
-def test_internal_topics_are_no_views(cluster, topic):
+def test_internal_topics_are_no_views(cluster, topic) -> None:
     topics = topics_of(cluster)
     assert topic in topics
     assert not [name for name in topics if name.startswith("__")]

@@ -46,25 +46,25 @@ def with_file(data: bytes) -> State:
 # Files.
 
 
-def test_a_synced_file_with_a_synced_name_survives_every_cut():
+def test_a_synced_file_with_a_synced_name_survives_every_cut() -> None:
     assert outcomes(with_file(b"kept"), "/f") == {b"kept"}
 
 
-def test_a_synced_file_whose_name_is_not_synced_may_be_gone():
+def test_a_synced_file_whose_name_is_not_synced_may_be_gone() -> None:
     state = State()
     state.write(state.create("/f", 0o640), b"kept", 0)
     sync(state, "/f")
     assert outcomes(state, "/f") == {b"kept", None}
 
 
-def test_an_unsynced_file_whose_name_is_synced_may_be_empty_torn_or_whole():
+def test_an_unsynced_file_whose_name_is_synced_may_be_empty_torn_or_whole() -> None:
     state = State()
     state.write(state.create("/f", 0o640), b"ab", 0)
     sync(state, "/")
     assert {b"", b"a", b"ab", b"\0\0"} <= outcomes(state, "/f")
 
 
-def test_unsynced_pages_survive_in_any_combination():
+def test_unsynced_pages_survive_in_any_combination() -> None:
     state = with_file(bytes(3 * PAGE))
     file = state.find("/f")
     for page in range(3):
@@ -73,19 +73,19 @@ def test_unsynced_pages_survive_in_any_combination():
     assert len(found) == 8
 
 
-def test_bytes_beside_an_unsynced_write_are_never_touched():
+def test_bytes_beside_an_unsynced_write_are_never_touched() -> None:
     state = with_file(b"0123456789")
     state.write(state.find("/f"), b"xx", 4)
     assert {(data or b"")[:4] + (data or b"")[6:] for data in outcomes(state, "/f")} == {b"01236789"}
 
 
-def test_an_unsynced_truncate_may_or_may_not_have_happened():
+def test_an_unsynced_truncate_may_or_may_not_have_happened() -> None:
     state = with_file(b"0123456789")
     state.truncate(state.find("/f"), 4)
     assert outcomes(state, "/f") == {b"0123", b"0123456789"}
 
 
-def test_bytes_that_were_cut_off_do_not_come_back_when_the_file_grows_again():
+def test_bytes_that_were_cut_off_do_not_come_back_when_the_file_grows_again() -> None:
     state = with_file(b"old old old")
     file = state.find("/f")
     state.truncate(file, 4)
@@ -95,7 +95,7 @@ def test_bytes_that_were_cut_off_do_not_come_back_when_the_file_grows_again():
         assert data == b"old old old" or b"old" not in data[4:], data
 
 
-def test_bytes_beyond_the_synced_end_may_be_anything():
+def test_bytes_beyond_the_synced_end_may_be_anything() -> None:
     state = with_file(b"ok")
     state.write(state.find("/f"), b"xxxx", 2)
     found = outcomes(state, "/f")
@@ -103,7 +103,7 @@ def test_bytes_beyond_the_synced_end_may_be_anything():
     assert any(set(data[2:]) - set(b"x\0") for data in found if data is not None)
 
 
-def test_a_sync_covers_what_was_written_before_it_began_and_no_more():
+def test_a_sync_covers_what_was_written_before_it_began_and_no_more() -> None:
     state = with_file(b"a")
     file = state.find("/f")
     state.write(file, b"b", 0)
@@ -113,7 +113,7 @@ def test_a_sync_covers_what_was_written_before_it_began_and_no_more():
     assert outcomes(state, "/f") == {b"b", b"c"}
 
 
-def test_a_sync_that_ends_after_a_later_one_takes_nothing_back():
+def test_a_sync_that_ends_after_a_later_one_takes_nothing_back() -> None:
     state = with_file(b"a")
     file = state.find("/f")
     state.write(file, b"b", 0)
@@ -128,13 +128,13 @@ def test_a_sync_that_ends_after_a_later_one_takes_nothing_back():
 # Names.
 
 
-def test_an_unsynced_unlink_may_or_may_not_have_happened():
+def test_an_unsynced_unlink_may_or_may_not_have_happened() -> None:
     state = with_file(b"kept")
     state.unlink("/f")
     assert outcomes(state, "/f") == {b"kept", None}
 
 
-def test_a_file_renamed_over_another_without_a_sync_of_the_directory_leaves_the_one_or_the_other():
+def test_a_file_renamed_over_another_without_a_sync_of_the_directory_leaves_the_one_or_the_other() -> None:
     state = with_file(b"old")
     state.write(state.create("/f.tmp", 0o640), b"new", 0)
     sync(state, "/f.tmp")
@@ -144,7 +144,7 @@ def test_a_file_renamed_over_another_without_a_sync_of_the_directory_leaves_the_
     assert outcomes(state, "/f") == {b"new"}
 
 
-def test_a_file_renamed_before_it_was_synced_may_be_empty_under_its_new_name():
+def test_a_file_renamed_before_it_was_synced_may_be_empty_under_its_new_name() -> None:
     state = with_file(b"old")
     state.write(state.create("/f.tmp", 0o640), b"new", 0)
     state.rename("/f.tmp", "/f")
@@ -152,20 +152,20 @@ def test_a_file_renamed_before_it_was_synced_may_be_empty_under_its_new_name():
     assert b"" in outcomes(state, "/f")
 
 
-def test_a_rename_changes_both_names_or_neither():
+def test_a_rename_changes_both_names_or_neither() -> None:
     state = with_file(b"kept")
     state.rename("/f", "/g")
     assert {names(survivors(state, Random(seed))) for seed in SEEDS} == {("f",), ("g",)}
 
 
-def test_unsynced_names_survive_independently_of_each_other():
+def test_unsynced_names_survive_independently_of_each_other() -> None:
     state = State()
     state.create("/a", 0o640)
     state.create("/b", 0o640)
     assert {names(survivors(state, Random(seed))) for seed in SEEDS} == {(), ("a",), ("b",), ("a", "b")}
 
 
-def test_a_rename_of_a_file_that_did_not_survive_did_not_happen():
+def test_a_rename_of_a_file_that_did_not_survive_did_not_happen() -> None:
     state = State()
     state.create("/a", 0o640)
     state.rename("/a", "/b")
@@ -173,7 +173,7 @@ def test_a_rename_of_a_file_that_did_not_survive_did_not_happen():
     assert {names(survivors(state, Random(seed))) for seed in range(1000)} == {(), ("a",), ("b",), ("a", "b")}
 
 
-def test_a_directory_takes_along_what_is_in_it():
+def test_a_directory_takes_along_what_is_in_it() -> None:
     state = State()
     state.make_directory("/d", 0o755)
     state.write(state.create("/d/f", 0o640), b"kept", 0)
@@ -184,7 +184,7 @@ def test_a_directory_takes_along_what_is_in_it():
     assert outcomes(state, "/d/f") == {b"kept"}
 
 
-def test_a_directory_that_comes_back_has_what_was_synced_in_it():
+def test_a_directory_that_comes_back_has_what_was_synced_in_it() -> None:
     state = State()
     state.make_directory("/d", 0o755)
     state.write(state.create("/d/f", 0o640), b"kept", 0)
@@ -199,7 +199,7 @@ def test_a_directory_that_comes_back_has_what_was_synced_in_it():
     }  # fmt: skip
 
 
-def test_what_survived_a_cut_survives_the_next_one():
+def test_what_survived_a_cut_survives_the_next_one() -> None:
     state = State()
     state.write(state.create("/f", 0o640), b"perhaps", 0)
     for seed in SEEDS:
@@ -223,7 +223,7 @@ def test_what_survived_a_cut_survives_the_next_one():
         (lambda state: state.rename("/empty", "/d"), errno.ENOTEMPTY),
     ],
 )
-def test_errors_are_those_of_the_system_calls(call, code):
+def test_errors_are_those_of_the_system_calls(call, code) -> None:
     state = with_file(b"")
     state.make_directory("/d", 0o755)
     state.make_directory("/empty", 0o755)
@@ -248,7 +248,7 @@ def make(state: State, file: int, changes: list[tuple[int, bytes | None]]) -> No
 
 
 @given(CHANGES, CHANGES, st.integers(0, 2**32))
-def test_after_any_history_synced_bytes_change_only_where_they_were_written_again(synced, unsynced, seed):
+def test_after_any_history_synced_bytes_change_only_where_they_were_written_again(synced, unsynced, seed) -> None:
     state = with_file(b"")
     file = state.find("/f")
     make(state, file, synced)

@@ -12,7 +12,7 @@ def disk():
     return disk
 
 
-def test_what_was_synced_survives_a_loss_of_power_and_the_rest_does_not(disk):
+def test_what_was_synced_survives_a_loss_of_power_and_the_rest_does_not(disk) -> None:
     file = disk.open("/data/f", create=True)
     file.pwritev((b"kept",), 0)
     file.sync()
@@ -23,7 +23,7 @@ def test_what_was_synced_survives_a_loss_of_power_and_the_rest_does_not(disk):
     assert disk.read_bytes("/data/f") == b"kept"
 
 
-def test_a_name_that_was_not_synced_is_gone_with_its_synced_bytes(disk):
+def test_a_name_that_was_not_synced_is_gone_with_its_synced_bytes(disk) -> None:
     file = disk.open("/data/f", create=True)
     file.pwritev((b"bytes",), 0)
     file.sync()
@@ -31,7 +31,7 @@ def test_a_name_that_was_not_synced_is_gone_with_its_synced_bytes(disk):
     assert not disk.exists("/data/f")
 
 
-def test_a_directory_whose_name_was_not_synced_is_gone_with_all_in_it(disk):
+def test_a_directory_whose_name_was_not_synced_is_gone_with_all_in_it(disk) -> None:
     disk.make_dirs("/data/a/b", sync=False)
     disk.write_atomic("/data/a/b/f", b"x")
     disk.sync_dir("/data/a")
@@ -40,7 +40,7 @@ def test_a_directory_whose_name_was_not_synced_is_gone_with_all_in_it(disk):
     assert not disk.exists("/data/a/b/f")
 
 
-def test_renames_and_removals_that_were_not_synced_are_undone(disk):
+def test_renames_and_removals_that_were_not_synced_are_undone(disk) -> None:
     disk.write_atomic("/data/one", b"1")
     disk.write_atomic("/data/two", b"2")
     disk.rename("/data/one", "/data/two")
@@ -51,7 +51,7 @@ def test_renames_and_removals_that_were_not_synced_are_undone(disk):
     assert disk.read_bytes("/data/two") == b"2"
 
 
-def test_a_renamed_directory_comes_back_under_its_old_name(disk):
+def test_a_renamed_directory_comes_back_under_its_old_name(disk) -> None:
     disk.make_dirs("/data/old")
     disk.write_atomic("/data/old/f", b"x")
     disk.rename("/data/old", "/data/new")
@@ -62,7 +62,7 @@ def test_a_renamed_directory_comes_back_under_its_old_name(disk):
     assert not disk.exists("/data/new")
 
 
-def test_torn_writes_leave_some_part_of_what_was_not_synced():
+def test_torn_writes_leave_some_part_of_what_was_not_synced() -> None:
     seen = set()
     for seed in range(200):
         disk = SimulatedDisk(seed)
@@ -79,7 +79,7 @@ def test_torn_writes_leave_some_part_of_what_was_not_synced():
     assert not any(content[2:4] == b"\0\0" and len(content) > 4 for content in seen)
 
 
-def test_a_run_repeats_from_its_seed():
+def test_a_run_repeats_from_its_seed() -> None:
     def run(seed):
         disk = SimulatedDisk(seed)
         file = disk.open("/f", create=True)
@@ -92,7 +92,7 @@ def test_a_run_repeats_from_its_seed():
     assert len({run(seed) for seed in range(20)}) > 1
 
 
-def test_an_unsynced_atomic_write_may_be_broken_by_a_loss_of_power():
+def test_an_unsynced_atomic_write_may_be_broken_by_a_loss_of_power() -> None:
     seen = set()
     for seed in range(100):
         disk = SimulatedDisk(seed)
@@ -104,7 +104,7 @@ def test_an_unsynced_atomic_write_may_be_broken_by_a_loss_of_power():
     assert {b"old", b"new", b""} <= seen
 
 
-def test_files_from_before_the_end_of_the_process_are_dead(disk):
+def test_files_from_before_the_end_of_the_process_are_dead(disk) -> None:
     file = disk.open("/data/f", create=True)
     file.pwritev((b"stays",), 0)
     disk.end_process()
@@ -114,7 +114,7 @@ def test_files_from_before_the_end_of_the_process_are_dead(disk):
     assert disk.open_files == 0
 
 
-def test_open_files_are_counted(disk):
+def test_open_files_are_counted(disk) -> None:
     first, second = disk.open("/data/f", create=True), disk.open("/data/f")
     assert disk.open_files == 2
     first.close()
@@ -123,7 +123,7 @@ def test_open_files_are_counted(disk):
     assert disk.open_files == 0
 
 
-def test_a_full_disk_takes_a_part_and_then_refuses(disk):
+def test_a_full_disk_takes_a_part_and_then_refuses(disk) -> None:
     file = disk.open("/data/f", create=True)
     disk.capacity_bytes = 10
     file.pwritev((b"x" * 8,), 0)
@@ -139,7 +139,7 @@ def test_a_full_disk_takes_a_part_and_then_refuses(disk):
     assert disk.free_bytes("/") == 9
 
 
-def test_a_file_limit_refuses_larger_files(disk):
+def test_a_file_limit_refuses_larger_files(disk) -> None:
     disk.file_bytes_max = 4
     file = disk.open("/data/f", create=True)
     with pytest.raises(OSError, match="large") as error:
@@ -148,7 +148,7 @@ def test_a_file_limit_refuses_larger_files(disk):
     assert file.size() == 4
 
 
-def test_ordered_faults_meet_the_next_calls(disk):
+def test_ordered_faults_meet_the_next_calls(disk) -> None:
     file = disk.open("/data/f", create=True)
     disk.fail_next("sync", errno.EIO, count=2)
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_ordered_faults_meet_the_next_calls(disk):
     disk.rename("/data/f", "/data/g")
 
 
-def test_missing_names_are_errors_where_a_real_disk_has_them(disk):
+def test_missing_names_are_errors_where_a_real_disk_has_them(disk) -> None:
     for call in (
         lambda: disk.open("/data/f"),
         lambda: disk.read_bytes("/data/f"),
@@ -178,7 +178,7 @@ def test_missing_names_are_errors_where_a_real_disk_has_them(disk):
         disk.open("/data")
 
 
-def test_everything_can_be_synced_at_once(disk):
+def test_everything_can_be_synced_at_once(disk) -> None:
     disk.make_dirs("/data/a", sync=False)
     disk.open("/data/a/f", create=True).pwritev((b"x",), 0)
     disk.fail_next("sync_all")
@@ -189,7 +189,7 @@ def test_everything_can_be_synced_at_once(disk):
     assert disk.read_bytes("/data/a/f") == b"x"
 
 
-def test_a_removed_tree_is_gone(disk):
+def test_a_removed_tree_is_gone(disk) -> None:
     disk.make_dirs("/data/a/b")
     disk.write_atomic("/data/a/b/f", b"x")
     disk.remove_tree("/data/a")
@@ -199,7 +199,7 @@ def test_a_removed_tree_is_gone(disk):
     assert disk.listdir("/data/a/b") == []
 
 
-def test_damage_done_behind_the_back_is_durable(disk):
+def test_damage_done_behind_the_back_is_durable(disk) -> None:
     disk.write_atomic("/data/f", b"abc")
     disk.change("/data/f", lambda data: data.__setitem__(1, 0))
     disk.lose_power()

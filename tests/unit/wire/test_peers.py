@@ -28,12 +28,12 @@ HEADS: list[tuple[PeerApi, Head]] = [
 
 
 @pytest.mark.parametrize(("api", "head"), HEADS)
-def test_a_request_is_read_as_it_was_said(api: PeerApi, head: Head):
+def test_a_request_is_read_as_it_was_said(api: PeerApi, head: Head) -> None:
     data = memoryview(join(encode_peer_request(head, b"the batch")))
     assert decode_peer_request(api, data) == (head, bytearray(b"the batch"))
 
 
-def test_the_batch_may_be_changed_and_is_not_the_buffer_that_came():
+def test_the_batch_may_be_changed_and_is_not_the_buffer_that_came() -> None:
     data = bytearray(join(encode_peer_request(HEADS[0][1], b"batch")))
     _, batch = decode_peer_request(PeerApi.APPEND, memoryview(data))
     batch[:1] = b"B"
@@ -41,14 +41,14 @@ def test_the_batch_may_be_changed_and_is_not_the_buffer_that_came():
 
 
 @pytest.mark.parametrize(("api", "head"), HEADS)
-def test_a_request_that_ends_early_is_refused(api: PeerApi, head: Head):
+def test_a_request_that_ends_early_is_refused(api: PeerApi, head: Head) -> None:
     data = join(encode_peer_request(head))
     for end in range(len(data)):
         with pytest.raises(ProtocolViolation):
             decode_peer_request(api, memoryview(data[:end]))
 
 
-def test_a_request_of_another_kind_is_refused():
+def test_a_request_of_another_kind_is_refused() -> None:
     data = join(encode_peer_request(HEADS[0][1]))
     with pytest.raises(ProtocolViolation):
         decode_peer_request(PeerApi.APPEND_ONCE, memoryview(data))
@@ -56,20 +56,20 @@ def test_a_request_of_another_kind_is_refused():
         decode_peer_request(29_999, memoryview(data))
 
 
-def test_acks_that_nobody_knows_are_refused():
+def test_acks_that_nobody_knows_are_refused() -> None:
     head = msgspec.msgpack.encode([TOPIC_ID, 0, 0, "most"])
     with pytest.raises(ProtocolViolation):
         decode_peer_request(PeerApi.APPEND, memoryview(len(head).to_bytes(4, "big") + head))
 
 
-def test_offsets_and_refusals_come_back():
+def test_offsets_and_refusals_come_back() -> None:
     assert decode_answer(memoryview(encode_answer([1, 2]))) == [1, 2]
     refusal = decode_answer(memoryview(encode_answer(PenstockError(Reason.NOT_ENOUGH_REPLICAS, "one is down"))))
     assert isinstance(refusal, PenstockError)
     assert (refusal.reason, refusal.text) == (Reason.NOT_ENOUGH_REPLICAS, "one is down")
 
 
-def test_a_reason_that_only_a_newer_node_knows_says_nothing_for_sure():
+def test_a_reason_that_only_a_newer_node_knows_says_nothing_for_sure() -> None:
     data = msgspec.msgpack.encode([[], "SOMETHING_NEW", "what?"])
     refusal = decode_answer(memoryview(data))
     assert isinstance(refusal, PenstockError)

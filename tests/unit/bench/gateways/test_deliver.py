@@ -35,14 +35,14 @@ def stamped(stamp: int, value_bytes: int = 100) -> bytes:
     return bytes(TextStamper(b'{"value":"' + blank_value(value_bytes) + b'"}').frame(stamp))
 
 
-def test_a_value_has_the_wanted_length_and_room_for_a_stamp():
+def test_a_value_has_the_wanted_length_and_room_for_a_stamp() -> None:
     assert len(blank_value(100)) == 100
     assert len(stamped(5)) == len(stamped(10**19))
     assert len(blank_value(1)) == 22
 
 
 @pytest.mark.parametrize("piece", [1, 21, 22, 23, 10_000])
-def test_every_stamp_is_found_once_however_the_answer_is_cut(piece):
+def test_every_stamp_is_found_once_however_the_answer_is_cut(piece) -> None:
     data = b"noise @12@ ".join(stamped(stamp) + b"\n" for stamp in STAMPS)
     tap = TextTap()
     found = []
@@ -51,7 +51,7 @@ def test_every_stamp_is_found_once_however_the_answer_is_cut(piece):
     assert found == STAMPS
 
 
-def test_a_worker_s_tap_acks_what_it_found(pair):
+def test_a_worker_s_tap_acks_what_it_found(pair) -> None:
     ours, theirs = pair
     tap = AckingTap(AckMaker(HERE, "t", "tap"), ours)
     lines = b"".join(b'5\r\n{"partition":0,"offset":%d,"value":"' % n + stamped(n) + b'"}\n\r\n' for n in (4, 5))
@@ -63,7 +63,7 @@ def test_a_worker_s_tap_acks_what_it_found(pair):
     assert b'"partition":0,"offset":5}' in acks
 
 
-def test_a_worker_s_tap_notices_a_refused_ack(pair):
+def test_a_worker_s_tap_notices_a_refused_ack(pair) -> None:
     ours, theirs = pair
     tap = AckingTap(AckMaker(HERE, "t", "tap"), ours)
     theirs.sendall(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n")
@@ -71,7 +71,7 @@ def test_a_worker_s_tap_notices_a_refused_ack(pair):
         tap.feed(memoryview(b'{"partition":0,"offset":4,"value":"' + stamped(4) + b'"}\n'))
 
 
-def test_a_subscriber_finds_stamps_across_frames_and_answers_pings(pair):
+def test_a_subscriber_finds_stamps_across_frames_and_answers_pings(pair) -> None:
     ours, theirs = pair
     tap = SubscriptionTap(HERE, "t", ours)
     assert b"/mq.MessageQueueService/Subscribe" in theirs.recv(1 << 16)
@@ -85,7 +85,7 @@ def test_a_subscriber_finds_stamps_across_frames_and_answers_pings(pair):
     assert theirs.recv(1 << 16) == http2.frame(http2.PING, http2.ACK, 0, b"12345678")
 
 
-def test_every_beat_is_a_call_of_its_own_and_its_end_is_counted(pair):
+def test_every_beat_is_a_call_of_its_own_and_its_end_is_counted(pair) -> None:
     ours, theirs = pair
     client = Http2Client("Publish", HERE)
     stamper = CallStamper(client, proto.publish_request("t", blank_value(100)))

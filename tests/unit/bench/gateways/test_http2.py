@@ -41,14 +41,14 @@ def taken(client: Http2Client) -> list[tuple[int, int, int, bytes]]:
     return out
 
 
-def test_a_connection_opens_with_the_preface_and_room_for_all_that_comes():
+def test_a_connection_opens_with_the_preface_and_room_for_all_that_comes() -> None:
     client = Http2Client("Publish", HERE)
     assert client.outbox.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     kinds = [kind for kind, _, _, _ in frames_of(bytes(client.outbox[24:]))]
     assert kinds == [http2.SETTINGS, http2.WINDOW_UPDATE]
 
 
-def test_only_the_first_call_spells_its_headers_out():
+def test_only_the_first_call_spells_its_headers_out() -> None:
     client = opened()
     assert (client.call(b"m"), client.call(b"m")) == (1, 3)
     first, data, second, _ = taken(client)
@@ -57,7 +57,7 @@ def test_only_the_first_call_spells_its_headers_out():
     assert data == (http2.DATA, http2.END_STREAM, 1, proto.enveloped(b"m"))
 
 
-def test_settings_and_pings_are_answered_and_answers_to_them_are_not():
+def test_settings_and_pings_are_answered_and_answers_to_them_are_not() -> None:
     client = opened()
     client.receive(memoryview(frame(http2.SETTINGS, 0, 0, b"") + frame(http2.PING, 0, 0, b"12345678")))
     assert taken(client) == [(http2.SETTINGS, http2.ACK, 0, b""), (http2.PING, http2.ACK, 0, b"12345678")]
@@ -65,7 +65,7 @@ def test_settings_and_pings_are_answered_and_answers_to_them_are_not():
     assert taken(client) == []
 
 
-def test_no_more_is_sent_than_the_server_has_room_for():
+def test_no_more_is_sent_than_the_server_has_room_for() -> None:
     client = opened()
     client.receive(memoryview(frame(http2.SETTINGS, 0, 0, struct.pack(">HI", 4, 20))))
     stream = client.call(b"v" * 10, ends=False)
@@ -76,7 +76,7 @@ def test_no_more_is_sent_than_the_server_has_room_for():
     assert taken(client) == [(http2.DATA, 0, stream, proto.enveloped(b"w" * 10))]
 
 
-def test_room_of_the_whole_connection_bounds_all_calls():
+def test_room_of_the_whole_connection_bounds_all_calls() -> None:
     client = opened()
     client.receive(memoryview(frame(http2.SETTINGS, 0, 0, struct.pack(">HI", 4, 1 << 20))))
     client.outbox.clear()
@@ -87,7 +87,7 @@ def test_room_of_the_whole_connection_bounds_all_calls():
     assert [(kind, flags) for kind, flags, _, _ in taken(client)] == [(http2.DATA, http2.END_STREAM)]
 
 
-def test_a_message_longer_than_a_frame_is_sent_in_pieces_and_ends_with_the_last():
+def test_a_message_longer_than_a_frame_is_sent_in_pieces_and_ends_with_the_last() -> None:
     client = opened()
     client.call(b"v" * 40_000)
     pieces = taken(client)[1:]
@@ -95,7 +95,7 @@ def test_a_message_longer_than_a_frame_is_sent_in_pieces_and_ends_with_the_last(
     assert b"".join(payload for _, _, _, payload in pieces) == proto.enveloped(b"v" * 40_000)
 
 
-def test_a_call_beyond_what_the_server_takes_at_once_waits_for_another_to_end():
+def test_a_call_beyond_what_the_server_takes_at_once_waits_for_another_to_end() -> None:
     client = opened()
     client.receive(memoryview(frame(http2.SETTINGS, 0, 0, struct.pack(">HI", 3, 2))))
     client.outbox.clear()
@@ -107,7 +107,7 @@ def test_a_call_beyond_what_the_server_takes_at_once_waits_for_another_to_end():
 
 
 @pytest.mark.parametrize("piece", [1, 8, 9, 10, 1000])
-def test_answers_are_counted_however_they_are_cut(piece):
+def test_answers_are_counted_however_they_are_cut(piece) -> None:
     got = []
     client = opened(on_data=got.append)
     client.call(b"m")
@@ -134,7 +134,7 @@ def test_answers_are_counted_however_they_are_cut(piece):
         (frame(http2.DATA, http2.PADDED, 1, MESSAGE), "padded"),
     ],
 )
-def test_what_ends_a_call_badly_ends_the_measurement(answer, says):
+def test_what_ends_a_call_badly_ends_the_measurement(answer, says) -> None:
     client = opened()
     client.call(b"m")
     with pytest.raises(BenchError, match=says):
@@ -182,7 +182,7 @@ def grpc_server():
         server.stop(None).wait(10)
 
 
-def test_calls_reach_a_real_server_and_its_answers_are_counted(grpc_server):
+def test_calls_reach_a_real_server_and_its_answers_are_counted(grpc_server) -> None:
     address, service = grpc_server
     pump = ConversationPump([UnaryCalls(address, proto.publish_request("orders", b"v" * 100), 4) for _ in range(2)])
     try:
@@ -194,7 +194,7 @@ def test_calls_reach_a_real_server_and_its_answers_are_counted(grpc_server):
     assert sample.latency_ns.count == sample.answers
 
 
-def test_frames_pass_a_real_server_s_flow_control_many_times_over(grpc_server):
+def test_frames_pass_a_real_server_s_flow_control_many_times_over(grpc_server) -> None:
     address, service = grpc_server
     pump = ConversationPump([FrameStream(address, "orders", [b"v" * 300] * 100, 8)])
     try:
@@ -204,7 +204,7 @@ def test_frames_pass_a_real_server_s_flow_control_many_times_over(grpc_server):
     assert 10_000 <= sample.answers <= len(service.records)
 
 
-def test_a_refused_call_and_a_refused_record_of_a_frame_end_the_measurement(grpc_server):
+def test_a_refused_call_and_a_refused_record_of_a_frame_end_the_measurement(grpc_server) -> None:
     address, _ = grpc_server
     pump = ConversationPump([UnaryCalls(address, proto.publish_request("nowhere", b"v"), 1)])
     try:
@@ -220,7 +220,7 @@ def test_a_refused_call_and_a_refused_record_of_a_frame_end_the_measurement(grpc
         pump.close()
 
 
-def test_a_server_that_is_not_there_is_a_sentence():
+def test_a_server_that_is_not_there_is_a_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = Address(*free.getsockname())
     with pytest.raises(BenchError, match="is the broker running there"):

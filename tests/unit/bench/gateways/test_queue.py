@@ -74,7 +74,7 @@ def worked(queue: ScriptedQueue, worker, records_max: int = 1 << 62):
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
-def test_a_worker_acks_every_record_once_and_stops_when_there_is_none(at_once):
+def test_a_worker_acks_every_record_once_and_stops_when_there_is_none(at_once) -> None:
     queue = ScriptedQueue(10)
     everything = list(queue.left)
     sample = worked(queue, lambda address: LeaseWorker(address, "t", "me", at_once))
@@ -83,7 +83,7 @@ def test_a_worker_acks_every_record_once_and_stops_when_there_is_none(at_once):
     assert sample.latency_ns.count == -(-10 // at_once)
 
 
-def test_a_stream_s_records_are_acked_one_by_one_on_another_connection():
+def test_a_stream_s_records_are_acked_one_by_one_on_another_connection() -> None:
     queue = ScriptedQueue(50)
     everything = list(queue.left)
     sample = worked(queue, lambda address: StreamWorker(address, "t", "me"), 50)
@@ -94,12 +94,12 @@ def test_a_stream_s_records_are_acked_one_by_one_on_another_connection():
 @pytest.mark.parametrize(
     "worker", [lambda address: LeaseWorker(address, "t", "me", 1), lambda address: StreamWorker(address, "t", "me")]
 )
-def test_a_refused_ack_ends_the_measurement(worker):
+def test_a_refused_ack_ends_the_measurement(worker) -> None:
     with pytest.raises(BenchError, match="409"):
         worked(ScriptedQueue(5, refuse_acks=True), worker, 5)
 
 
-def test_a_refused_stream_ends_the_measurement():
+def test_a_refused_stream_ends_the_measurement() -> None:
     def refuse():
         return lambda data: b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
@@ -112,7 +112,7 @@ def test_a_refused_stream_ends_the_measurement():
             pump.close()
 
 
-def test_a_server_that_hangs_up_ends_the_measurement():
+def test_a_server_that_hangs_up_ends_the_measurement() -> None:
     with scripted_server(lambda: lambda data: None) as address:
         pump = ConversationPump([LeaseWorker(address, "t", "me", 1)])
         try:
@@ -122,7 +122,7 @@ def test_a_server_that_hangs_up_ends_the_measurement():
             pump.close()
 
 
-def test_a_queue_is_given_what_its_time_needs_within_the_bound():
+def test_a_queue_is_given_what_its_time_needs_within_the_bound() -> None:
     assert records_needed(2.0, 1000, 10**9) == 2000
     assert records_needed(2.0, 1000, 500) == 500
     assert records_needed(0.0, 1000, 500) == 100

@@ -11,23 +11,23 @@ from tests.unit.bench.gateways.scripted import scripted_server
 LINE = "penstock-bench requests=1200 us=2000000 refused={} broken={} p50=500 p99=900 p999=1500\n"
 
 
-def test_the_line_of_the_script_is_read():
+def test_the_line_of_the_script_is_read() -> None:
     assert wrk.parse("Running 2s test\n" + LINE.format(0, 0)) == wrk.WrkSample(2.0, 1200, 500, 900, 1500)
 
 
 @pytest.mark.parametrize(("refused", "broken", "says"), [(3, 0, "refused 3"), (0, 2, "2 connections broke")])
-def test_a_refused_request_or_a_broken_connection_fails_the_row(refused, broken, says):
+def test_a_refused_request_or_a_broken_connection_fails_the_row(refused, broken, says) -> None:
     with pytest.raises(BenchError, match=says):
         wrk.parse(LINE.format(refused, broken))
 
 
-def test_a_report_that_is_missing_is_said():
+def test_a_report_that_is_missing_is_said() -> None:
     with pytest.raises(BenchError, match="did not report"):
         wrk.parse("unable to connect")
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason=wrk.MISSING)
-def test_wrk_sends_the_body_and_its_answers_are_counted():
+def test_wrk_sends_the_body_and_its_answers_are_counted() -> None:
     requests = []
 
     def make_answer():

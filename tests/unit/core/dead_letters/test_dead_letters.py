@@ -22,11 +22,11 @@ def world() -> DeadLetterWorld:
     return DeadLetterWorld()
 
 
-def ignore(_):
+def ignore(_) -> None:
     pass
 
 
-def test_topics_with_dead_letters_are_listed_with_how_many_are_open(world):
+def test_topics_with_dead_letters_are_listed_with_how_many_are_open(world) -> None:
     world.die()
     world.die(partition=1)
     finish(world.broker.topics.create(NewTopic("dlq.another", 1)))
@@ -34,14 +34,14 @@ def test_topics_with_dead_letters_are_listed_with_how_many_are_open(world):
     assert listed == [("another", "dlq.another", 0), (TOPIC, DEAD, 2)]
 
 
-def test_a_dead_letter_says_where_it_came_from_and_what_was_wrong(world):
+def test_a_dead_letter_says_where_it_came_from_and_what_was_wrong(world) -> None:
     world.die("no stock", partition=1, group="shipping", at_ms=1234)
     (letter,) = world.shown()
     assert letter[:10] == (DEAD, 1, 0, TOPIC, 1, 101, "shipping", 3, "no stock", 1234)
     assert (letter.key, letter.value, dict(letter.headers)["colour"]) == (b"k1", b"v1", b"red")
 
 
-def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(world):
+def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(world) -> None:
     strange = (("attempts", b"many"), ("original_offset", b"\xff"), ("last_error", None))
     world.append(DEAD, 1, Record(0, 77, None, b"v", strange))
     (letter,) = world.shown()
@@ -50,7 +50,7 @@ def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(world)
     assert [record.value for record in world.back(1)] == [b"v"]
 
 
-def test_a_plan_counts_by_reason_the_most_frequent_first(world):
+def test_a_plan_counts_by_reason_the_most_frequent_first(world) -> None:
     for reason, at_ms in (("b", 5), ("a", 7), ("b", 3), ("b", 9)):
         world.die(reason, at_ms=at_ms)
     plan = world.plan()
@@ -63,7 +63,7 @@ def test_a_plan_counts_by_reason_the_most_frequent_first(world):
     assert world.plan(most=2).count == 2
 
 
-def test_an_empty_plan_has_no_moments(world):
+def test_an_empty_plan_has_no_moments(world) -> None:
     plan = world.plan()
     assert (plan.count, plan.reasons, plan.oldest_ms, plan.newest_ms) == (0, (), None, None)
 
@@ -89,7 +89,7 @@ def test_an_empty_plan_has_no_moments(world):
         (DeadLetterFilter(chosen={}), []),
     ],
 )
-def test_a_filter_says_which_are_meant(world, wanted, meant):
+def test_a_filter_says_which_are_meant(world, wanted, meant) -> None:
     world.die("no stock", at_ms=10)
     world.die("nobody there", at_ms=20)
     world.die("timeout", group="other", at_ms=30)
@@ -100,7 +100,7 @@ def test_a_filter_says_which_are_meant(world, wanted, meant):
     assert world.open_count() == 4 - len(meant)
 
 
-def test_chosen_dead_letters_that_were_sent_back_are_passed_over_the_next_time(world):
+def test_chosen_dead_letters_that_were_sent_back_are_passed_over_the_next_time(world) -> None:
     for _ in range(4):
         world.die()
     chosen = DeadLetterFilter(chosen={0: frozenset({1, 3})})
@@ -116,16 +116,16 @@ class Writes(Access):
 
     allows_all = False
 
-    def __init__(self, *forbidden):
+    def __init__(self, *forbidden) -> None:
         self.forbidden = forbidden
 
-    def require_topic(self, caller, action, topic):
+    def require_topic(self, caller, action, topic) -> None:
         if action is Action.WRITE and topic in self.forbidden:
             raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
 
 
 @pytest.mark.parametrize("forbidden", [TOPIC, DEAD])
-def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world, forbidden):
+def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world, forbidden) -> None:
     world.die()
     world.broker.access = Writes(forbidden)
     with pytest.raises(PenstockError) as refused:
@@ -134,7 +134,7 @@ def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world
     assert (world.open_count(), world.back()) == (1, [])
 
 
-def test_a_letter_that_names_a_topic_which_the_caller_may_not_write_to_stays_open(world):
+def test_a_letter_that_names_a_topic_which_the_caller_may_not_write_to_stays_open(world) -> None:
     finish(world.broker.topics.create(NewTopic("vault", 1)))
     world.append(DEAD, 0, Record(0, 1, None, b"forged", (("original_topic", b"vault"),)))
     world.die()
@@ -145,7 +145,7 @@ def test_a_letter_that_names_a_topic_which_the_caller_may_not_write_to_stays_ope
     assert world.open_count() == 1
 
 
-def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatch):
+def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatch) -> None:
     for _ in range(6):
         world.die()
     read: list[int] = []
@@ -160,7 +160,7 @@ def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatc
     assert read == [3]
 
 
-def test_a_redriven_record_is_back_in_its_partition_as_it_was(world):
+def test_a_redriven_record_is_back_in_its_partition_as_it_was(world) -> None:
     world.die("boom", partition=1)
     result = world.redriven()
     assert (result.total, result.finished, result.failed, result.skipped) == (1, 1, 0, 0)
@@ -174,14 +174,14 @@ def test_a_redriven_record_is_back_in_its_partition_as_it_was(world):
     assert world.broker.meters.redriven.get((TOPIC,)) == 1
 
 
-def test_a_record_that_is_redriven_twice_names_the_last_place_only(world):
+def test_a_record_that_is_redriven_twice_names_the_last_place_only(world) -> None:
     world.die(more=(("redriven_from", b"dlq.orders/0@99"),))
     world.redriven()
     (record,) = world.back()
     assert [value for name, value in record.headers if name == "redriven_from"] == [b"dlq.orders/0@0"]
 
 
-def test_what_was_redriven_is_not_open_any_more_through_a_restart(world):
+def test_what_was_redriven_is_not_open_any_more_through_a_restart(world) -> None:
     for _ in range(3):
         world.die()
     assert world.redriven(most=2).finished == 2
@@ -194,7 +194,7 @@ def test_what_was_redriven_is_not_open_any_more_through_a_restart(world):
     assert [record.value for record in world.back()] == [b"v1", b"v2", b"v3"]
 
 
-def test_what_dies_during_a_redrive_is_for_the_next_one(world):
+def test_what_dies_during_a_redrive_is_for_the_next_one(world) -> None:
     world.die()
     job = world.redrive()
     world.die()
@@ -203,7 +203,7 @@ def test_what_dies_during_a_redrive_is_for_the_next_one(world):
     assert world.open_count() == 1
 
 
-def test_the_rate_is_kept_by_the_clock(world):
+def test_the_rate_is_kept_by_the_clock(world) -> None:
     for _ in range(30):
         world.die()
     job = world.redrive(rate=10)
@@ -216,7 +216,7 @@ def test_the_rate_is_kept_by_the_clock(world):
     assert job.result.finished == 30
 
 
-def test_a_rate_is_not_caught_up_after_a_pause(world):
+def test_a_rate_is_not_caught_up_after_a_pause(world) -> None:
     for _ in range(30):
         world.die()
     world.redrive(rate=10)
@@ -226,7 +226,7 @@ def test_a_rate_is_not_caught_up_after_a_pause(world):
     assert len(world.back()) <= 3
 
 
-def test_progress_is_told_as_it_goes(world):
+def test_progress_is_told_as_it_goes(world) -> None:
     for _ in range(5):
         world.die()
     job = world.redrive(rate=20)
@@ -238,7 +238,7 @@ def test_progress_is_told_as_it_goes(world):
     assert counts[-1] == 5
 
 
-def test_a_redrive_that_is_cancelled_leaves_the_rest_open_and_can_be_run_again(world):
+def test_a_redrive_that_is_cancelled_leaves_the_rest_open_and_can_be_run_again(world) -> None:
     for _ in range(10):
         world.die()
     job = world.redrive(rate=20)
@@ -253,7 +253,7 @@ def test_a_redrive_that_is_cancelled_leaves_the_rest_open_and_can_be_run_again(w
     assert [record.value for record in world.back()] == [b"v%d" % number for number in range(1, 11)]
 
 
-def test_two_redrives_at_the_same_time_move_each_dead_letter_once(world):
+def test_two_redrives_at_the_same_time_move_each_dead_letter_once(world) -> None:
     for _ in range(20):
         world.die()
     first, second = world.redrive(), world.redrive()
@@ -263,14 +263,14 @@ def test_two_redrives_at_the_same_time_move_each_dead_letter_once(world):
     assert world.open_count() == 0
 
 
-def test_many_more_than_are_moved_at_a_time(world):
+def test_many_more_than_are_moved_at_a_time(world) -> None:
     for _ in range(700):
         world.die()
     assert world.redriven().finished == 700
     assert [record.value for record in world.back()] == [b"v%d" % number for number in range(1, 701)]
 
 
-def test_purged_letters_are_finished_where_they_lie(world):
+def test_purged_letters_are_finished_where_they_lie(world) -> None:
     for partition in (0, 0, 1):
         world.die(partition=partition)
     result = world.purged(DeadLetterFilter(partition=0))
@@ -281,7 +281,7 @@ def test_purged_letters_are_finished_where_they_lie(world):
     assert len(world.shown()) == 1
 
 
-def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world):
+def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world) -> None:
     world.die(more=(("penstock.deadline_ms", b"5"),))
     world.die()
     assert world.purged(DeadLetterFilter(offset=1)).finished == 1
@@ -289,7 +289,7 @@ def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world):
     assert [letter.offset for letter in world.shown()] == [0]
 
 
-def test_a_topic_without_dead_letters_and_one_that_is_gone(world):
+def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
     with pytest.raises(PenstockError, match=r"topic nobody has no dead letters: there is no topic dlq\.nobody"):
         world.letters.plan(CALLER, "nobody", DeadLetterFilter(), ignore)
     world.die()
@@ -301,14 +301,14 @@ def test_a_topic_without_dead_letters_and_one_that_is_gone(world):
     assert world.purged().finished == 1
 
 
-def test_the_name_of_the_dead_letter_topic_will_do_too(world):
+def test_the_name_of_the_dead_letter_topic_will_do_too(world) -> None:
     world.die()
     found = []
     world.letters.plan(CALLER, DEAD, DeadLetterFilter(), found.append)
     assert (found[0].topic, found[0].count) == (TOPIC, 1)
 
 
-def test_a_letter_of_another_topic_that_is_gone_fails_and_stays_open(world):
+def test_a_letter_of_another_topic_that_is_gone_fails_and_stays_open(world) -> None:
     world.die()
     world.append(DEAD, 0, Record(0, 1, b"k", b"v", (("original_topic", b"gone"),)))
     result = world.redriven()
@@ -317,13 +317,13 @@ def test_a_letter_of_another_topic_that_is_gone_fails_and_stays_open(world):
     assert world.open_count() == 1
 
 
-def test_a_partition_that_is_not_there_any_more_is_chosen_anew(world):
+def test_a_partition_that_is_not_there_any_more_is_chosen_anew(world) -> None:
     world.append(DEAD, 0, Record(0, 1, b"k", b"v", (("original_partition", b"7"),)))
     assert world.redriven().finished == 1
     assert len(world.back(0)) + len(world.back(1)) == 1
 
 
-def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world):
+def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world) -> None:
     name = "n" * TOPIC_NAME_CHARS_MAX
     dead = dead_letter_topic(name)
     for each in (name, dead):
@@ -335,12 +335,12 @@ def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world):
     assert [record.value for record in read_all(world.broker.partition(name, 0))] == [b"v"]
 
 
-def test_a_rate_below_nothing_is_refused(world):
+def test_a_rate_below_nothing_is_refused(world) -> None:
     with pytest.raises(PenstockError, match="a rate is 0"):
         world.redrive(rate=-1)
 
 
-def test_the_number_of_requests_under_way_is_bounded(world):
+def test_the_number_of_requests_under_way_is_bounded(world) -> None:
     for _ in range(JOBS_MAX + 50):
         world.die()
     for _ in range(JOBS_MAX):
@@ -350,7 +350,7 @@ def test_the_number_of_requests_under_way_is_bounded(world):
     assert refused.value.reason is Reason.POLICY_VIOLATION
 
 
-def test_whoever_waits_is_told_that_the_broker_stops(world):
+def test_whoever_waits_is_told_that_the_broker_stops(world) -> None:
     for _ in range(30):
         world.die()
     job = world.redrive(rate=1)
@@ -358,7 +358,7 @@ def test_whoever_waits_is_told_that_the_broker_stops(world):
     assert job.result.reason is Reason.SHUTTING_DOWN
 
 
-def test_a_record_that_lands_before_the_end_that_its_move_saw_is_not_moved_twice(world):
+def test_a_record_that_lands_before_the_end_that_its_move_saw_is_not_moved_twice(world) -> None:
     world.die()
     target = world.broker.partition(TOPIC, 0)
     others = [Record(0, 1, b"x", b"other")] * 5

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from penstock.core.groups.deadlines import Deadlines, Timer
 
 
-def test_a_timer_fires_at_its_deadline_and_only_once():
+def test_a_timer_fires_at_its_deadline_and_only_once() -> None:
     fired: list[int] = []
     deadlines = Deadlines()
     timer = Timer(lambda: fired.append(1))
@@ -19,7 +19,7 @@ def test_a_timer_fires_at_its_deadline_and_only_once():
     assert deadlines.next_ms() is None
 
 
-def test_a_timer_moved_later_does_not_fire_early_and_moved_earlier_does_not_fire_late():
+def test_a_timer_moved_later_does_not_fire_early_and_moved_earlier_does_not_fire_late() -> None:
     fired: list[str] = []
     deadlines = Deadlines()
     later, earlier = Timer(lambda: fired.append("later")), Timer(lambda: fired.append("earlier"))
@@ -34,7 +34,7 @@ def test_a_timer_moved_later_does_not_fire_early_and_moved_earlier_does_not_fire
     assert fired == ["earlier", "later"]
 
 
-def test_a_cancelled_timer_never_fires_and_leaves_no_deadline():
+def test_a_cancelled_timer_never_fires_and_leaves_no_deadline() -> None:
     deadlines = Deadlines()
     timer = Timer(lambda: (_ for _ in ()).throw(AssertionError))
     deadlines.set(timer, 10)
@@ -44,7 +44,7 @@ def test_a_cancelled_timer_never_fires_and_leaves_no_deadline():
     deadlines.expire(100)
 
 
-def test_timers_that_come_and_go_do_not_pile_up():
+def test_timers_that_come_and_go_do_not_pile_up() -> None:
     deadlines = Deadlines()
     for at in range(10_000):
         timer = Timer()
@@ -53,7 +53,7 @@ def test_timers_that_come_and_go_do_not_pile_up():
     assert len(deadlines._heap) < 200
 
 
-def test_a_timer_that_fires_may_cancel_all_the_others():
+def test_a_timer_that_fires_may_cancel_all_the_others() -> None:
     fired: list[int] = []
     deadlines = Deadlines()
     timers = [Timer(lambda: fired.append(1)) for _ in range(500)]
@@ -76,7 +76,7 @@ def test_a_timer_that_fires_may_cancel_all_the_others():
         max_size=60,
     )
 )
-def test_timers_do_what_a_dictionary_of_deadlines_would(steps):
+def test_timers_do_what_a_dictionary_of_deadlines_would(steps) -> None:
     deadlines = Deadlines()
     fired: list[int] = []
     timers = [Timer(lambda index=index: fired.append(index)) for index in range(5)]

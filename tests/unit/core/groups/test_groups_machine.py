@@ -61,7 +61,7 @@ class Client:
 
 class GroupMachine(RuleBasedStateMachine):
     @initialize(delay_ms=st.sampled_from([0, 3_000]), statics=st.integers(0, 3))
-    def begin(self, delay_ms, statics):
+    def begin(self, delay_ms, statics) -> None:
         self.world = World(settings=GroupSettings(initial_rebalance_delay_ms=delay_ms))
         self.clients = [Client(number, f"i{number}" if number < statics else None) for number in range(5)]
         self.incarnation = 0
@@ -163,26 +163,26 @@ class GroupMachine(RuleBasedStateMachine):
     any_client = st.integers(0, 4)
 
     @rule(number=any_client, known_first=st.booleans(), skip=st.booleans())
-    def join(self, number, known_first, skip):
+    def join(self, number, known_first, skip) -> None:
         self._join(self.clients[number], known_first=known_first, skip=skip)
 
     @rule(number=any_client, choice=st.sampled_from(SUBSCRIPTIONS))
-    def subscribe_otherwise_and_join(self, number, choice):
+    def subscribe_otherwise_and_join(self, number, choice) -> None:
         self.clients[number].protocols = choice
         self._join(self.clients[number], known_first=False)
 
     @rule(number=any_client)
-    def sync(self, number):
+    def sync(self, number) -> None:
         if self.clients[number].joined is not None:
             self._sync(self.clients[number])
 
     @rule(number=any_client)
-    def heartbeat(self, number):
+    def heartbeat(self, number) -> None:
         if self.clients[number].joined is not None:
             self._heartbeat(self.clients[number])
 
     @rule(number=any_client)
-    def leave(self, number):
+    def leave(self, number) -> None:
         client = self.clients[number]
         if client.member_id != NO_MEMBER:
             self.world.leave(client.member_id)
@@ -190,11 +190,11 @@ class GroupMachine(RuleBasedStateMachine):
             client.forget()
 
     @rule(number=any_client)
-    def crash(self, number):
+    def crash(self, number) -> None:
         self.clients[number].forget()
 
     @rule(number=any_client, partition=st.integers(0, 3), offset=st.integers(0, 1_000))
-    def commit(self, number, partition, offset):
+    def commit(self, number, partition, offset) -> None:
         client = self.clients[number]
         if client.joined is not None and client.assignment is not None:
             box = self.world.commit(offset, partition=partition, member=client.joined, instance_id=client.instance_id)
@@ -202,24 +202,24 @@ class GroupMachine(RuleBasedStateMachine):
             self._take_answers()
 
     @rule(ms=st.sampled_from([1, 1_000, 3_000, SESSION_MS - 1, SESSION_MS, REBALANCE_MS]))
-    def let_time_pass(self, ms):
+    def let_time_pass(self, ms) -> None:
         self.world.advance(ms)
         self._take_answers()
 
     @rule()
     @precondition(lambda self: not self.world.log.hold)
-    def storage_becomes_slow(self):
+    def storage_becomes_slow(self) -> None:
         self.world.log.hold = True
 
     @rule(loses=st.booleans())
     @precondition(lambda self: self.world.log.hold)
-    def storage_catches_up_or_fails(self, loses):
+    def storage_catches_up_or_fails(self, loses) -> None:
         self.world.log.hold = False
         self.world.log.lose() if loses else self.world.log.settle()
         self._take_answers()
 
     @rule()
-    def restart(self):
+    def restart(self) -> None:
         """Whatever was waited for is lost with the process."""
         self._take_answers()
         self.world.log.hold = False
@@ -235,13 +235,13 @@ class GroupMachine(RuleBasedStateMachine):
     # -- invariants
 
     @invariant()
-    def committed_offsets_are_those_last_acknowledged(self):
+    def committed_offsets_are_those_last_acknowledged(self) -> None:
         keys = [PartitionKey(TOPIC, partition) for partition in range(4)]
         found = self.world.groups.fetch_offsets(GROUP, keys)
         assert {key.partition: each.offset for key, each in found.items()} == self.acknowledged
 
     @invariant()
-    def the_group_holds_together(self):
+    def the_group_holds_together(self) -> None:
         group = self.world.groups._directory.groups.get(GROUP)
         if group is None:
             return
@@ -260,7 +260,7 @@ class GroupMachine(RuleBasedStateMachine):
             assert not group.members
 
     @invariant()
-    def who_was_assigned_something_was_assigned_it_by_the_leader_of_that_generation(self):
+    def who_was_assigned_something_was_assigned_it_by_the_leader_of_that_generation(self) -> None:
         for client in self.clients:
             if client.joined is None or not client.assignment:
                 continue
@@ -271,7 +271,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert member_id.decode() == client.member_id
 
     @invariant()
-    def members_in_the_stable_generation_hold_what_it_says(self):
+    def members_in_the_stable_generation_hold_what_it_says(self) -> None:
         described = self.world.groups.describe(GROUP)
         if described.state is not GroupState.STABLE:
             return
@@ -286,7 +286,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     # -- the end
 
-    def teardown(self):
+    def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
         self.world.log.hold = False

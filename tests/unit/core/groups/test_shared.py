@@ -45,26 +45,28 @@ def refusal(call):
 
 
 class TestSharing:
-    def test_a_partition_goes_to_the_member_at_its_number_modulo_the_members_in_the_order_of_their_ids(self, world):
+    def test_a_partition_goes_to_the_member_at_its_number_modulo_the_members_in_the_order_of_their_ids(
+        self, world
+    ) -> None:
         assert join(world, "b") == (0, 1, 2, 3, 4)
         assert join(world, "a") == (0, 2, 4)
         assert has(world, "b") == (1, 3)
         assert join(world, "c") == (2,)
         assert (has(world, "a"), has(world, "b")) == ((0, 3), (1, 4))
 
-    def test_more_members_than_partitions_leave_some_with_none(self, world):
+    def test_more_members_than_partitions_leave_some_with_none(self, world) -> None:
         for name in "abcdefg":
             join(world, name)
         assert [has(world, name) for name in "abcdefg"] == [(0,), (1,), (2,), (3,), (4,), (), ()]
 
-    def test_members_of_different_topics_do_not_take_each_others_partitions(self, world):
+    def test_members_of_different_topics_do_not_take_each_others_partitions(self, world) -> None:
         join(world, "a")
         join(world, "b", topic=OTHER)
         assert has(world, "a") == (0, 1, 2, 3, 4)
         assert has(world, "b", topic=OTHER) == tuple(range(8))
         assert has(world, "b") == ()
 
-    def test_one_member_may_read_several_topics_and_leaves_all_of_them_at_once(self, world):
+    def test_one_member_may_read_several_topics_and_leaves_all_of_them_at_once(self, world) -> None:
         join(world, "a")
         join(world, "b")
         join(world, "a", topic=OTHER)
@@ -72,11 +74,11 @@ class TestSharing:
         assert has(world, "b") == (0, 1, 2, 3, 4)
         assert refusal(lambda: has(world, "a")) is Reason.UNKNOWN_CONSUMER
 
-    def test_groups_do_not_know_of_each_other(self, world):
+    def test_groups_do_not_know_of_each_other(self, world) -> None:
         join(world, "a")
         assert join(world, "b", group=GroupId("elsewhere")) == (0, 1, 2, 3, 4)
 
-    def test_joining_again_changes_nothing(self, world):
+    def test_joining_again_changes_nothing(self, world) -> None:
         join(world, "a")
         join(world, "b")
         assert join(world, "a") == (0, 2, 4)
@@ -84,7 +86,7 @@ class TestSharing:
 
 
 class TestBeingTold:
-    def test_a_member_is_told_its_partitions_when_they_change_and_not_otherwise(self, world):
+    def test_a_member_is_told_its_partitions_when_they_change_and_not_otherwise(self, world) -> None:
         told = []
         assert join(world, "a", on_change=told.append) == (0, 1, 2, 3, 4)
         assert told == []
@@ -93,7 +95,7 @@ class TestBeingTold:
         world.groups.shared.leave(GROUP, "b")
         assert told == [(0, 2, 4), (0, 1, 2, 3, 4)]
 
-    def test_a_topic_that_grows_is_shared_anew(self, world):
+    def test_a_topic_that_grows_is_shared_anew(self, world) -> None:
         first, second = [], []
         join(world, "a", on_change=first.append)
         join(world, "b", on_change=second.append)
@@ -102,7 +104,7 @@ class TestBeingTold:
         world.groups.topic_changed(TOPIC)
         assert (first, second) == ([], [(1, 3, 5)])
 
-    def test_a_deleted_topic_leaves_its_readers_with_nothing_until_there_is_one_again(self, world):
+    def test_a_deleted_topic_leaves_its_readers_with_nothing_until_there_is_one_again(self, world) -> None:
         told = []
         join(world, "a", on_change=told.append)
         del world.topics.counts[TOPIC]
@@ -112,17 +114,17 @@ class TestBeingTold:
         world.groups.topic_changed(TOPIC)
         assert told == [(), (0, 1)]
 
-    def test_a_change_of_a_topic_that_nobody_reads_any_more_tells_nobody(self, world):
+    def test_a_change_of_a_topic_that_nobody_reads_any_more_tells_nobody(self, world) -> None:
         told = []
         join(world, "a", on_change=told.append)
         world.groups.shared.leave(GROUP, "a")
         world.groups.topic_changed(TOPIC)
         assert told == []
 
-    def test_who_is_told_may_leave_and_join_at_once(self, world):
+    def test_who_is_told_may_leave_and_join_at_once(self, world) -> None:
         told = []
 
-        def again(partitions):
+        def again(partitions) -> None:
             told.append(partitions)
             if len(told) == 1:
                 world.groups.shared.leave(GROUP, "a")
@@ -133,7 +135,7 @@ class TestBeingTold:
         assert told[0] == has(world, "a") == (0, 2, 4)
         assert has(world, "b") == (1, 3)
 
-    def test_the_newer_of_two_with_one_id_has_the_place_and_the_older_is_told_so(self, world):
+    def test_the_newer_of_two_with_one_id_has_the_place_and_the_older_is_told_so(self, world) -> None:
         older, newer = [], []
         join(world, "a", on_change=older.append)
         join(world, "a", on_change=newer.append)
@@ -141,7 +143,7 @@ class TestBeingTold:
         join(world, "b")
         assert (older, newer) == ([()], [(0, 2, 4)])
 
-    def test_the_older_of_two_with_one_id_does_not_take_the_place_with_it_when_it_leaves(self, world):
+    def test_the_older_of_two_with_one_id_does_not_take_the_place_with_it_when_it_leaves(self, world) -> None:
         older, newer = [], []
         join(world, "a", on_change=older.append)
         join(world, "a", on_change=newer.append)
@@ -152,7 +154,7 @@ class TestBeingTold:
 
 
 class TestSessions:
-    def test_a_silent_members_partitions_go_to_the_others_without_any_request(self, world):
+    def test_a_silent_members_partitions_go_to_the_others_without_any_request(self, world) -> None:
         told = []
         join(world, "a", session_timeout_ms=60_000, on_change=told.append)
         join(world, "b")
@@ -162,7 +164,7 @@ class TestSessions:
         assert told == [(0, 2, 4), (0, 1, 2, 3, 4)]
 
     @pytest.mark.parametrize("sign_of_life", ["heartbeat", "join"])
-    def test_a_member_that_shows_itself_stays(self, world, sign_of_life):
+    def test_a_member_that_shows_itself_stays(self, world, sign_of_life) -> None:
         join(world, "a")
         for _ in range(5):
             world.advance(SESSION_MS - 1)
@@ -172,12 +174,12 @@ class TestSessions:
                 world.groups.shared.heartbeat(GROUP, "a")
         assert has(world, "a") == (0, 1, 2, 3, 4)
 
-    def test_a_member_without_a_session_stays_until_it_leaves(self, world):
+    def test_a_member_without_a_session_stays_until_it_leaves(self, world) -> None:
         join(world, "a", session_timeout_ms=None)
         world.advance(100 * SESSION_MS)
         assert has(world, "a") == (0, 1, 2, 3, 4)
 
-    def test_the_session_is_that_of_the_latest_join(self, world):
+    def test_the_session_is_that_of_the_latest_join(self, world) -> None:
         join(world, "a")
         join(world, "a", session_timeout_ms=None)
         world.advance(2 * SESSION_MS)
@@ -185,14 +187,14 @@ class TestSessions:
         world.advance(1_000)
         assert refusal(lambda: has(world, "a")) is Reason.GROUP_ID_NOT_FOUND
 
-    def test_a_member_that_left_leaves_no_timer(self, world):
+    def test_a_member_that_left_leaves_no_timer(self, world) -> None:
         join(world, "a")
         world.groups.shared.leave(GROUP, "a")
         join(world, "a", session_timeout_ms=None)
         world.advance(2 * SESSION_MS)
         assert has(world, "a") == (0, 1, 2, 3, 4)
 
-    def test_who_is_not_a_member_is_told_to_join(self, world):
+    def test_who_is_not_a_member_is_told_to_join(self, world) -> None:
         shared = world.groups.shared
         assert refusal(lambda: shared.heartbeat(GROUP, "a")) is Reason.GROUP_ID_NOT_FOUND
         assert refusal(lambda: shared.leave(GROUP, "a")) is Reason.GROUP_ID_NOT_FOUND
@@ -200,7 +202,7 @@ class TestSessions:
         assert refusal(lambda: shared.heartbeat(GROUP, "a")) is Reason.UNKNOWN_CONSUMER
         assert refusal(lambda: shared.leave(GROUP, "a")) is Reason.UNKNOWN_CONSUMER
 
-    def test_members_are_soft_and_offsets_are_not(self, world):
+    def test_members_are_soft_and_offsets_are_not(self, world) -> None:
         join(world, "a")
         box = Box()
         world.groups.commit_offset(GROUP, OffsetToCommit(PartitionKey(TOPIC, 1), 9), box)
@@ -212,7 +214,7 @@ class TestSessions:
 
 
 class TestTheGroup:
-    def test_an_administrator_sees_a_stable_group_of_consumers_with_their_partitions(self, world):
+    def test_an_administrator_sees_a_stable_group_of_consumers_with_their_partitions(self, world) -> None:
         join(world, "b")
         join(world, "a")
         join(world, "a", topic=OTHER)
@@ -226,12 +228,12 @@ class TestTheGroup:
         (held,) = decode_assignment(seen["b"].assignment).assigned_partitions
         assert held.partitions == [1, 3]
 
-    def test_it_is_listed(self, world):
+    def test_it_is_listed(self, world) -> None:
         join(world, "a")
         assert world.groups.list_groups() == [GroupListing(GROUP, "consumer", GroupState.STABLE)]
         assert world.groups.list_groups({GroupState.EMPTY}) == []
 
-    def test_it_is_gone_with_its_last_member_unless_it_has_offsets(self, world):
+    def test_it_is_gone_with_its_last_member_unless_it_has_offsets(self, world) -> None:
         join(world, "a")
         world.groups.shared.leave(GROUP, "a")
         assert world.groups.list_groups() == []
@@ -240,7 +242,7 @@ class TestTheGroup:
         world.groups.shared.leave(GROUP, "a")
         assert world.groups.list_groups() == [GroupListing(GROUP, "consumer", GroupState.EMPTY)]
 
-    def test_it_cannot_be_deleted_while_it_has_members(self, world):
+    def test_it_cannot_be_deleted_while_it_has_members(self, world) -> None:
         world.commit(5)
         join(world, "a")
         box = Box()
@@ -251,7 +253,7 @@ class TestTheGroup:
         world.groups.delete_groups([GROUP], box)
         assert box.answer == {GROUP: None}
 
-    def test_a_group_being_deleted_takes_nobody_in(self, world):
+    def test_a_group_being_deleted_takes_nobody_in(self, world) -> None:
         world.commit(5)
         world.log.hold = True
         world.groups.delete_groups([GROUP], Box())
@@ -259,7 +261,7 @@ class TestTheGroup:
         world.log.settle()
         assert join(world, "a") == (0, 1, 2, 3, 4)
 
-    def test_members_keep_the_offsets_of_their_topics(self, world):
+    def test_members_keep_the_offsets_of_their_topics(self, world) -> None:
         world.commit(5)
         world.commit(6, topic=OTHER)
         join(world, "a", session_timeout_ms=None)
@@ -272,7 +274,7 @@ class TestTheGroup:
         world.advance(2 * world.settings.expiry_check_interval_ms)
         assert world.committed() is None
 
-    def test_a_node_that_gives_the_group_up_tells_its_members(self, world):
+    def test_a_node_that_gives_the_group_up_tells_its_members(self, world) -> None:
         told = []
         join(world, "a", on_change=told.append)
         world.groups.unload(world.log.partition_for(GROUP))
@@ -286,7 +288,7 @@ class TestTheGroup:
 
 
 class TestKafkaMembers:
-    def test_a_kafka_consumer_cannot_join_readers_that_the_broker_assigns_to(self, world):
+    def test_a_kafka_consumer_cannot_join_readers_that_the_broker_assigns_to(self, world) -> None:
         join(world, "a")
         assert world.join().answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
         assert world.join(require_known_member_id=True).answer.reason is Reason.INCONSISTENT_GROUP_PROTOCOL
@@ -294,7 +296,7 @@ class TestKafkaMembers:
         world.groups.shared.leave(GROUP, "a")
         assert world.join().answer.reason is None
 
-    def test_a_reader_cannot_join_kafka_consumers(self, world):
+    def test_a_reader_cannot_join_kafka_consumers(self, world) -> None:
         (only,) = world.stable(1)
         assert refusal(lambda: join(world, "a")) is Reason.INCONSISTENT_GROUP_PROTOCOL
         assert world.heartbeat(only) is None
@@ -302,12 +304,12 @@ class TestKafkaMembers:
         world.leave(only.member_id)
         assert join(world, "a") == (0, 1, 2, 3, 4)
 
-    def test_a_kafka_consumer_that_was_given_an_id_comes_first(self, world):
+    def test_a_kafka_consumer_that_was_given_an_id_comes_first(self, world) -> None:
         given = world.join(require_known_member_id=True).answer
         assert refusal(lambda: join(world, "a")) is Reason.INCONSISTENT_GROUP_PROTOCOL
         assert world.join(given.member_id).answer.reason is None
 
-    def test_a_kafka_consumer_without_membership_cannot_commit_under_the_members(self, world):
+    def test_a_kafka_consumer_without_membership_cannot_commit_under_the_members(self, world) -> None:
         join(world, "a")
         assert world.commit_code(5) is Reason.UNKNOWN_MEMBER_ID
 
@@ -323,27 +325,27 @@ class TestBounds:
             ({"session_timeout_ms": 10**9}, Reason.INVALID_SESSION_TIMEOUT),
         ],
     )
-    def test_what_cannot_be_joined_is_refused_and_leaves_nothing(self, world, asked, reason):
+    def test_what_cannot_be_joined_is_refused_and_leaves_nothing(self, world, asked, reason) -> None:
         assert refusal(lambda: join(world, "a", **asked)) is reason
         assert world.groups.list_groups() == []
 
     @pytest.mark.parametrize("name", ["", "c" * (GROUP_ID_CHARS_MAX + 1)])
-    def test_a_consumer_has_a_name_of_some_length(self, world, name):
+    def test_a_consumer_has_a_name_of_some_length(self, world, name) -> None:
         assert refusal(lambda: join(world, name)) is Reason.INVALID_REQUEST
 
-    def test_a_group_has_so_many_members_and_no_more(self):
+    def test_a_group_has_so_many_members_and_no_more(self) -> None:
         world = World(GroupSettings(members_max=2))
         join(world, "a")
         join(world, "b")
         assert refusal(lambda: join(world, "c")) is Reason.GROUP_MAX_SIZE_REACHED
         assert join(world, "a") == (0, 2, 4, 6)
 
-    def test_there_are_so_many_groups_and_no_more(self):
+    def test_there_are_so_many_groups_and_no_more(self) -> None:
         world = World(GroupSettings(groups_max=1))
         join(world, "a")
         assert refusal(lambda: join(world, "a", group=GroupId("more"))) is Reason.POLICY_VIOLATION
 
-    def test_a_member_reads_so_many_topics_and_no_more(self, world):
+    def test_a_member_reads_so_many_topics_and_no_more(self, world) -> None:
         for index in range(SHARED_MEMBER_TOPICS_MAX + 1):
             world.topics.counts[TopicName(f"t{index}")] = 1
         for index in range(SHARED_MEMBER_TOPICS_MAX):
@@ -373,19 +375,19 @@ class SharedMachine(RuleBasedStateMachine):
         readers = sorted(self.reads[topic])
         return tuple(partition for partition in range(self.counts[topic]) if readers[partition % len(readers)] == name)
 
-    def forget(self, name):
+    def forget(self, name) -> None:
         self.sessions.pop(name, None)
         for readers in self.reads.values():
             readers.discard(name)
 
     def listener(self, name, topic):
-        def told(partitions):
+        def told(partitions) -> None:
             self.told[name, topic] = partitions
 
         return told
 
     @rule(name=st.sampled_from(NAMES), topic=st.sampled_from(TOPICS), session=st.sampled_from([None, 1_000, 5_000]))
-    def join(self, name, topic, session):
+    def join(self, name, topic, session) -> None:
         if not self.counts[topic]:
             assert (
                 refusal(lambda: join(self.world, name, topic=topic, session_timeout_ms=session))
@@ -400,7 +402,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.session_ms[name] = session
 
     @rule(name=st.sampled_from(NAMES))
-    def heartbeat(self, name):
+    def heartbeat(self, name) -> None:
         if name in self.sessions:
             self.world.groups.shared.heartbeat(GROUP, name)
             session = self.session_ms[name]
@@ -410,20 +412,20 @@ class SharedMachine(RuleBasedStateMachine):
             assert reason is (Reason.UNKNOWN_CONSUMER if self.sessions else Reason.GROUP_ID_NOT_FOUND)
 
     @rule(name=st.sampled_from(NAMES))
-    def leave(self, name):
+    def leave(self, name) -> None:
         if name in self.sessions:
             self.world.groups.shared.leave(GROUP, name)
             self.forget(name)
 
     @rule(ms=st.integers(1, 3_000))
-    def time_passes(self, ms):
+    def time_passes(self, ms) -> None:
         self.world.advance(ms)
         for name, until in list(self.sessions.items()):
             if until is not None and until <= self.world.clock.monotonic:
                 self.forget(name)
 
     @rule(topic=st.sampled_from(TOPICS), count=st.integers(0, 10))
-    def topic_changes(self, topic, count):
+    def topic_changes(self, topic, count) -> None:
         if count:
             self.world.topics.counts[topic] = count
             self.world.groups.topic_changed(topic)
@@ -433,7 +435,7 @@ class SharedMachine(RuleBasedStateMachine):
         self.counts[topic] = count
 
     @invariant()
-    def everybody_has_what_the_rule_says_and_was_told_so(self):
+    def everybody_has_what_the_rule_says_and_was_told_so(self) -> None:
         for topic, readers in self.reads.items():
             for name in readers:
                 expected = self.rule_for(topic, name)

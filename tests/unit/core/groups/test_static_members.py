@@ -24,13 +24,13 @@ def two_static(world, **kwargs):
     return first, second.answer
 
 
-def test_a_static_member_gets_its_id_with_its_first_join(world):
+def test_a_static_member_gets_its_id_with_its_first_join(world) -> None:
     joined = world.join(instance_id="a", require_known_member_id=True).answer
     assert joined.reason is None
     assert joined.member_id.startswith("a-")
 
 
-def test_a_restarted_follower_keeps_its_assignment_and_nobody_rebalances(world):
+def test_a_restarted_follower_keeps_its_assignment_and_nobody_rebalances(world) -> None:
     first, second = two_static(world)
     back = world.join(instance_id="b").answer
     assert back.reason is None
@@ -42,7 +42,7 @@ def test_a_restarted_follower_keeps_its_assignment_and_nobody_rebalances(world):
     assert world.state() is GroupState.STABLE
 
 
-def test_a_restarted_leader_that_cannot_skip_assigning_is_not_told_that_it_leads(world):
+def test_a_restarted_leader_that_cannot_skip_assigning_is_not_told_that_it_leads(world) -> None:
     first, _ = two_static(world)
     back = world.join(instance_id="a").answer
     assert back.generation == first.generation
@@ -50,7 +50,7 @@ def test_a_restarted_leader_that_cannot_skip_assigning_is_not_told_that_it_leads
     assert back.members == ()
 
 
-def test_a_restarted_leader_that_can_skip_assigning_leads_on(world):
+def test_a_restarted_leader_that_can_skip_assigning_leads_on(world) -> None:
     first, second = two_static(world)
     back = world.join(instance_id="a", can_skip_assignment=True).answer
     assert back.leader_id == back.member_id != first.member_id
@@ -61,7 +61,7 @@ def test_a_restarted_leader_that_can_skip_assigning_leads_on(world):
     assert follower.members == ()
 
 
-def test_the_id_before_the_restart_is_fenced(world):
+def test_the_id_before_the_restart_is_fenced(world) -> None:
     _, second = two_static(world)
     world.join(instance_id="b")
     assert world.heartbeat(second, instance_id="b") is Reason.FENCED_INSTANCE_ID
@@ -73,7 +73,7 @@ def test_the_id_before_the_restart_is_fenced(world):
     assert world.heartbeat(second) is Reason.UNKNOWN_MEMBER_ID
 
 
-def test_a_request_that_waits_under_the_old_id_is_fenced_when_the_member_comes_back(world):
+def test_a_request_that_waits_under_the_old_id_is_fenced_when_the_member_comes_back(world) -> None:
     first, second = two_static(world)
     waiting = world.join(first.member_id, instance_id="a")
     assert waiting.waits
@@ -82,7 +82,7 @@ def test_a_request_that_waits_under_the_old_id_is_fenced_when_the_member_comes_b
     assert world.join(second.member_id, instance_id="b").answer.reason is None
 
 
-def test_a_static_member_that_comes_back_between_join_and_sync_needs_a_new_generation(world):
+def test_a_static_member_that_comes_back_between_join_and_sync_needs_a_new_generation(world) -> None:
     first = world.join(instance_id="a").answer
     second = world.join(instance_id="b")
     first = world.join(first.member_id, instance_id="a").answer
@@ -94,7 +94,7 @@ def test_a_static_member_that_comes_back_between_join_and_sync_needs_a_new_gener
     assert back.answer.generation == first.generation + 1
 
 
-def test_other_user_data_is_no_reason_to_rebalance_but_other_topics_are(world):
+def test_other_user_data_is_no_reason_to_rebalance_but_other_topics_are(world) -> None:
     two_static(world)
     owned = (MemberProtocol("range", subscription(TOPIC, user_data=b"owned partitions")),)
     assert world.join(instance_id="b", protocols=owned).answer.reason is None
@@ -103,13 +103,13 @@ def test_other_user_data_is_no_reason_to_rebalance_but_other_topics_are(world):
     assert world.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_a_restart_that_would_change_the_chosen_protocol_makes_the_group_rebalance(world):
+def test_a_restart_that_would_change_the_chosen_protocol_makes_the_group_rebalance(world) -> None:
     two_static(world, protocols=protocols("range", "sticky"))
     assert world.join(instance_id="a", protocols=protocols("sticky", "range")).waits
     assert world.state() is GroupState.PREPARING_REBALANCE
 
 
-def test_the_new_id_is_stored_before_it_is_told(world):
+def test_the_new_id_is_stored_before_it_is_told(world) -> None:
     _, second = two_static(world)
     world.log.hold = True
     back = world.join(instance_id="b")
@@ -122,7 +122,7 @@ def test_the_new_id_is_stored_before_it_is_told(world):
 
 
 @pytest.mark.parametrize("can_skip_assignment", [False, True])
-def test_members_that_come_back_at_the_same_time_are_told_each_others_new_ids(world, can_skip_assignment):
+def test_members_that_come_back_at_the_same_time_are_told_each_others_new_ids(world, can_skip_assignment) -> None:
     two_static(world)
     world.log.hold = True
     leader = world.join(instance_id="a", can_skip_assignment=can_skip_assignment)
@@ -133,7 +133,7 @@ def test_members_that_come_back_at_the_same_time_are_told_each_others_new_ids(wo
     assert follower.answer.leader_id == leader.answer.member_id
 
 
-def test_a_follower_that_comes_back_just_before_its_leader_is_told_the_leaders_new_id(world):
+def test_a_follower_that_comes_back_just_before_its_leader_is_told_the_leaders_new_id(world) -> None:
     two_static(world)
     world.log.hold = True
     follower, leader = world.join(instance_id="b"), world.join(instance_id="a")
@@ -141,7 +141,7 @@ def test_a_follower_that_comes_back_just_before_its_leader_is_told_the_leaders_n
     assert follower.answer.leader_id == leader.answer.member_id
 
 
-def test_a_member_that_comes_back_twice_is_told_its_last_id(world):
+def test_a_member_that_comes_back_twice_is_told_its_last_id(world) -> None:
     two_static(world)
     world.log.hold = True
     once, twice = world.join(instance_id="b"), world.join(instance_id="b")
@@ -150,7 +150,7 @@ def test_a_member_that_comes_back_twice_is_told_its_last_id(world):
     assert world.heartbeat(twice.answer, instance_id="b") is None
 
 
-def test_when_the_new_id_cannot_be_stored_the_old_one_stays(world):
+def test_when_the_new_id_cannot_be_stored_the_old_one_stays(world) -> None:
     _, second = two_static(world)
     world.log.hold = True
     back = world.join(instance_id="b")
@@ -160,7 +160,7 @@ def test_when_the_new_id_cannot_be_stored_the_old_one_stays(world):
     assert world.sync(second, instance_id="b").answer.assignment == b"part 1"
 
 
-def test_a_rebalance_that_begins_while_the_new_id_is_being_stored_answers_the_member(world):
+def test_a_rebalance_that_begins_while_the_new_id_is_being_stored_answers_the_member(world) -> None:
     first, _ = two_static(world)
     world.log.hold = True
     back = world.join(instance_id="b")
@@ -170,7 +170,7 @@ def test_a_rebalance_that_begins_while_the_new_id_is_being_stored_answers_the_me
     assert len(back.answers) == 1
 
 
-def test_a_static_member_that_does_not_join_again_stays_until_its_session_is_over(world):
+def test_a_static_member_that_does_not_join_again_stays_until_its_session_is_over(world) -> None:
     first, second = two_static(world)
     third = world.join(rebalance_timeout_ms=5_000)
     rejoined = world.join(first.member_id, instance_id="a")
@@ -181,7 +181,7 @@ def test_a_static_member_that_does_not_join_again_stays_until_its_session_is_ove
     assert second.member_id in {each.member_id for each in rejoined.answer.members}
 
 
-def test_a_group_whose_static_members_are_all_restarting_waits_for_them(world):
+def test_a_group_whose_static_members_are_all_restarting_waits_for_them(world) -> None:
     long = {"session_timeout_ms": 600_000, "rebalance_timeout_ms": 20_000}
     first, second = two_static(world, **long)
     dynamic = world.join(**long)
@@ -197,7 +197,7 @@ def test_a_group_whose_static_members_are_all_restarting_waits_for_them(world):
     assert back.answer.generation == first.generation + 1
 
 
-def test_an_administrator_removes_a_static_member_by_its_instance_id(world):
+def test_an_administrator_removes_a_static_member_by_its_instance_id(world) -> None:
     first, second = two_static(world)
     leaving = [LeavingMember(NO_MEMBER, "b"), LeavingMember(NO_MEMBER, "stranger")]
     assert world.groups.leave(GROUP, leaving) == [None, Reason.UNKNOWN_MEMBER_ID]
@@ -205,7 +205,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id(world):
     assert world.heartbeat(first, instance_id="a") is Reason.REBALANCE_IN_PROGRESS
 
 
-def test_a_static_member_that_never_synced_and_came_back_is_removed_without_harm_when_time_is_up(world):
+def test_a_static_member_that_never_synced_and_came_back_is_removed_without_harm_when_time_is_up(world) -> None:
     first, second = two_static(world, session_timeout_ms=600_000)
     world.join(first.member_id, instance_id="a", session_timeout_ms=600_000)
     world.advance(60_000)

@@ -20,7 +20,7 @@ from penstock.types import GroupId
         ("😀", 1772899),
     ],
 )
-def test_a_group_goes_to_the_partition_of_its_java_hash(group_id, java_hash):
+def test_a_group_goes_to_the_partition_of_its_java_hash(group_id, java_hash) -> None:
     if java_hash is None:
         value = 0
         for character in group_id:
@@ -31,7 +31,7 @@ def test_a_group_goes_to_the_partition_of_its_java_hash(group_id, java_hash):
     assert partition_of(GroupId(group_id), 7) == expected % 7
 
 
-def test_of_a_name_that_no_group_can_have_only_so_much_is_hashed_as_one_can_have():
+def test_of_a_name_that_no_group_can_have_only_so_much_is_hashed_as_one_can_have() -> None:
     longest = "\N{GRINNING FACE}" * GROUP_ID_CHARS_MAX
     value = 0
     encoded = longest.encode("utf-16-be")

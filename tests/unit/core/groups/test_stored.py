@@ -49,14 +49,14 @@ groups = st.builds(
 )
 
 
-def test_an_offset_is_written_in_kafkas_bytes():
+def test_an_offset_is_written_in_kafkas_bytes() -> None:
     key, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, 2, "m", 9))
     assert key.hex() == "0001" + "000167" + "000174" + "00000007"
     assert value is not None
     assert value.hex() == "0003" + "0000000000000005" + "00000002" + "00016d" + "0000000000000009"
 
 
-def test_an_offset_of_a_topic_whose_id_is_known_names_it():
+def test_an_offset_of_a_topic_whose_id_is_known_names_it() -> None:
     topic_id = UUID(int=0xABCD)
     _, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, 2, "m", 9, topic_id=topic_id))
     assert value is not None
@@ -66,7 +66,7 @@ def test_an_offset_of_a_topic_whose_id_is_known_names_it():
 
 
 @given(text, st.uuids())
-def test_an_offset_of_a_topic_whose_id_is_known_comes_back_as_it_was_written(metadata, topic_id):
+def test_an_offset_of_a_topic_whose_id_is_known_comes_back_as_it_was_written(metadata, topic_id) -> None:
     committed = CommittedOffset(5, 2, metadata, 9, topic_id=topic_id)
     _, value = offset_record(GroupId("g"), KEY, committed)
     assert value is not None
@@ -74,7 +74,7 @@ def test_an_offset_of_a_topic_whose_id_is_known_comes_back_as_it_was_written(met
     assert (found, found.topic_id) == (committed, topic_id)
 
 
-def test_tagged_fields_of_later_brokers_are_passed_over():
+def test_tagged_fields_of_later_brokers_are_passed_over() -> None:
     _, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, 2, "m" * 200, 9, topic_id=UUID(int=7)))
     assert value is not None
     fields = value[-19:]
@@ -82,14 +82,14 @@ def test_tagged_fields_of_later_brokers_are_passed_over():
     assert read_offset(later).topic_id == UUID(int=7)
 
 
-def test_an_offset_with_its_own_expiry_is_written_in_the_version_that_has_one():
+def test_an_offset_with_its_own_expiry_is_written_in_the_version_that_has_one() -> None:
     _, value = offset_record(GroupId("g"), KEY, CommittedOffset(5, -1, "m", 9, 11))
     assert value is not None
     assert value.hex() == "0001" + "0000000000000005" + "00016d" + "0000000000000009" + "000000000000000b"
     assert read_offset(value) == CommittedOffset(5, -1, "m", 9, 11)
 
 
-def test_a_group_is_written_in_kafkas_bytes():
+def test_a_group_is_written_in_kafkas_bytes() -> None:
     member = StoredMember(MemberId("m"), None, "c", "h", 1, 2, b"s", b"a")
     key, value = group_record(GroupId("g"), StoredGroup("p", 3, "r", MemberId("m"), 4, (member,)))
     assert key.hex() == "0002" + "000167"
@@ -101,7 +101,7 @@ def test_a_group_is_written_in_kafkas_bytes():
 
 
 @given(st.builds(CommittedOffset, int64, int32, text, int64))
-def test_an_offset_comes_back_as_it_was_written(committed):
+def test_an_offset_comes_back_as_it_was_written(committed) -> None:
     key, value = offset_record(GroupId("g"), KEY, committed)
     assert value is not None
     assert read_key(key) == OffsetRecordKey(GroupId("g"), KEY)
@@ -109,7 +109,7 @@ def test_an_offset_comes_back_as_it_was_written(committed):
 
 
 @given(groups)
-def test_a_group_comes_back_as_it_was_written(group):
+def test_a_group_comes_back_as_it_was_written(group) -> None:
     key, value = group_record(GroupId("g"), group)
     assert value is not None
     assert read_key(key) == GroupRecordKey(GroupId("g"))
@@ -123,7 +123,7 @@ def test_a_group_comes_back_as_it_was_written(group):
         ("0002" + "0000000000000005" + "00016d" + "0000000000000009", CommittedOffset(5, -1, "m", 9)),
     ],
 )
-def test_offsets_of_older_versions_are_read(data, committed):
+def test_offsets_of_older_versions_are_read(data, committed) -> None:
     assert read_offset(bytes.fromhex(data)) == committed
 
 
@@ -131,7 +131,7 @@ def test_offsets_of_older_versions_are_read(data, committed):
     ("version", "state_time", "instance", "rebalance"),
     [(0, "", "", ""), (1, "", "", "00000007"), (2, "0000000000000004", "", "00000007")],
 )
-def test_groups_of_older_versions_are_read(version, state_time, instance, rebalance):
+def test_groups_of_older_versions_are_read(version, state_time, instance, rebalance) -> None:
     data = f"{version:04x}" + "000170" + "00000003" + "000172" + "00016d" + state_time + "00000001"
     data += "00016d" + instance + "000163" + "000168" + rebalance + "00000002" + "0000000173" + "0000000161"
     group = read_group(bytes.fromhex(data))
@@ -140,12 +140,12 @@ def test_groups_of_older_versions_are_read(version, state_time, instance, rebala
     assert group == StoredGroup("p", 3, "r", MemberId("m"), 4 if state_time else -1, (expected,))
 
 
-def test_tombstones_have_the_keys_of_the_offsets():
+def test_tombstones_have_the_keys_of_the_offsets() -> None:
     key, _ = offset_record(GroupId("g"), KEY, CommittedOffset(1))
     assert tombstones(GroupId("g"), [KEY]) == [(key, None)]
 
 
-def test_a_version_from_the_future_is_unreadable_and_said_so():
+def test_a_version_from_the_future_is_unreadable_and_said_so() -> None:
     with pytest.raises(UnreadableRecord, match="version 9"):
         read_key(b"\x00\x09")
     with pytest.raises(UnreadableRecord, match="version 5"):
@@ -155,7 +155,7 @@ def test_a_version_from_the_future_is_unreadable_and_said_so():
 
 
 @given(groups, st.data())
-def test_damaged_bytes_are_unreadable_or_a_value_but_never_a_crash(group, data):
+def test_damaged_bytes_are_unreadable_or_a_value_but_never_a_crash(group, data) -> None:
     _, value = group_record(GroupId("g"), group)
     assert value is not None
     damaged = bytearray(value)

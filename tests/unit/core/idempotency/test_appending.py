@@ -51,7 +51,7 @@ class World:
         await until(lambda: len(self.leader.asked) >= count, "the leader is asked")
 
 
-async def test_each_record_of_a_batch_is_looked_for_from_where_its_own_intent_was(tmp_path: Path):
+async def test_each_record_of_a_batch_is_looked_for_from_where_its_own_intent_was(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         world = World(node, await node.place("t", (OTHER,)))
         world.append("a", 100)
@@ -62,7 +62,7 @@ async def test_each_record_of_a_batch_is_looked_for_from_where_its_own_intent_wa
         assert [told.offset for told in world.told if isinstance(told, Appended)] == [102, 7]
 
 
-async def test_a_record_whose_key_is_looked_after_elsewhere_by_now_is_not_sent(tmp_path: Path):
+async def test_a_record_whose_key_is_looked_after_elsewhere_by_now_is_not_sent(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         world = World(node, await node.place("t", (OTHER,)))
         world.append("a", 0).over = True
@@ -71,7 +71,7 @@ async def test_a_record_whose_key_is_looked_after_elsewhere_by_now_is_not_sent(t
         assert world.leader.asked == [([b"b"], [0])]
 
 
-async def test_what_does_not_fit_into_one_batch_goes_in_several(tmp_path: Path):
+async def test_what_does_not_fit_into_one_batch_goes_in_several(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         world = World(node, await node.place("t", (OTHER,), max_message_bytes="1000"))
         for name in "abc":
@@ -80,7 +80,7 @@ async def test_what_does_not_fit_into_one_batch_goes_in_several(tmp_path: Path):
         assert [len(values) for values, _ in world.leader.asked] == [2, 1]
 
 
-async def test_a_refusal_is_told_to_all_whose_records_were_in_the_batch(tmp_path: Path):
+async def test_a_refusal_is_told_to_all_whose_records_were_in_the_batch(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         world = World(node, await node.place("t", (OTHER,)))
         world.append("a", 0)
@@ -90,7 +90,7 @@ async def test_a_refusal_is_told_to_all_whose_records_were_in_the_batch(tmp_path
         assert [told.reason for told in world.told if isinstance(told, PenstockError)] == [Reason.LINK_LOST] * 2
 
 
-async def test_an_end_that_a_leader_told_is_known_from_then_on(tmp_path: Path):
+async def test_an_end_that_a_leader_told_is_known_from_then_on(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         topic = await node.place("t", (OTHER,))
         world = World(node, topic)

@@ -1,5 +1,7 @@
 """Of all records sent with one key within its window, one is appended, whatever happens in between."""
 
+from typing import Never
+
 import pytest
 
 from penstock.core.idempotency.idempotency import SWEEP_MS, Idempotency
@@ -18,7 +20,7 @@ def world() -> World:
     return World()
 
 
-def test_a_key_that_is_known_gives_the_first_ones_place_and_nothing_is_appended(world):
+def test_a_key_that_is_known_gives_the_first_ones_place_and_nothing_is_appended(world) -> None:
     first, again = world.sent(), world.sent()
     assert (first.duplicate, again.duplicate) == (False, True)
     assert again.placed == first.placed
@@ -26,13 +28,13 @@ def test_a_key_that_is_known_gives_the_first_ones_place_and_nothing_is_appended(
     assert world.broker.meters.produce_duplicates.get((TOPIC,)) == 1
 
 
-def test_a_record_keeps_its_headers_and_carries_its_key(world):
+def test_a_record_keeps_its_headers_and_carries_its_key(world) -> None:
     world.sent("k", tenant="acme")
     ((_, record),) = world.records()
     assert dict(record.headers) == {"colour": b"red", KEY_HEADER: b"k", TENANT_HEADER: b"acme"}
 
 
-def test_a_key_that_the_record_carries_already_is_there_once(world):
+def test_a_key_that_the_record_carries_already_is_there_once(world) -> None:
     sent = NewRecord(None, b"v", ((KEY_HEADER, b"other"), ("x", None)))
     world.keys.publish_once(CALLER, TOPIC, sent, Acks.ALL, "", "k", lambda *_: None)
     world.settle()
@@ -40,14 +42,14 @@ def test_a_key_that_the_record_carries_already_is_there_once(world):
     assert record.headers == (("x", None), (KEY_HEADER, b"k"))
 
 
-def test_tenants_topics_and_keys_are_kept_apart(world):
+def test_tenants_topics_and_keys_are_kept_apart(world) -> None:
     finish(world.broker.topics.create(NewTopic("other", 1)))
     sent = [world.sent("bc", tenant="a"), world.sent("c", tenant="ab"), world.sent("bc"), world.sent("abc")]
     sent.append(world.sent("abc", topic="other"))
     assert [each.duplicate for each in sent] == [False] * 5
 
 
-def test_two_at_the_same_time_the_second_waits_and_is_the_firsts_duplicate(world):
+def test_two_at_the_same_time_the_second_waits_and_is_the_firsts_duplicate(world) -> None:
     first, second = world.send(), world.send()
     world.turn()
     third = world.send()
@@ -58,7 +60,7 @@ def test_two_at_the_same_time_the_second_waits_and_is_the_firsts_duplicate(world
     assert world.values() == [b"v1"]
 
 
-def test_nothing_is_appended_before_the_intent_is_committed(world):
+def test_nothing_is_appended_before_the_intent_is_committed(world) -> None:
     world.send(partition=0)
     partition = world.broker.partition(TOPIC, 0)
     world.flusher.write()
@@ -69,7 +71,7 @@ def test_nothing_is_appended_before_the_intent_is_committed(world):
     assert partition.log.next_offset == 1
 
 
-def test_many_keys_of_one_turn_are_one_batch_of_the_key_log(world):
+def test_many_keys_of_one_turn_are_one_batch_of_the_key_log(world) -> None:
     log = world.broker.partition("__idempotency", 0).log
     for number in range(20):
         world.send(f"k{number}")
@@ -80,7 +82,7 @@ def test_many_keys_of_one_turn_are_one_batch_of_the_key_log(world):
     assert log.next_offset == 40
 
 
-def test_a_duplicate_that_asks_for_more_safety_than_the_first_waits_for_it(world):
+def test_a_duplicate_that_asks_for_more_safety_than_the_first_waits_for_it(world) -> None:
     first = world.send(acks=Acks.NONE)
     world.flusher.sync()
     world.flusher.write()
@@ -92,7 +94,7 @@ def test_a_duplicate_that_asks_for_more_safety_than_the_first_waits_for_it(world
     assert careful.placed == first.placed
 
 
-def test_a_key_is_over_with_its_window(world):
+def test_a_key_is_over_with_its_window(world) -> None:
     first = world.sent()
     world.advance(WINDOW_MS - 1)
     assert world.sent().placed == first.placed
@@ -102,7 +104,7 @@ def test_a_key_is_over_with_its_window(world):
     assert len(world.records()) == 2
 
 
-def test_a_key_that_is_over_counts_as_unknown_before_it_is_swept_away(world):
+def test_a_key_that_is_over_counts_as_unknown_before_it_is_swept_away(world) -> None:
     world.sent()
     world.clock.advance(WINDOW_MS)
     sent = world.send()
@@ -113,7 +115,7 @@ def test_a_key_that_is_over_counts_as_unknown_before_it_is_swept_away(world):
     assert world.sent().placed == sent.placed
 
 
-def test_keys_survive_a_restart_with_their_place_and_their_window(world):
+def test_keys_survive_a_restart_with_their_place_and_their_window(world) -> None:
     first = world.sent()
     world.clock.advance(WINDOW_MS - 1)
     world.restart()
@@ -124,7 +126,7 @@ def test_keys_survive_a_restart_with_their_place_and_their_window(world):
     assert world.sent().duplicate is False
 
 
-def test_keys_that_are_over_leave_the_log_of_keys_for_good(world):
+def test_keys_that_are_over_leave_the_log_of_keys_for_good(world) -> None:
     for number in range(5):
         world.sent(f"k{number}")
     world.advance(WINDOW_MS)
@@ -134,7 +136,7 @@ def test_keys_that_are_over_leave_the_log_of_keys_for_good(world):
     assert world.keys.next_deadline_ms() is None
 
 
-def test_a_clock_that_went_back_forgets_nothing_and_keeps_nothing_for_ever(world):
+def test_a_clock_that_went_back_forgets_nothing_and_keeps_nothing_for_ever(world) -> None:
     world.sent("ahead")
     world.clock.wall_ms -= 10 * WINDOW_MS
     world.sent("now")
@@ -144,7 +146,7 @@ def test_a_clock_that_went_back_forgets_nothing_and_keeps_nothing_for_ever(world
     assert world.keys.key_count == 0
 
 
-def test_the_keys_of_a_deleted_topic_go_with_it(world):
+def test_the_keys_of_a_deleted_topic_go_with_it(world) -> None:
     world.sent()
     waiting = world.send("under way")
     finish(world.broker.topics.delete(TOPIC))
@@ -158,7 +160,7 @@ def test_the_keys_of_a_deleted_topic_go_with_it(world):
     assert world.sent().duplicate is True
 
 
-def test_keys_of_a_topic_that_was_deleted_while_their_end_was_not_yet_written_go_at_the_next_start(world):
+def test_keys_of_a_topic_that_was_deleted_while_their_end_was_not_yet_written_go_at_the_next_start(world) -> None:
     world.sent()
     finish(world.broker.topics.delete(TOPIC))
     world.restart()
@@ -167,7 +169,7 @@ def test_keys_of_a_topic_that_was_deleted_while_their_end_was_not_yet_written_go
     assert world.keys.next_deadline_ms() is None
 
 
-def test_a_record_for_a_topic_that_has_the_name_of_a_deleted_one_is_not_put_there(world):
+def test_a_record_for_a_topic_that_has_the_name_of_a_deleted_one_is_not_put_there(world) -> None:
     waiting = world.send()
     finish(world.broker.topics.delete(TOPIC))
     finish(world.broker.topics.create(NewTopic(TOPIC, 2)))
@@ -185,7 +187,7 @@ def test_a_record_for_a_topic_that_has_the_name_of_a_deleted_one_is_not_put_ther
         ({"tenant": "t" * 2000}, Reason.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_is_refused_at_once(world, options, reason):
+def test_what_cannot_be_is_refused_at_once(world, options, reason) -> None:
     with pytest.raises(PenstockError) as refused:
         world.send(**options)
     assert refused.value.reason is reason
@@ -198,7 +200,7 @@ def test_what_cannot_be_is_refused_at_once(world, options, reason):
         ({"value": bytes(2_000_000)}, Reason.RECORDS_TOO_LARGE),
     ],
 )
-def test_a_record_that_is_refused_takes_its_key_back(world, options, reason):
+def test_a_record_that_is_refused_takes_its_key_back(world, options, reason) -> None:
     assert world.sent(**options).error.reason is reason
     assert world.keys.key_count == 0
     world.restart()
@@ -206,16 +208,16 @@ def test_a_record_that_is_refused_takes_its_key_back(world, options, reason):
     assert world.sent().duplicate is False
 
 
-def test_whoever_waits_for_a_record_that_is_refused_is_refused_too(world):
+def test_whoever_waits_for_a_record_that_is_refused_is_refused_too(world) -> None:
     first, waiting = world.send(value=bytes(2_000_000)), world.send()
     world.settle()
     assert first.error.reason is waiting.error.reason is Reason.RECORDS_TOO_LARGE
 
 
-def test_the_bound_of_a_backlog_is_asked_only_for_what_is_really_appended(world):
+def test_the_bound_of_a_backlog_is_asked_only_for_what_is_really_appended(world) -> None:
     asked = []
 
-    def refuse(topic, partition):
+    def refuse(topic, partition) -> Never:
         asked.append((topic, partition))
         raise PenstockError(Reason.BACKLOG_FULL)
 
@@ -227,7 +229,7 @@ def test_the_bound_of_a_backlog_is_asked_only_for_what_is_really_appended(world)
     assert world.sent("new").duplicate is False
 
 
-def test_when_there_is_no_room_for_a_key_a_new_one_is_refused_and_none_is_forgotten(world):
+def test_when_there_is_no_room_for_a_key_a_new_one_is_refused_and_none_is_forgotten(world) -> None:
     world.keys._keys_max = 2
     first, second = world.sent("a"), world.sent("b")
     refused = world.sent("c").error
@@ -238,14 +240,14 @@ def test_when_there_is_no_room_for_a_key_a_new_one_is_refused_and_none_is_forgot
     assert world.sent("c").duplicate is False
 
 
-def test_whoever_waits_is_told_that_the_broker_stops(world):
+def test_whoever_waits_is_told_that_the_broker_stops(world) -> None:
     waiting = world.send()
     world.broker.close()
     assert waiting.error.reason is Reason.SHUTTING_DOWN
     world.flusher.sync()
 
 
-def test_a_disk_without_room_for_the_key_refuses_and_the_key_is_free_again(world):
+def test_a_disk_without_room_for_the_key_refuses_and_the_key_is_free_again(world) -> None:
     sent = world.send(partition=0)
     world.disk.full = range(world.disk.room_calls + 1, world.disk.room_calls + 2)
     world.flusher.sync()
@@ -256,7 +258,7 @@ def test_a_disk_without_room_for_the_key_refuses_and_the_key_is_free_again(world
     assert world.values() == [b"v2"]
 
 
-def test_a_disk_without_room_for_the_record_refuses_and_sending_again_appends_it_once(world):
+def test_a_disk_without_room_for_the_record_refuses_and_sending_again_appends_it_once(world) -> None:
     sent = world.send(partition=0)
     world.flusher.sync()
     world.disk.full = range(world.disk.room_calls + 1, world.disk.room_calls + 2)
@@ -268,7 +270,7 @@ def test_a_disk_without_room_for_the_record_refuses_and_sending_again_appends_it
     assert world.values() == [b"v2"]
 
 
-def test_after_a_failed_sync_the_log_says_whether_the_record_is_there(world):
+def test_after_a_failed_sync_the_log_says_whether_the_record_is_there(world) -> None:
     sent = world.send(partition=0)
     world.flusher.sync()
     world.disk.failing_sync = world.disk.syncs + 1
@@ -281,7 +283,7 @@ def test_after_a_failed_sync_the_log_says_whether_the_record_is_there(world):
     assert world.values() == [b"v1"]
 
 
-def test_a_place_is_noted_only_once_the_record_is_sure_to_stay(world):
+def test_a_place_is_noted_only_once_the_record_is_sure_to_stay(world) -> None:
     sent = world.send(partition=0, acks=Acks.NONE)
     world.flusher.sync()
     keys = world.broker.partition("__idempotency", 0).log
@@ -295,7 +297,7 @@ def test_a_place_is_noted_only_once_the_record_is_sure_to_stay(world):
     assert world.values() == [b"v1"]
 
 
-def test_a_record_that_lands_before_the_end_that_its_intent_saw_is_found_again(world):
+def test_a_record_that_lands_before_the_end_that_its_intent_saw_is_found_again(world) -> None:
     others = build_batch([Record(0, 1, b"x", b"lost")] * 5)
     world.broker.partition(TOPIC, 0).append(others, 1)
     world.send(partition=0)
@@ -310,7 +312,7 @@ def test_a_record_that_lands_before_the_end_that_its_intent_saw_is_found_again(w
     assert world.values() == [b"v1"]
 
 
-def test_an_intent_whose_record_was_never_appended_is_free_after_a_restart(world):
+def test_an_intent_whose_record_was_never_appended_is_free_after_a_restart(world) -> None:
     world.send()
     world.flusher._gatherers[0]()
     log = world.broker.partition("__idempotency", 0).log
@@ -326,7 +328,7 @@ def test_an_intent_whose_record_was_never_appended_is_free_after_a_restart(world
     assert world.sent().duplicate is True
 
 
-def test_a_key_that_comes_again_while_its_record_is_looked_for_waits_for_the_answer(world):
+def test_a_key_that_comes_again_while_its_record_is_looked_for_waits_for_the_answer(world) -> None:
     first = world.send(partition=1)
     world.flusher.sync()
     world.flusher.write()
@@ -340,7 +342,7 @@ def test_a_key_that_comes_again_while_its_record_is_looked_for_waits_for_the_ans
     assert world.values() == [b"v1"]
 
 
-def test_what_the_key_was_used_for_in_an_earlier_window_is_not_taken_for_its_record(world):
+def test_what_the_key_was_used_for_in_an_earlier_window_is_not_taken_for_its_record(world) -> None:
     world.sent("k", partition=0)
     world.advance(WINDOW_MS)
     world.sent("other", partition=0)
@@ -354,7 +356,7 @@ def test_what_the_key_was_used_for_in_an_earlier_window_is_not_taken_for_its_rec
     assert world.by_key()[b"", b"k"] == 2
 
 
-def test_a_search_passes_over_what_is_damaged_and_what_others_wrote(world, monkeypatch):
+def test_a_search_passes_over_what_is_damaged_and_what_others_wrote(world, monkeypatch) -> None:
     partition = world.broker.partition(TOPIC, 0)
     for number in range(3):
         partition.append(build_batch([Record(0, 1, b"x", b"kafka%d" % number, (("h", b"1"),))]), 1)
@@ -379,14 +381,14 @@ def test_a_search_passes_over_what_is_damaged_and_what_others_wrote(world, monke
     assert again.duplicate is False
 
 
-def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypatch):
+def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypatch) -> None:
     world.send(partition=0)
     world.flusher.sync()
     world.flusher.write()
     world.restart()
     reader = type(world.broker.partition(TOPIC, 0).log._reader)
 
-    def fail(*_):
+    def fail(*_) -> Never:
         raise PenstockError(Reason.STORAGE_ERROR, "no")
 
     with monkeypatch.context() as patch:
@@ -396,7 +398,7 @@ def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypat
     assert world.sent().duplicate is True
 
 
-def test_a_record_of_a_later_version_in_the_log_of_keys_is_passed_over(world):
+def test_a_record_of_a_later_version_in_the_log_of_keys_is_passed_over(world) -> None:
     keys: Idempotency = world.keys
     keys._log._topic.append(0, [(b"\x63strange", b"v"), (b"\x01" + bytes(36), b"\x63strange")])
     world.sent()

@@ -28,27 +28,27 @@ class ProduceKeys(RuleBasedStateMachine):
         """The place that the last answer named, for a key whose window is not over and whose answer was sure."""
 
     @rule(key=keys, wanted=acks, partition=st.sampled_from([None, 0, 1]))
-    def send(self, key, wanted, partition):
+    def send(self, key, wanted, partition) -> None:
         self.waiting.append((key, wanted, self.world.send(key, acks=wanted, partition=partition)))
 
     @rule()
-    def write(self):
+    def write(self) -> None:
         self.world.flusher.write()
 
     @rule()
-    def sync(self):
+    def sync(self) -> None:
         self.world.flusher.sync()
 
     @rule()
-    def tick(self):
+    def tick(self) -> None:
         self.world.keys.tick(self.world.clock.monotonic_ms())
 
     @rule(calls=st.integers(1, 3))
-    def disk_is_full_for_a_while(self, calls):
+    def disk_is_full_for_a_while(self, calls) -> None:
         self.world.disk.full = range(self.world.disk.room_calls + 1, self.world.disk.room_calls + 1 + calls)
 
     @rule(ms=st.sampled_from([1, 1_000, WINDOW_MS // 2, WINDOW_MS]))
-    def time_passes(self, ms):
+    def time_passes(self, ms) -> None:
         self.finish_all()
         self.world.advance(ms)
         now_ms = self.world.clock.now_ms()
@@ -57,19 +57,19 @@ class ProduceKeys(RuleBasedStateMachine):
         }
 
     @rule(power=st.booleans())
-    def stops(self, power):
+    def stops(self, power) -> None:
         self.take_answers()
         self.waiting = []
         self.world.restart(power=power)
 
     @rule()
-    def finish_all(self):
+    def finish_all(self) -> None:
         self.world.disk.heal()
         self.world.settle()
         self.take_answers()
         assert self.waiting == [], "somebody was never answered"
 
-    def take_answers(self):
+    def take_answers(self) -> None:
         left = []
         for key, wanted, sent in self.waiting:
             if isinstance(sent.result, Placed):
@@ -83,7 +83,7 @@ class ProduceKeys(RuleBasedStateMachine):
         self.waiting = left
 
     @invariant()
-    def each_key_is_there_once_in_a_window(self):
+    def each_key_is_there_once_in_a_window(self) -> None:
         self.take_answers()
         found = defaultdict(list)
         places = {}

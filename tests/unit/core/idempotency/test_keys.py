@@ -24,7 +24,7 @@ def filled(count, topic=TOPIC):
     return keys
 
 
-def test_keys_are_counted_once():
+def test_keys_are_counted_once() -> None:
     keys = filled(3)
     keys.put(key(1), note(1, offset=7))
     assert keys.count == 3
@@ -36,7 +36,7 @@ def test_keys_are_counted_once():
     assert keys.get(key(1, UUID(int=2))) is None
 
 
-def test_the_keys_whose_window_is_over_are_taken_oldest_first_and_no_more_than_asked_for():
+def test_the_keys_whose_window_is_over_are_taken_oldest_first_and_no_more_than_asked_for() -> None:
     keys = filled(10)
     assert keys.take_over(104, 100, 3, ()) == [key(0), key(1), key(2)]
     assert keys.take_over(104, 100, 3, ()) == [key(3), key(4)]
@@ -44,13 +44,13 @@ def test_the_keys_whose_window_is_over_are_taken_oldest_first_and_no_more_than_a
     assert keys.count == 5
 
 
-def test_a_key_in_use_is_not_taken():
+def test_a_key_in_use_is_not_taken() -> None:
     keys = filled(3)
     assert keys.take_over(1000, 100, 10, {key(0), key(2)}) == [key(1)]
     assert keys.take_over(1000, 100, 10, ()) == [key(0), key(2)] or keys.count == 0
 
 
-def test_all_topics_have_their_turn():
+def test_all_topics_have_their_turn() -> None:
     keys = Keys()
     for topic in range(1, 1201):
         keys.put(key(0, UUID(int=topic)), note(0))
@@ -62,7 +62,7 @@ def test_all_topics_have_their_turn():
     assert keys.take_over(1000, 100, 1000, ()) == []
 
 
-def test_a_deleted_topic_takes_its_keys_along():
+def test_a_deleted_topic_takes_its_keys_along() -> None:
     keys = filled(2)
     keys.put(key(5, UUID(int=2)), note(0))
     assert keys.drop_topic(TOPIC) == [key(0), key(1)]
@@ -73,7 +73,7 @@ def test_a_deleted_topic_takes_its_keys_along():
     assert keys.take_over(1000, 100, 10, ()) == [key(5, UUID(int=2)), key(6)] or keys.count == 0
 
 
-def test_a_key_costs_what_the_limits_say():
+def test_a_key_costs_what_the_limits_say() -> None:
     tracemalloc.start()
     try:
         keys = filled(20_000)

@@ -25,33 +25,33 @@ keys = st.builds(Key, st.uuids(), st.binary(min_size=20, max_size=20))
 
 
 @given(keys, notes)
-def test_a_key_and_its_note_are_read_back(key, note):
+def test_a_key_and_its_note_are_read_back(key, note) -> None:
     assert decode_key(memoryview(encode_key(key))) == key
     assert decode_note(memoryview(encode_note(note))) == note
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_not_taken_for_one(data):
+def test_other_bytes_are_not_taken_for_one(data) -> None:
     assert decode_key(b"\x02" + data) is None
     assert decode_note(b"\x02" + data) is None
     if len(data) != 37:
         assert decode_key(data) is None
 
 
-def test_the_layout_does_not_change():
+def test_the_layout_does_not_change() -> None:
     key = Key(UUID(int=1), bytes(range(20)))
     assert encode_key(key).hex() == "01" + "0" * 31 + "1" + bytes(range(20)).hex()
     assert encode_note(Note(True, 2, 3, 4, 5)).hex() == "0101" + "00000002" + "".join(f"{n:016x}" for n in (3, 4, 5))
 
 
 @given(st.binary(), st.binary(), st.binary(), st.binary())
-def test_tenant_and_key_do_not_run_into_each_other(tenant, key, other_tenant, other_key):
+def test_tenant_and_key_do_not_run_into_each_other(tenant, key, other_tenant, other_key) -> None:
     same = digest_of(tenant, key) == digest_of(other_tenant, other_key)
     assert same == ((tenant, key) == (other_tenant, other_key))
 
 
 @given(st.binary(max_size=5), st.binary(max_size=5))
-def test_a_record_is_known_by_its_headers(tenant, key):
+def test_a_record_is_known_by_its_headers(tenant, key) -> None:
     headers = with_key((("a", None), (KEY_HEADER, b"old"), (TENANT_HEADER, b"old")), tenant, key)
     assert digest_in(headers) == digest_of(tenant, key)
     assert headers[0] == ("a", None)

@@ -52,7 +52,7 @@ def filled(entries):
 
 
 @given(st.lists(records, max_size=150), st.integers(0, 2**40), st.integers(0, BLOCK_OFFSETS))
-def test_what_is_stored_is_what_was_known_from_the_lowest_place_on(entries, base, lowest):
+def test_what_is_stored_is_what_was_known_from_the_lowest_place_on(entries, base, lowest) -> None:
     block = filled(entries)
     value = block.encode(base, lowest)
     if value is None:
@@ -71,7 +71,7 @@ def test_what_is_stored_is_what_was_known_from_the_lowest_place_on(entries, base
 
 
 @given(st.lists(records, max_size=150), st.data())
-def test_a_damaged_value_is_unreadable_or_something_else_but_never_an_accident(entries, data):
+def test_a_damaged_value_is_unreadable_or_something_else_but_never_an_accident(entries, data) -> None:
     value = filled(entries).encode(5, 0)
     if value is None:
         return
@@ -84,7 +84,7 @@ def test_a_damaged_value_is_unreadable_or_something_else_but_never_an_accident(e
         pass
 
 
-def test_only_finished_records_take_a_byte_each():
+def test_only_finished_records_take_a_byte_each() -> None:
     block = Block()
     block.states[10:100] = bytes([FINISHED]) * 90
     value = block.encode(0, 0)
@@ -92,7 +92,7 @@ def test_only_finished_records_take_a_byte_each():
     assert len(value) < 90 + 16
 
 
-def test_a_run_of_finished_records_is_counted_to_its_end():
+def test_a_run_of_finished_records_is_counted_to_its_end() -> None:
     block = Block()
     block.states[0:50] = bytes([FINISHED]) * 50
     assert block.finished_from(0) == 50
@@ -102,13 +102,13 @@ def test_a_run_of_finished_records_is_counted_to_its_end():
     assert block.finished_from(7) == BLOCK_OFFSETS - 7
 
 
-def test_attempts_stay_at_their_greatest_number():
+def test_attempts_stay_at_their_greatest_number() -> None:
     block = Block()
     block.attempts[3] = ATTEMPTS_MAX
     assert block.lease(3, "a", 1) == ATTEMPTS_MAX
 
 
-def test_more_names_than_an_index_can_tell_apart_do_not_mix_up_those_in_use():
+def test_more_names_than_an_index_can_tell_apart_do_not_mix_up_those_in_use() -> None:
     block = Block()
     block.lease(0, "first", 10)
     for number in range(1000):
@@ -117,7 +117,7 @@ def test_more_names_than_an_index_can_tell_apart_do_not_mix_up_those_in_use():
     assert (block.owner(0), block.owner(1), block.error(1)) == ("first", "owner 999", "error 999")
 
 
-def test_errors_are_cut_before_a_block_of_them_grows_large():
+def test_errors_are_cut_before_a_block_of_them_grows_large() -> None:
     block = Block()
     for at in range(BLOCK_OFFSETS):
         block.lease(at, "a", 10)
@@ -126,7 +126,7 @@ def test_errors_are_cut_before_a_block_of_them_grows_large():
     assert all((block.error(at) or "").startswith(f"{at:04}") for at in range(BLOCK_OFFSETS))
 
 
-def test_what_is_due_is_found_and_the_next_time_is_known():
+def test_what_is_due_is_found_and_the_next_time_is_known() -> None:
     block = Block()
     block.lease(1, "a", 100)
     block.wait(2, 200)
@@ -140,6 +140,6 @@ def test_what_is_due_is_found_and_the_next_time_is_known():
 
 
 @pytest.mark.parametrize("value", [b"", b"\x02" + bytes(20), b"\x01" * 12])
-def test_what_is_no_block_is_refused(value):
+def test_what_is_no_block_is_refused(value) -> None:
     with pytest.raises(UnreadableBlock):
         decode_block(value)

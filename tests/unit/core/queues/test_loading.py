@@ -17,7 +17,7 @@ def taken_over(world: World, by_ms: int) -> None:
 
 
 @pytest.mark.parametrize("behind_ms", [0, 1, YEAR_MS])
-def test_a_lease_lasts_no_longer_than_it_would_have(world: World, behind_ms: int):
+def test_a_lease_lasts_no_longer_than_it_would_have(world: World, behind_ms: int) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     taken_over(world, -behind_ms)
@@ -27,7 +27,7 @@ def test_a_lease_lasts_no_longer_than_it_would_have(world: World, behind_ms: int
     assert [delivery.offset for delivery in world.lease("b")] == [0]
 
 
-def test_what_is_set_back_is_stored_so(world: World):
+def test_what_is_set_back_is_stored_so(world: World) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     taken_over(world, -YEAR_MS)
@@ -40,7 +40,7 @@ def test_what_is_set_back_is_stored_so(world: World):
     assert [delivery.offset for delivery in world.lease("b")] == [0]
 
 
-def test_its_owner_can_ack_it_meanwhile(world: World):
+def test_its_owner_can_ack_it_meanwhile(world: World) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     taken_over(world, -YEAR_MS)
@@ -49,7 +49,7 @@ def test_its_owner_can_ack_it_meanwhile(world: World):
     assert world.floor() == 1
 
 
-def test_a_backoff_is_no_longer_than_it_would_have_been():
+def test_a_backoff_is_no_longer_than_it_would_have_been() -> None:
     world = World(backoff_ms=500).boot()
     world.create()
     world.produce(1)
@@ -63,7 +63,7 @@ def test_a_backoff_is_no_longer_than_it_would_have_been():
     world.close()
 
 
-def test_the_time_that_a_producer_wished_stays(world: World):
+def test_the_time_that_a_producer_wished_stays(world: World) -> None:
     until_ms = world.clock.now_ms() + 1000
     world.produce(1, headers=((NOT_BEFORE_MS, str(until_ms).encode()),))
     assert world.lease("a") == []
@@ -74,7 +74,7 @@ def test_the_time_that_a_producer_wished_stays(world: World):
     assert [delivery.offset for delivery in world.lease("b")] == [0]
 
 
-def test_a_finished_key_is_not_remembered_longer_than_it_would_have_been():
+def test_a_finished_key_is_not_remembered_longer_than_it_would_have_been() -> None:
     world = World(idempotency_ms=10_000).boot()
     world.create()
     same = ((IDEMPOTENCY_KEY, b"one"),)
@@ -91,7 +91,7 @@ def test_a_finished_key_is_not_remembered_longer_than_it_would_have_been():
     world.close()
 
 
-def test_a_lease_that_seems_to_be_over_is(world: World):
+def test_a_lease_that_seems_to_be_over_is(world: World) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     taken_over(world, YEAR_MS)

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError, Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
 
-def test_a_lease_that_cannot_be_written_is_not_delivered_and_not_counted(world):
+def test_a_lease_that_cannot_be_written_is_not_delivered_and_not_counted(world) -> None:
     world.produce(3)
     world.lease("a", max_records=1)
     owner = world.attach("b", credit=0)
@@ -23,7 +23,7 @@ def test_a_lease_that_cannot_be_written_is_not_delivered_and_not_counted(world):
     assert {delivery.offset: delivery.attempts for delivery in reversed(owner.got)} == {0: 2, 1: 1, 2: 1}
 
 
-def test_a_call_whose_lease_cannot_be_written_gets_nothing(world):
+def test_a_call_whose_lease_cannot_be_written_gets_nothing(world) -> None:
     assert world.lease("x") == []
     world.produce(1)
     answers = []
@@ -36,7 +36,7 @@ def test_a_call_whose_lease_cannot_be_written_gets_nothing(world):
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-def test_an_ack_that_cannot_be_stored_is_refused_and_the_lease_goes_on(world, offset):
+def test_an_ack_that_cannot_be_stored_is_refused_and_the_lease_goes_on(world, offset) -> None:
     world.produce(2)
     world.lease("a", max_records=2, lease_ms=5000)
     done = world.ack("a", offset, turn=False)
@@ -49,7 +49,7 @@ def test_an_ack_that_cannot_be_stored_is_refused_and_the_lease_goes_on(world, of
     assert world.committed() == 2
 
 
-def test_a_nack_that_cannot_be_stored_is_refused_and_the_record_is_still_leased(world):
+def test_a_nack_that_cannot_be_stored_is_refused_and_the_record_is_still_leased(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a", lease_ms=5000)
     done = world.nack("a", 0, turn=False)
@@ -62,7 +62,7 @@ def test_a_nack_that_cannot_be_stored_is_refused_and_the_record_is_still_leased(
     assert [header(letter, "last_error") for letter in world.records("dlq.orders")] == ["again"]
 
 
-def test_what_was_written_before_a_failure_stays_though_it_is_not_synced(world):
+def test_what_was_written_before_a_failure_stays_though_it_is_not_synced(world) -> None:
     world.produce(4)
     world.lease("a", max_records=2, lease_ms=5000)
     done = world.ack("a", 1, turn=False)
@@ -77,7 +77,7 @@ def test_what_was_written_before_a_failure_stays_though_it_is_not_synced(world):
     assert (status.floor, status.leased, status.finished_above_floor) == (0, 1, 1)
 
 
-def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keeps_what_was_answered(world):
+def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keeps_what_was_answered(world) -> None:
     world.produce(4)
     world.lease("a", max_records=3, lease_ms=5000)
     assert world.ack("a", 1).reason is None
@@ -94,7 +94,7 @@ def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keep
     assert answers.reason is None
 
 
-def test_an_ack_whose_commit_is_lost_while_the_block_is_not_resets_no_attempts(world):
+def test_an_ack_whose_commit_is_lost_while_the_block_is_not_resets_no_attempts(world) -> None:
     world.produce(3)
     world.lease("a", max_records=3, lease_ms=5000)
     world.nack("a", 0)
@@ -110,7 +110,7 @@ def test_an_ack_whose_commit_is_lost_while_the_block_is_not_resets_no_attempts(w
     assert got == {2: 2}
 
 
-def test_a_group_that_went_back_just_before_the_end_works_everything_again(world):
+def test_a_group_that_went_back_just_before_the_end_works_everything_again(world) -> None:
     world.produce(300)
     world.lease("a", max_records=300, lease_ms=5000)
     world.ack("a", *range(200))
@@ -129,7 +129,7 @@ def test_a_group_that_went_back_just_before_the_end_works_everything_again(world
     assert {delivery.attempts for delivery in got if delivery.offset < 200} == {1}
 
 
-def test_a_disk_that_stays_full_does_not_have_the_state_read_in_every_turn(world):
+def test_a_disk_that_stays_full_does_not_have_the_state_read_in_every_turn(world) -> None:
     world.produce(300)
     world.lease("a", max_records=300, lease_ms=60_000)
     world.ack("a", *range(2, 200))
@@ -148,7 +148,7 @@ def test_a_disk_that_stays_full_does_not_have_the_state_read_in_every_turn(world
     assert world.floor() == 300
 
 
-def test_deadlines_ahead_are_kept_by_the_clock_after_the_state_was_read_again(world):
+def test_deadlines_ahead_are_kept_by_the_clock_after_the_state_was_read_again(world) -> None:
     deadline_ms = world.clock.now_ms() + 3_000
     world.produce(2)
     world.produce(1, headers=(("penstock.deadline_ms", b"%d" % deadline_ms),))
@@ -161,10 +161,12 @@ def test_deadlines_ahead_are_kept_by_the_clock_after_the_state_was_read_again(wo
     assert world.queues.status(TOPIC, GROUP).partitions[0].finished_above_floor == 1
 
 
-def test_a_lease_that_ends_while_floors_cannot_be_stored_does_not_have_the_state_read_over_and_over(world, monkeypatch):
+def test_a_lease_that_ends_while_floors_cannot_be_stored_does_not_have_the_state_read_over_and_over(
+    world, monkeypatch
+) -> None:
     under_way = []
 
-    def fail(_group, _item, done):
+    def fail(_group, _item, done) -> None:
         if under_way:
             raise PenstockError(Reason.STORAGE_ERROR)
         under_way.append(done)
@@ -187,7 +189,7 @@ def test_a_lease_that_ends_while_floors_cannot_be_stored_does_not_have_the_state
     assert world.committed() == 2
 
 
-def test_calls_while_the_state_cannot_be_stored_are_refused_without_reading_it_again(world, monkeypatch):
+def test_calls_while_the_state_cannot_be_stored_are_refused_without_reading_it_again(world, monkeypatch) -> None:
     world.produce(3)
     world.lease("a", max_records=3, lease_ms=60_000)
     world.disk.fail_next("pwritev", errno.ENOSPC, 1000)
@@ -207,7 +209,7 @@ def test_calls_while_the_state_cannot_be_stored_are_refused_without_reading_it_a
     assert world.committed() == 3
 
 
-def test_nothing_that_was_refused_is_stored_when_the_disk_has_room_again(world):
+def test_nothing_that_was_refused_is_stored_when_the_disk_has_room_again(world) -> None:
     world.produce(3)
     world.lease("a", max_records=3, lease_ms=400)
     world.disk.fail_next("pwritev", errno.ENOSPC, 1000)
@@ -222,7 +224,7 @@ def test_nothing_that_was_refused_is_stored_when_the_disk_has_room_again(world):
     assert (status.floor, status.finished_above_floor) == (0, 0)
 
 
-def test_whoever_waits_after_the_state_was_read_again_waits_for_what_was_appended_before(world):
+def test_whoever_waits_after_the_state_was_read_again_waits_for_what_was_appended_before(world) -> None:
     world.produce(3)
     world.lease("a", max_records=3, lease_ms=60_000)
     world.flusher.syncs = False

@@ -23,12 +23,12 @@ def cost(fill) -> float:
         tracemalloc.stop()
 
 
-def leased(part):
+def leased(part) -> None:
     for start in range(0, RECORDS, BLOCK_MASK + 1):
         part.block_of(start).lease_fresh(0, BLOCK_MASK + 1, f"owner {start % 100}", 10**12)
 
 
-def backing_off_each_with_an_error_of_its_own(part):
+def backing_off_each_with_an_error_of_its_own(part) -> None:
     for offset in range(RECORDS):
         block = part.block_of(offset)
         block.lease(offset & BLOCK_MASK, f"owner {offset % 1000}", 10**12)
@@ -37,18 +37,18 @@ def backing_off_each_with_an_error_of_its_own(part):
         part.note_ready(offset >> BLOCK_BITS, block)
 
 
-def finished_above_the_floor(part):
+def finished_above_the_floor(part) -> None:
     for offset in range(1, RECORDS):
         part.block_of(offset).states[offset & BLOCK_MASK] = FINISHED
 
 
-def test_leased_records_are_small():
+def test_leased_records_are_small() -> None:
     assert cost(leased) < 60
 
 
-def test_finished_records_above_the_floor_are_small():
+def test_finished_records_above_the_floor_are_small() -> None:
     assert cost(finished_above_the_floor) < 60
 
 
-def test_records_that_wait_each_with_an_error_of_its_own_are_small_enough():
+def test_records_that_wait_each_with_an_error_of_its_own_are_small_enough() -> None:
     assert cost(backing_off_each_with_an_error_of_its_own) < BYTES_PER_RECORD_MAX

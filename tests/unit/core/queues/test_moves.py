@@ -31,7 +31,7 @@ def reasons(world: World) -> list[str | None]:
     return [header(letter, "last_error") for letter in world.records(DEAD_LETTERS) if letter.value != b"foreign"]
 
 
-def test_a_move_that_is_looked_for_in_a_busy_topic_is_not_forgotten_while_it_waits(world):
+def test_a_move_that_is_looked_for_in_a_busy_topic_is_not_forgotten_while_it_waits(world) -> None:
     world.create(DEAD_LETTERS)
     world.produce(2, headers=ONE_ATTEMPT)
     intend(world)
@@ -48,7 +48,7 @@ def test_a_move_that_is_looked_for_in_a_busy_topic_is_not_forgotten_while_it_wai
     assert world.floor() == 1
 
 
-def test_a_record_that_cannot_be_read_holds_no_other_move_up(world, monkeypatch):
+def test_a_record_that_cannot_be_read_holds_no_other_move_up(world, monkeypatch) -> None:
     world.produce(4, headers=ONE_ATTEMPT)
     world.lease("a", max_records=4)
     read = world.queues._context.mover._read
@@ -68,7 +68,7 @@ def test_a_record_that_cannot_be_read_holds_no_other_move_up(world, monkeypatch)
     assert sorted(reasons(world)) == ["0", "1", "2", "3"]
 
 
-def test_a_record_that_is_only_small_enough_when_compressed_dies_and_comes_back(world):
+def test_a_record_that_is_only_small_enough_when_compressed_dies_and_comes_back(world) -> None:
     value = b"x" * 3_000_000
     builder = BatchBuilder()
     builder.add(world.clock.now_ms(), b"key", value, ONE_ATTEMPT)
@@ -86,7 +86,7 @@ def test_a_record_that_is_only_small_enough_when_compressed_dies_and_comes_back(
     assert [record.value for record in world.records(TOPIC)] == [value, value]
 
 
-def test_a_move_goes_to_another_partition_when_its_own_is_gone(world):
+def test_a_move_goes_to_another_partition_when_its_own_is_gone(world) -> None:
     world.run(world.broker.topics.add_partitions(TOPIC, 4))
     world.create(DEAD_LETTERS, partitions=4)
     world.produce(1, partition=3, headers=ONE_ATTEMPT)
@@ -99,7 +99,7 @@ def test_a_move_goes_to_another_partition_when_its_own_is_gone(world):
     assert reasons(world) == ["bad"]
 
 
-def test_a_dead_letter_that_fails_again_stays_where_it_is(world):
+def test_a_dead_letter_that_fails_again_stays_where_it_is(world) -> None:
     world.produce(1, headers=ONE_ATTEMPT)
     world.lease("a")
     world.nack("a", 0, "bad")
@@ -116,7 +116,7 @@ def test_a_dead_letter_that_fails_again_stays_where_it_is(world):
     assert world.lease("fixer", topic=DEAD_LETTERS, group="fixers") == []
 
 
-def test_nothing_is_moved_into_the_brokers_own_topics(world):
+def test_nothing_is_moved_into_the_brokers_own_topics(world) -> None:
     world.create(DEAD_LETTERS)
     world.produce(1, topic=DEAD_LETTERS)
     with pytest.raises(PenstockError) as refused:
@@ -125,7 +125,7 @@ def test_nothing_is_moved_into_the_brokers_own_topics(world):
     assert not world.queues.is_finished(DEAD_LETTERS, REDRIVE_GROUP, 0, 0)
 
 
-def test_a_dead_letter_is_open_again_when_the_topic_it_was_on_its_way_to_is_deleted(world):
+def test_a_dead_letter_is_open_again_when_the_topic_it_was_on_its_way_to_is_deleted(world) -> None:
     world.create(DEAD_LETTERS)
     world.produce(1, topic=DEAD_LETTERS)
     done = Answers()
@@ -146,7 +146,7 @@ def test_a_dead_letter_is_open_again_when_the_topic_it_was_on_its_way_to_is_dele
     assert len(world.records(TOPIC)) == 1
 
 
-def test_no_topic_is_made_for_dead_letters_of_a_topic_that_is_gone(world):
+def test_no_topic_is_made_for_dead_letters_of_a_topic_that_is_gone(world) -> None:
     world.produce(1, headers=ONE_ATTEMPT)
     intend(world)
     world.run(world.broker.topics.delete(TOPIC))
@@ -154,7 +154,7 @@ def test_no_topic_is_made_for_dead_letters_of_a_topic_that_is_gone(world):
     assert DEAD_LETTERS not in world.broker.topics
 
 
-def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world, monkeypatch):
+def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world, monkeypatch) -> None:
     count = 3_000
     world.create(DEAD_LETTERS)
     world.produce(count, topic=DEAD_LETTERS)
@@ -179,7 +179,7 @@ def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world,
     assert len(world.records(TOPIC)) == count
 
 
-def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world):
+def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world) -> None:
     world.produce(2, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a", max_records=2, lease_ms=60_000)
     world.nack("a", 0, "first", turn=False)

@@ -8,7 +8,7 @@ from penstock.errors import PenstockError, Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
 
-def test_a_commit_from_outside_forward_finishes_what_lies_below(world):
+def test_a_commit_from_outside_forward_finishes_what_lies_below(world) -> None:
     world.produce(10)
     world.lease("a", max_records=5)
     world.commit(3)
@@ -21,7 +21,7 @@ def test_a_commit_from_outside_forward_finishes_what_lies_below(world):
     assert world.committed() == 5
 
 
-def test_a_commit_from_outside_backward_has_everything_worked_again_but_what_is_leased(world):
+def test_a_commit_from_outside_backward_has_everything_worked_again_but_what_is_leased(world) -> None:
     world.produce(6)
     world.lease("a", max_records=6, lease_ms=60_000)
     world.ack("a", 0, 1, 2, 4)
@@ -34,7 +34,7 @@ def test_a_commit_from_outside_backward_has_everything_worked_again_but_what_is_
 
 
 @pytest.mark.parametrize("stop", [None, "kill", "lose_power"])
-def test_after_a_commit_past_the_end_a_queue_works_on_from_there(world, stop):
+def test_after_a_commit_past_the_end_a_queue_works_on_from_there(world, stop) -> None:
     world.produce(2)
     world.lease("a", max_records=1)
     world.commit(4)
@@ -49,7 +49,7 @@ def test_after_a_commit_past_the_end_a_queue_works_on_from_there(world, stop):
     assert world.committed() == 6
 
 
-def test_a_connected_worker_gets_nothing_before_a_floor_past_the_end(world):
+def test_a_connected_worker_gets_nothing_before_a_floor_past_the_end(world) -> None:
     owner = world.attach()
     world.commit(3)
     world.produce(2)
@@ -58,7 +58,7 @@ def test_a_connected_worker_gets_nothing_before_a_floor_past_the_end(world):
     assert owner.offsets == [3]
 
 
-def test_a_group_comes_back_from_the_greatest_offset(world):
+def test_a_group_comes_back_from_the_greatest_offset(world) -> None:
     world.produce(3)
     world.commit(OFFSET_MAX)
     assert world.lease("a", max_records=10) == []

@@ -13,7 +13,7 @@ from penstock.records.records import Record
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 
-def test_what_is_to_be_delivered_again_goes_first_oldest_first(world):
+def test_what_is_to_be_delivered_again_goes_first_oldest_first(world) -> None:
     world.produce(10)
     world.lease("a", max_records=5)
     for offset in (3, 1, 4):
@@ -22,21 +22,21 @@ def test_what_is_to_be_delivered_again_goes_first_oldest_first(world):
     assert [delivery.offset for delivery in got] == [1, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_no_worker_starves_beside_a_greedy_one(world):
+def test_no_worker_starves_beside_a_greedy_one(world) -> None:
     greedy, modest = world.attach("greedy", credit=100_000), world.attach("modest", credit=20)
     world.produce(2000)
     assert len(modest.got) == 20
     assert len(greedy.got) == 1980
 
 
-def test_every_group_gets_everything(world):
+def test_every_group_gets_everything(world) -> None:
     world.produce(50)
     first = world.lease("a", group="one", max_records=100)
     second = world.lease("a", group="two", max_records=100)
     assert [d.offset for d in first] == [d.offset for d in second] == list(range(50))
 
 
-def test_offsets_that_compaction_left_empty_are_passed_over_and_do_not_hold_the_floor():
+def test_offsets_that_compaction_left_empty_are_passed_over_and_do_not_hold_the_floor() -> None:
     world = World().boot()
     world.create("table", cleanup_policy="compact", segment_bytes="1000", min_cleanable_dirty_ratio="0.01")
     target = world.broker.partition("table", 0)
@@ -59,7 +59,7 @@ def test_offsets_that_compaction_left_empty_are_passed_over_and_do_not_hold_the_
     world.close()
 
 
-def test_a_record_that_retention_took_while_it_was_leased_is_not_missed(world):
+def test_a_record_that_retention_took_while_it_was_leased_is_not_missed(world) -> None:
     from penstock.core.delete_records import delete_records
 
     world.produce(10)
@@ -72,7 +72,7 @@ def test_a_record_that_retention_took_while_it_was_leased_is_not_missed(world):
     assert world.queues.status(TOPIC, GROUP).in_flight == 0
 
 
-def test_deadlines_are_kept_beyond_the_first_window_with_nobody_there(world):
+def test_deadlines_are_kept_beyond_the_first_window_with_nobody_there(world) -> None:
     world.lease("a")
     until = str(world.clock.now_ms() + 500).encode()
     for _ in range(25):
@@ -82,7 +82,7 @@ def test_deadlines_are_kept_beyond_the_first_window_with_nobody_there(world):
     assert world.broker.meters.deadline_exceeded.total == 2500
 
 
-def test_the_floor_of_a_queue_at_work_does_not_expire(world):
+def test_the_floor_of_a_queue_at_work_does_not_expire(world) -> None:
     world.produce(3)
     owner = world.attach("a", credit=10, lease_ms=1000)
     world.ack("a", 0, 1, 2)
@@ -98,7 +98,7 @@ def test_the_floor_of_a_queue_at_work_does_not_expire(world):
     assert [delivery.offset for delivery in owner.got] == [0, 1, 2]
 
 
-def test_timers_of_leases_that_were_acked_early_do_not_pile_up(world, monkeypatch):
+def test_timers_of_leases_that_were_acked_early_do_not_pile_up(world, monkeypatch) -> None:
     monkeypatch.setattr("penstock.core.queues.context._TIMERS_SPARE", 8)
     context: Context = world.queues._context
     context._timers_max = 8
@@ -109,7 +109,7 @@ def test_timers_of_leases_that_were_acked_early_do_not_pile_up(world, monkeypatc
     assert len(context._timers) <= 8
 
 
-def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world):
+def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world) -> None:
     for _ in range(10):
         world.produce(200)
         got = world.lease("a", max_records=200)
@@ -122,7 +122,7 @@ def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world)
     assert sum(value is not None for value in state.values()) <= 3
 
 
-def test_deadlines_of_records_that_were_handed_out_are_not_kept(world):
+def test_deadlines_of_records_that_were_handed_out_are_not_kept(world) -> None:
     world.lease("a")
     until = str(world.clock.now_ms() + 10_000_000).encode()
     queue = world.queues.get(TOPIC, GROUP)
@@ -136,7 +136,7 @@ def test_deadlines_of_records_that_were_handed_out_are_not_kept(world):
     assert len(world.queues._context._timers) < 100
 
 
-def test_of_two_streams_of_one_owner_only_the_leases_of_the_one_that_ends_are_released(world):
+def test_of_two_streams_of_one_owner_only_the_leases_of_the_one_that_ends_are_released(world) -> None:
     first, second = world.attach("a", credit=2, release_on_detach=True), world.attach("a", credit=0)
     world.produce(5)
     second.worker.grant(2)
@@ -152,7 +152,7 @@ def test_of_two_streams_of_one_owner_only_the_leases_of_the_one_that_ends_are_re
 @pytest.mark.parametrize(
     "headers", [(("penstock.not_before_ms", b"99999999999999"),), (("penstock.deadline_ms", b"1"),)]
 )
-def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_only(world, headers):
+def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_only(world, headers) -> None:
     world.produce(5_000, headers=headers)
     world.produce(1)
     got = []
@@ -166,7 +166,7 @@ def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_
     assert [delivery.offset for delivery in got[0]] == [5_000]
 
 
-def test_a_wide_gap_above_the_floor_is_finished_by_the_block(world):
+def test_a_wide_gap_above_the_floor_is_finished_by_the_block(world) -> None:
     world.produce(3)
     world.lease("a", max_records=3)
     queue = world.queues.get(TOPIC, GROUP)
@@ -178,7 +178,7 @@ def test_a_wide_gap_above_the_floor_is_finished_by_the_block(world):
     assert part.state_at(1_000) == UNTOUCHED
 
 
-def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_again(world):
+def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_again(world) -> None:
     world.create("other")
     world.produce(2)
     world.produce(2, topic="other")
@@ -195,7 +195,7 @@ def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_ag
     assert stalled.offsets == [0, 1]
 
 
-def test_a_redriven_record_is_worked_by_the_group_that_it_failed_in_alone(world):
+def test_a_redriven_record_is_worked_by_the_group_that_it_failed_in_alone(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"),))
     for group in ("pay", "audit"):
         world.lease("a", group=group)
@@ -218,14 +218,14 @@ def test_a_redriven_record_is_worked_by_the_group_that_it_failed_in_alone(world)
     ]
 
 
-def test_a_group_is_there_for_every_tool_before_its_first_ack(world):
+def test_a_group_is_there_for_every_tool_before_its_first_ack(world) -> None:
     world.produce(3)
     world.attach()
     assert world.committed() == 0
     assert [group.group_id for group in world.broker.groups.list_groups()] == [GROUP]
 
 
-def test_a_lease_is_left_to_the_next_sync_and_an_ack_hurries_it(world, monkeypatch):
+def test_a_lease_is_left_to_the_next_sync_and_an_ack_hurries_it(world, monkeypatch) -> None:
     """The disk is for those who wait: a delivery only needs its lease to be written."""
     world.produce(3)
     spared: list[object] = []

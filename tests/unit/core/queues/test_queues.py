@@ -1,5 +1,7 @@
 """Queues through their door, on real logs on a simulated disk."""
 
+from typing import Never
+
 import pytest
 
 from penstock.core.access import INTERNAL
@@ -17,7 +19,7 @@ def reason_of(call, *args, **kwargs):
 # -- handing out
 
 
-def test_a_worker_gets_what_is_there_and_what_comes(world):
+def test_a_worker_gets_what_is_there_and_what_comes(world) -> None:
     world.produce(3)
     owner = world.attach()
     assert owner.offsets == [0, 1, 2]
@@ -29,7 +31,7 @@ def test_a_worker_gets_what_is_there_and_what_comes(world):
     assert first.last_error is None
 
 
-def test_a_worker_gets_no_more_than_its_credit_until_it_grants_more(world):
+def test_a_worker_gets_no_more_than_its_credit_until_it_grants_more(world) -> None:
     world.produce(10)
     owner = world.attach(credit=4)
     assert owner.offsets == [0, 1, 2, 3]
@@ -38,7 +40,7 @@ def test_a_worker_gets_no_more_than_its_credit_until_it_grants_more(world):
     assert owner.offsets == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_a_delivery_leaves_only_once_its_lease_is_written(world):
+def test_a_delivery_leaves_only_once_its_lease_is_written(world) -> None:
     owner = world.attach()
     world.produce(1)
     world.queues.forget_group(GROUP)
@@ -54,14 +56,14 @@ def test_a_delivery_leaves_only_once_its_lease_is_written(world):
     assert fresh.offsets == [0]
 
 
-def test_two_workers_share_the_records_and_nobody_gets_one_twice(world):
+def test_two_workers_share_the_records_and_nobody_gets_one_twice(world) -> None:
     first, second = world.attach("a", credit=1000), world.attach("b", credit=1000)
     world.produce(200)
     assert sorted(first.offsets + second.offsets) == list(range(200))
     assert abs(len(first.got) - len(second.got)) <= 32
 
 
-def test_no_more_records_are_in_flight_than_the_bound():
+def test_no_more_records_are_in_flight_than_the_bound() -> None:
     world = World(in_flight_max=5).boot()
     world.create()
     world.produce(20)
@@ -72,7 +74,7 @@ def test_no_more_records_are_in_flight_than_the_bound():
     world.close()
 
 
-def test_partitions_take_turns(world):
+def test_partitions_take_turns(world) -> None:
     world.create("wide", 3)
     for partition in range(3):
         world.produce(100, topic="wide", partition=partition)
@@ -84,7 +86,7 @@ def test_partitions_take_turns(world):
     assert len(owner.got) == 300
 
 
-def test_a_call_takes_at_most_what_it_asks_for_and_its_leases_stay(world):
+def test_a_call_takes_at_most_what_it_asks_for_and_its_leases_stay(world) -> None:
     world.produce(5)
     got = world.lease(max_records=3)
     assert [delivery.offset for delivery in got] == [0, 1, 2]
@@ -92,7 +94,7 @@ def test_a_call_takes_at_most_what_it_asks_for_and_its_leases_stay(world):
     assert world.lease("c", max_records=10) == []
 
 
-def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world):
+def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world) -> None:
     answers = []
     world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
     world.turn()
@@ -106,7 +108,7 @@ def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world):
     assert answers[1] == []
 
 
-def test_a_cancelled_call_gets_nothing_and_costs_no_attempt(world):
+def test_a_cancelled_call_gets_nothing_and_costs_no_attempt(world) -> None:
     answers = []
     cancel = world.queues.lease(
         INTERNAL, TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append
@@ -122,7 +124,7 @@ def test_a_cancelled_call_gets_nothing_and_costs_no_attempt(world):
     assert got.attempts == 1
 
 
-def test_a_worker_that_goes_before_its_lease_is_written_costs_no_attempt(world):
+def test_a_worker_that_goes_before_its_lease_is_written_costs_no_attempt(world) -> None:
     owner = world.attach(credit=0)
     world.produce(1)
     owner.worker.grant(1)
@@ -137,7 +139,7 @@ def test_a_worker_that_goes_before_its_lease_is_written_costs_no_attempt(world):
 # -- ack, nack, extend
 
 
-def test_acked_records_are_finished_and_the_floor_is_the_groups_committed_offset(world):
+def test_acked_records_are_finished_and_the_floor_is_the_groups_committed_offset(world) -> None:
     world.produce(5)
     world.lease(max_records=5)
     assert world.ack("a", 0, 1).reason is None
@@ -149,7 +151,7 @@ def test_acked_records_are_finished_and_the_floor_is_the_groups_committed_offset
     assert world.floor() == 4
 
 
-def test_an_ack_is_answered_only_once_it_is_committed(world):
+def test_an_ack_is_answered_only_once_it_is_committed(world) -> None:
     world.produce(3)
     world.lease(max_records=3)
     contiguous = world.ack("a", 0, turn=False)
@@ -161,7 +163,7 @@ def test_an_ack_is_answered_only_once_it_is_committed(world):
     assert (contiguous.reason, above.reason) == (None, None)
 
 
-def test_only_the_owner_may_ack_and_all_or_nothing(world):
+def test_only_the_owner_may_ack_and_all_or_nothing(world) -> None:
     world.produce(4)
     world.lease("a", max_records=2)
     world.lease("b", max_records=1)
@@ -180,7 +182,7 @@ def test_only_the_owner_may_ack_and_all_or_nothing(world):
     assert refused.value.reason is Reason.NOT_IN_FLIGHT
 
 
-def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world):
+def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world) -> None:
     world.produce(6)
     world.lease("a", max_records=2)
     world.lease("b", max_records=1)
@@ -195,7 +197,7 @@ def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world):
     assert refused is Reason.NOT_LEASE_OWNER
 
 
-def test_a_nacked_record_comes_again_at_once_with_its_reason(world):
+def test_a_nacked_record_comes_again_at_once_with_its_reason(world) -> None:
     world.produce(2)
     world.lease("a", max_records=2)
     assert world.nack("a", 0, "no network").reason is None
@@ -203,7 +205,7 @@ def test_a_nacked_record_comes_again_at_once_with_its_reason(world):
     assert (again.offset, again.attempts, again.last_error) == (0, 2, "no network")
 
 
-def test_a_nacked_record_comes_again_after_its_backoff_which_doubles_up_to_its_cap(world):
+def test_a_nacked_record_comes_again_after_its_backoff_which_doubles_up_to_its_cap(world) -> None:
     headers = (("penstock.backoff_ms", b"100"), ("penstock.max_backoff_ms", b"300"))
     world.produce(1, headers=headers)
     for attempt, wait_ms in enumerate([100, 200, 300, 300], 1):
@@ -215,7 +217,7 @@ def test_a_nacked_record_comes_again_after_its_backoff_which_doubles_up_to_its_c
         world.advance(1)
 
 
-def test_an_extended_lease_lasts_longer(world):
+def test_an_extended_lease_lasts_longer(world) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     world.advance(900)
@@ -232,7 +234,7 @@ def test_an_extended_lease_lasts_longer(world):
 # -- time
 
 
-def test_a_lease_that_runs_out_is_delivered_again_without_anyone_asking(world):
+def test_a_lease_that_runs_out_is_delivered_again_without_anyone_asking(world) -> None:
     owner = world.attach("a")
     other = world.attach("b", credit=0)
     world.produce(1)
@@ -245,14 +247,14 @@ def test_a_lease_that_runs_out_is_delivered_again_without_anyone_asking(world):
     assert reason_of(world.queues.ack, INTERNAL, TOPIC, GROUP, "a", 0, [0], Answers()) is Reason.NOT_LEASE_OWNER
 
 
-def test_a_lease_that_ran_out_goes_back_to_its_owner_when_nobody_else_is_there(world):
+def test_a_lease_that_ran_out_goes_back_to_its_owner_when_nobody_else_is_there(world) -> None:
     owner = world.attach("a")
     world.produce(1)
     world.advance(1000)
     assert [delivery.attempts for delivery in owner.got] == [1, 2]
 
 
-def test_a_delayed_record_waits_for_its_time_and_others_do_not_wait_for_it(world):
+def test_a_delayed_record_waits_for_its_time_and_others_do_not_wait_for_it(world) -> None:
     until = str(world.clock.now_ms() + 500).encode()
     world.produce(1, headers=(("penstock.not_before_ms", until),))
     world.produce(1)
@@ -265,7 +267,7 @@ def test_a_delayed_record_waits_for_its_time_and_others_do_not_wait_for_it(world
     assert owner.got[1].attempts == 1
 
 
-def test_a_record_past_its_deadline_is_finished_undelivered_with_nobody_there(world):
+def test_a_record_past_its_deadline_is_finished_undelivered_with_nobody_there(world) -> None:
     world.lease("a")
     until = str(world.clock.now_ms() + 500).encode()
     world.produce(1, headers=(("penstock.deadline_ms", until),))
@@ -277,7 +279,7 @@ def test_a_record_past_its_deadline_is_finished_undelivered_with_nobody_there(wo
     assert "dlq.orders" not in world.broker.topics
 
 
-def test_a_ready_record_past_its_deadline_is_finished_too(world):
+def test_a_ready_record_past_its_deadline_is_finished_too(world) -> None:
     until = str(world.clock.now_ms() + 500).encode()
     world.produce(1, headers=(("penstock.deadline_ms", until),))
     world.lease("a", lease_ms=100)
@@ -290,7 +292,7 @@ def test_a_ready_record_past_its_deadline_is_finished_too(world):
 # -- dead letters
 
 
-def test_a_record_that_has_had_its_attempts_becomes_a_dead_letter(world):
+def test_a_record_that_has_had_its_attempts_becomes_a_dead_letter(world) -> None:
     world.produce(1)
     world.produce(1, headers=(("penstock.max_attempts", b"2"), ("mine", b"kept")), value=b"poison")
     owner = world.attach("a", lease_ms=60_000)
@@ -312,7 +314,7 @@ def test_a_record_that_has_had_its_attempts_becomes_a_dead_letter(world):
     assert (status.moving, status.finished_above_floor, status.leased) == (0, 1, 1)
 
 
-def test_a_lease_that_runs_out_for_the_last_time_makes_a_dead_letter_by_the_clock(world):
+def test_a_lease_that_runs_out_for_the_last_time_makes_a_dead_letter_by_the_clock(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a")
     world.advance(1500)
@@ -322,7 +324,7 @@ def test_a_lease_that_runs_out_for_the_last_time_makes_a_dead_letter_by_the_cloc
     assert world.committed() == 1
 
 
-def test_a_redriven_record_is_back_and_finished_where_it_was(world):
+def test_a_redriven_record_is_back_and_finished_where_it_was(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"), ("mine", b"kept")))
     world.lease("a")
     world.nack("a", 0, "bad")
@@ -342,7 +344,7 @@ def test_a_redriven_record_is_back_and_finished_where_it_was(world):
 # -- idempotency
 
 
-def test_a_record_with_a_key_that_was_acked_is_finished_on_sight(world):
+def test_a_record_with_a_key_that_was_acked_is_finished_on_sight(world) -> None:
     headers = (("penstock.idempotency_key", b"k1"), ("penstock.tenant_id", b"t"))
     world.produce(1, headers=headers)
     world.lease("a")
@@ -363,7 +365,7 @@ def test_a_record_with_a_key_that_was_acked_is_finished_on_sight(world):
 # -- retention
 
 
-def test_retention_takes_the_floor_along(world):
+def test_retention_takes_the_floor_along(world) -> None:
     world.produce(10)
     world.lease("a", max_records=5)
     delete_records(world.broker.partition(TOPIC, 0), 7)
@@ -375,7 +377,7 @@ def test_retention_takes_the_floor_along(world):
 
 
 @pytest.mark.parametrize("stop", ["kill", "lose_power"])
-def test_what_was_answered_survives(world, stop):
+def test_what_was_answered_survives(world, stop) -> None:
     world.produce(10)
     world.lease("a", max_records=6, lease_ms=5000)
     world.ack("a", 0, 2)
@@ -393,7 +395,7 @@ def test_what_was_answered_survives(world, stop):
     assert world.committed() == 3
 
 
-def test_a_running_lease_is_honoured_after_a_kill_until_its_deadline(world):
+def test_a_running_lease_is_honoured_after_a_kill_until_its_deadline(world) -> None:
     world.produce(1)
     world.lease("a", lease_ms=5000)
     world.kill()
@@ -408,7 +410,7 @@ def test_a_running_lease_is_honoured_after_a_kill_until_its_deadline(world):
 # -- topics and groups that go and grow
 
 
-def test_a_deleted_topic_takes_its_queues_along(world):
+def test_a_deleted_topic_takes_its_queues_along(world) -> None:
     owner = world.attach()
     world.produce(3)
     world.run(world.broker.topics.delete(TOPIC))
@@ -422,14 +424,14 @@ def test_a_deleted_topic_takes_its_queues_along(world):
     assert len(world.queues.queues()) == 1
 
 
-def test_new_partitions_of_a_topic_join_its_queues(world):
+def test_new_partitions_of_a_topic_join_its_queues(world) -> None:
     owner = world.attach()
     world.run(world.broker.topics.add_partitions(TOPIC, 3))
     world.produce(1, partition=2)
     assert [(delivery.partition, delivery.offset) for delivery in owner.got] == [(2, 0)]
 
 
-def test_a_deleted_group_takes_its_queues_along(world):
+def test_a_deleted_group_takes_its_queues_along(world) -> None:
     world.produce(3)
     world.lease("a", max_records=2)
     world.ack("a", 0)
@@ -439,7 +441,7 @@ def test_a_deleted_group_takes_its_queues_along(world):
     assert [delivery.offset for delivery in world.lease("b", max_records=5)] == [0, 1, 2]
 
 
-def test_closing_tells_workers_and_calls(world):
+def test_closing_tells_workers_and_calls(world) -> None:
     owner = world.attach()
     answers = []
     world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
@@ -449,11 +451,11 @@ def test_closing_tells_workers_and_calls(world):
     assert answers == [[]]
 
 
-def test_a_topic_for_dead_letters_that_cannot_be_made_is_tried_again_and_the_record_waits(world, monkeypatch):
+def test_a_topic_for_dead_letters_that_cannot_be_made_is_tried_again_and_the_record_waits(world, monkeypatch) -> None:
     create = world.broker.topics.create
     tried = []
 
-    async def refuse(new, **_options):
+    async def refuse(new, **_options) -> Never:
         tried.append(new.name)
         raise PenstockError(Reason.POLICY_VIOLATION, "no more topics")
 

@@ -21,7 +21,7 @@ def leave(world: World, owner) -> None:
     world.turn()
 
 
-def test_a_lease_outlives_the_stream_that_it_was_sent_to(world):
+def test_a_lease_outlives_the_stream_that_it_was_sent_to(world) -> None:
     world.produce(2)
     owner = world.attach("a")
     leave(world, owner)
@@ -32,7 +32,7 @@ def test_a_lease_outlives_the_stream_that_it_was_sent_to(world):
     assert (again.offset, again.attempts, again.last_error) == (1, 2, "ack_timeout")
 
 
-def test_short_connections_do_not_use_up_attempts(world):
+def test_short_connections_do_not_use_up_attempts(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"2"),))
     for _ in range(5):
         owner = world.attach("a")
@@ -42,7 +42,7 @@ def test_short_connections_do_not_use_up_attempts(world):
     assert "dlq.orders" not in world.broker.topics
 
 
-def test_an_owner_that_comes_back_gets_its_leases_first_with_the_same_attempt_until_the_same_end(world):
+def test_an_owner_that_comes_back_gets_its_leases_first_with_the_same_attempt_until_the_same_end(world) -> None:
     world.produce(3)
     owner = world.attach("a", credit=2, lease_ms=1000)
     world.nack("a", 0, "broken")
@@ -61,7 +61,7 @@ def test_an_owner_that_comes_back_gets_its_leases_first_with_the_same_attempt_un
 
 
 @pytest.mark.parametrize("lease_ms", [1_000, 120_000])
-def test_coming_back_neither_shortens_nor_prolongs_a_lease(world, lease_ms):
+def test_coming_back_neither_shortens_nor_prolongs_a_lease(world, lease_ms) -> None:
     world.produce(1)
     owner = world.attach("a", lease_ms=60_000)
     until_ms = owner.got[0].lease_until_ms
@@ -70,7 +70,7 @@ def test_coming_back_neither_shortens_nor_prolongs_a_lease(world, lease_ms):
     assert world.attach("a", lease_ms=lease_ms).got[0].lease_until_ms == until_ms
 
 
-def test_a_record_that_kills_its_worker_runs_out_of_attempts_though_the_worker_restarts_at_once(world):
+def test_a_record_that_kills_its_worker_runs_out_of_attempts_though_the_worker_restarts_at_once(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"2"),))
     attempts = []
     for _ in range(20):
@@ -82,7 +82,7 @@ def test_a_record_that_kills_its_worker_runs_out_of_attempts_though_the_worker_r
     assert len(world.records("dlq.orders")) == 1
 
 
-def test_a_lease_that_has_ended_is_not_sent_again_as_the_same_attempt(world):
+def test_a_lease_that_has_ended_is_not_sent_again_as_the_same_attempt(world) -> None:
     world.produce(1)
     leave(world, world.attach("a", lease_ms=1000))
     world.clock.advance(1000)
@@ -93,14 +93,14 @@ def test_a_lease_that_has_ended_is_not_sent_again_as_the_same_attempt(world):
     assert places(back.got) == [(0, 2)]
 
 
-def test_a_record_that_an_open_stream_holds_is_not_sent_to_another_stream_of_its_owner(world):
+def test_a_record_that_an_open_stream_holds_is_not_sent_to_another_stream_of_its_owner(world) -> None:
     world.produce(3)
     first = world.attach("a", credit=2)
     second = world.attach("a")
     assert (first.offsets, second.offsets) == ([0, 1], [2])
 
 
-def test_two_streams_that_come_back_together_share_nothing(world):
+def test_two_streams_that_come_back_together_share_nothing(world) -> None:
     world.produce(4)
     leave(world, world.attach("a"))
     first = world.attach("a", turn=False)
@@ -109,7 +109,7 @@ def test_two_streams_that_come_back_together_share_nothing(world):
     assert sorted(first.offsets + second.offsets) == [0, 1, 2, 3]
 
 
-def test_the_leases_of_a_stream_whose_end_is_noticed_late_go_to_the_one_that_came_after_it(world):
+def test_the_leases_of_a_stream_whose_end_is_noticed_late_go_to_the_one_that_came_after_it(world) -> None:
     world.produce(2)
     half_open = world.attach("a")
     back = world.attach("a")
@@ -121,7 +121,7 @@ def test_the_leases_of_a_stream_whose_end_is_noticed_late_go_to_the_one_that_cam
 
 def test_a_stream_without_room_keeps_only_leases_that_last_of_those_that_its_owners_other_streams_leave(
     world, monkeypatch
-):
+) -> None:
     monkeypatch.setattr(workers, "_TAKEN_SPARE", 10)
     world.produce(8)
     busy = world.attach("a", credit=1, lease_ms=60_000)
@@ -138,19 +138,19 @@ def test_a_stream_without_room_keeps_only_leases_that_last_of_those_that_its_own
     assert len(set(busy.offsets)) == len(busy.offsets) == 8
 
 
-def test_a_call_that_takes_records_once_is_not_given_what_its_owner_holds(world):
+def test_a_call_that_takes_records_once_is_not_given_what_its_owner_holds(world) -> None:
     world.produce(2)
     assert places(world.lease("a")) == [(0, 1)]
     assert places(world.lease("a", max_records=10)) == [(1, 1)]
 
 
-def test_a_stream_gets_what_a_call_of_its_owner_took(world):
+def test_a_stream_gets_what_a_call_of_its_owner_took(world) -> None:
     world.produce(1)
     world.lease("a")
     assert places(world.attach("a").got) == [(0, 1)]
 
 
-def test_records_that_come_back_count_as_held_and_the_rest_follow_with_each_ack(world):
+def test_records_that_come_back_count_as_held_and_the_rest_follow_with_each_ack(world) -> None:
     world.produce(6)
     leave(world, world.attach("a", in_flight_max=4))
     back = world.attach("a", in_flight_max=2)
@@ -161,7 +161,7 @@ def test_records_that_come_back_count_as_held_and_the_rest_follow_with_each_ack(
     assert back.offsets == [0, 1, 2, 3, 4]
 
 
-def test_records_come_back_though_the_queue_has_no_room_for_more_in_flight():
+def test_records_come_back_though_the_queue_has_no_room_for_more_in_flight() -> None:
     world = World(in_flight_max=2).boot()
     world.create()
     world.produce(4)
@@ -170,7 +170,7 @@ def test_records_come_back_though_the_queue_has_no_room_for_more_in_flight():
     world.close()
 
 
-def test_an_owner_gets_its_leases_again_after_the_broker_was_killed(world):
+def test_an_owner_gets_its_leases_again_after_the_broker_was_killed(world) -> None:
     world.produce(2)
     world.attach("a", lease_ms=60_000)
     world.kill()
@@ -179,7 +179,7 @@ def test_an_owner_gets_its_leases_again_after_the_broker_was_killed(world):
     assert world.ack("a", 0, 1).reason is None
 
 
-def test_a_record_past_its_deadline_does_not_come_back(world):
+def test_a_record_past_its_deadline_does_not_come_back(world) -> None:
     until = str(world.clock.now_ms() + 500).encode()
     world.produce(1, headers=(("penstock.deadline_ms", until),))
     leave(world, world.attach("a", lease_ms=60_000))
@@ -188,7 +188,7 @@ def test_a_record_past_its_deadline_does_not_come_back(world):
     assert world.floor() == 1
 
 
-def test_records_that_could_not_be_leased_anew_come_back_later(world):
+def test_records_that_could_not_be_leased_anew_come_back_later(world) -> None:
     world.produce(2)
     leave(world, world.attach("a", lease_ms=60_000))
     back = world.attach("a", lease_ms=120_000, turn=False)
@@ -199,7 +199,7 @@ def test_records_that_could_not_be_leased_anew_come_back_later(world):
     assert places(back.got) == [(0, 1), (1, 1)]
 
 
-def test_a_record_that_never_left_is_free_when_its_stream_ends(world):
+def test_a_record_that_never_left_is_free_when_its_stream_ends(world) -> None:
     world.produce(1)
     owner = world.attach("a", credit=0)
     owner.worker.grant(1)
@@ -212,7 +212,9 @@ def test_a_record_that_never_left_is_free_when_its_stream_ends(world):
 
 
 @pytest.mark.parametrize("release_on_detach", [False, True])
-def test_a_record_on_its_way_to_a_stream_that_ends_goes_to_the_next_stream_of_its_owner_alone(world, release_on_detach):
+def test_a_record_on_its_way_to_a_stream_that_ends_goes_to_the_next_stream_of_its_owner_alone(
+    world, release_on_detach
+) -> None:
     world.produce(1)
     owner = world.attach("a", credit=0, release_on_detach=release_on_detach)
     owner.worker.grant(1)
@@ -227,7 +229,7 @@ def test_a_record_on_its_way_to_a_stream_that_ends_goes_to_the_next_stream_of_it
 # -- release_on_disconnect
 
 
-def test_a_stream_that_releases_hands_its_leases_over_at_once_and_the_attempt_does_not_count(world):
+def test_a_stream_that_releases_hands_its_leases_over_at_once_and_the_attempt_does_not_count(world) -> None:
     world.produce(3, headers=(("penstock.max_attempts", b"1"),))
     owner = world.attach("a", release_on_detach=True)
     world.ack("a", 1)
@@ -242,7 +244,7 @@ def test_a_stream_that_releases_hands_its_leases_over_at_once_and_the_attempt_do
     assert late.value.reason is Reason.NOT_LEASE_OWNER
 
 
-def test_a_late_ack_of_a_released_record_is_refused_as_not_the_owners(world):
+def test_a_late_ack_of_a_released_record_is_refused_as_not_the_owners(world) -> None:
     world.produce(1)
     leave(world, world.attach("a", release_on_detach=True))
     with pytest.raises(PenstockError) as late:
@@ -250,7 +252,7 @@ def test_a_late_ack_of_a_released_record_is_refused_as_not_the_owners(world):
     assert late.value.reason is Reason.NOT_LEASE_OWNER
 
 
-def test_a_released_record_keeps_its_earlier_attempts_and_error(world):
+def test_a_released_record_keeps_its_earlier_attempts_and_error(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"2"),))
     owner = world.attach("a", release_on_detach=True, lease_ms=60_000)
     world.nack("a", 0, "broken")
@@ -264,7 +266,7 @@ def test_a_released_record_keeps_its_earlier_attempts_and_error(world):
     assert header(letter, "attempts") == "2"
 
 
-def test_a_stream_that_releases_does_not_release_what_another_stream_of_its_owner_holds(world):
+def test_a_stream_that_releases_does_not_release_what_another_stream_of_its_owner_holds(world) -> None:
     world.produce(2)
     stays = world.attach("a", credit=1)
     leaves = world.attach("a", release_on_detach=True)

@@ -13,7 +13,7 @@ def known(world, from_offset=0, partition=0):
     return world.queues.known_states(TOPIC, GROUP, partition, from_offset)
 
 
-def test_what_nothing_happened_to_is_not_told(world):
+def test_what_nothing_happened_to_is_not_told(world) -> None:
     world.produce(300)
     world.attach(credit=0)
     told = known(world)
@@ -21,7 +21,7 @@ def test_what_nothing_happened_to_is_not_told(world):
     assert (told.touched, told.finished, told.next_offset) == ((), (), None)
 
 
-def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world):
+def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world) -> None:
     world.produce(10, headers=(("penstock.backoff_ms", b"500"),))
     world.attach("worker", credit=4, lease_ms=1000)
     world.nack("worker", 2, "no stock")
@@ -37,7 +37,7 @@ def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world):
     assert [each.offset for each in known(world, 2).touched] == [2, 3]
 
 
-def test_finished_records_above_the_floor_are_told_as_runs_across_blocks(world):
+def test_finished_records_above_the_floor_are_told_as_runs_across_blocks(world) -> None:
     count = 3 * BLOCK_OFFSETS
     world.produce(count)
     world.attach(credit=count)
@@ -50,7 +50,7 @@ def test_finished_records_above_the_floor_are_told_as_runs_across_blocks(world):
     assert known(world, BLOCK_OFFSETS).finished == ((BLOCK_OFFSETS, middle.stop),)
 
 
-def test_an_answer_ends_after_so_much_and_says_where_to_go_on(world, monkeypatch):
+def test_an_answer_ends_after_so_much_and_says_where_to_go_on(world, monkeypatch) -> None:
     monkeypatch.setattr(status, "_STATES_BLOCKS_MAX", 2)
     count = 5 * BLOCK_OFFSETS
     world.produce(count)
@@ -69,7 +69,7 @@ def test_an_answer_ends_after_so_much_and_says_where_to_go_on(world, monkeypatch
     assert known(world).next_offset == BLOCK_OFFSETS
 
 
-def test_a_queue_or_partition_that_is_not_there_is_refused(world):
+def test_a_queue_or_partition_that_is_not_there_is_refused(world) -> None:
     for group, reason in ((GROUP, Reason.UNKNOWN_TOPIC_OR_PARTITION), ("other", Reason.GROUP_ID_NOT_FOUND)):
         world.attach(credit=0)
         with pytest.raises(PenstockError) as refused:

@@ -12,7 +12,7 @@ def state_end(world):
     return world.broker.partition(QUEUE_STATE_TOPIC, 0).log.next_offset
 
 
-def test_workers_and_calls_that_wait_are_told(world):
+def test_workers_and_calls_that_wait_are_told(world) -> None:
     owner = world.attach("a")
     answers: list[list[Delivery]] = []
     world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=1, lease_ms=1000, wait_ms=60_000, done=answers.append)
@@ -23,7 +23,7 @@ def test_workers_and_calls_that_wait_are_told(world):
     assert answers == [[]]
 
 
-def test_what_waits_for_the_disk_is_told_and_not_written(world):
+def test_what_waits_for_the_disk_is_told_and_not_written(world) -> None:
     world.produce(3)
     world.attach("a")
     end = state_end(world)
@@ -35,7 +35,7 @@ def test_what_waits_for_the_disk_is_told_and_not_written(world):
     assert state_end(world) == end
 
 
-def test_an_ack_that_is_committed_after_all_is_told_so_and_counts_for_the_next(world):
+def test_an_ack_that_is_committed_after_all_is_told_so_and_counts_for_the_next(world) -> None:
     world.produce(3)
     world.attach("a")
     acked = world.ack("a", 1, turn=False)
@@ -48,7 +48,7 @@ def test_an_ack_that_is_committed_after_all_is_told_so_and_counts_for_the_next(w
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 2]
 
 
-def test_no_timer_fires_and_nothing_is_delivered_any_more(world):
+def test_no_timer_fires_and_nothing_is_delivered_any_more(world) -> None:
     world.produce(5)
     owner = world.attach("a", lease_ms=1000)
     world.nack("a", 3)
@@ -61,7 +61,7 @@ def test_no_timer_fires_and_nothing_is_delivered_any_more(world):
     assert state_end(world) == end
 
 
-def test_a_move_under_way_is_left_to_the_next_and_made_once(world):
+def test_a_move_under_way_is_left_to_the_next_and_made_once(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"),))
     world.create("dlq.orders")
     world.attach("a")
@@ -79,7 +79,7 @@ def test_a_move_under_way_is_left_to_the_next_and_made_once(world):
     assert world.lease("b") == []
 
 
-def test_attempts_and_leases_go_on_after_it_is_loaded_again(world):
+def test_attempts_and_leases_go_on_after_it_is_loaded_again(world) -> None:
     world.produce(2)
     world.lease("a", max_records=2, lease_ms=5000)
     world.nack("a", 1)
@@ -91,7 +91,7 @@ def test_attempts_and_leases_go_on_after_it_is_loaded_again(world):
     assert world.floor() == 1
 
 
-def test_memory_is_given_back(world):
+def test_memory_is_given_back(world) -> None:
     world.produce(1000)
     world.attach("a", credit=1000)
     world.attach("b", topic=TOPIC, group="others", credit=1000)
@@ -108,7 +108,7 @@ def test_memory_is_given_back(world):
     assert context.next_due_ms() > world.clock.now_ms() + 10**12
 
 
-def test_a_queue_may_be_worked_again_after_it_was_unloaded(world):
+def test_a_queue_may_be_worked_again_after_it_was_unloaded(world) -> None:
     world.produce(2)
     world.attach("a")
     assert world.ack("a", 0).reason is None
@@ -121,7 +121,7 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world):
     assert world.floor() == 2
 
 
-def test_a_load_goes_on_in_pieces_and_serves_nobody_before_it_is_done(world, monkeypatch):
+def test_a_load_goes_on_in_pieces_and_serves_nobody_before_it_is_done(world, monkeypatch) -> None:
     monkeypatch.setattr(loading, "_RECORDS_AT_ONCE", 2)
     monkeypatch.setattr(upkeep, "_FILLS_AT_ONCE", 1)
     world.produce(3)
@@ -140,7 +140,7 @@ def test_a_load_goes_on_in_pieces_and_serves_nobody_before_it_is_done(world, mon
         assert [delivery.offset for delivery in world.lease("b", group=group, max_records=10)] == [0, 2]
 
 
-def test_a_load_that_nobody_wants_any_more_leaves_nothing(world):
+def test_a_load_that_nobody_wants_any_more_leaves_nothing(world) -> None:
     world.produce(1)
     world.lease("a")
     world.queues.unload(0)

@@ -10,7 +10,7 @@ from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 DAY_MS = 24 * 60 * 60 * 1000
 
 
-def pass_days(world, days):
+def pass_days(world, days) -> None:
     """Let groups and queues look at their offsets, an hour at a time."""
     for _ in range(24 * days):
         world.clock.advance(DAY_MS // 24)
@@ -19,7 +19,7 @@ def pass_days(world, days):
             world.tick()
 
 
-def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_records(world):
+def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_records(world) -> None:
     world.produce(5)
     # Somebody set the group back to the start: it is known, and has no offset.
     world.commit(0)
@@ -37,7 +37,7 @@ def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_recor
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 4]
 
 
-def test_a_group_that_nobody_works_any_more_still_goes(world):
+def test_a_group_that_nobody_works_any_more_still_goes(world) -> None:
     world.produce(BLOCK_OFFSETS)
     world.lease("a", max_records=BLOCK_OFFSETS, lease_ms=5000)
     world.ack("a", *range(BLOCK_OFFSETS))
@@ -47,7 +47,7 @@ def test_a_group_that_nobody_works_any_more_still_goes(world):
     assert world.queues.queues() == []
 
 
-def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world):
+def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world) -> None:
     world.produce(BLOCK_OFFSETS, headers=(("penstock.max_attempts", b"1"),))
     for delivery in world.lease("a", max_records=BLOCK_OFFSETS):
         world.nack("a", delivery.offset, turn=False)
@@ -61,7 +61,7 @@ def test_a_redriven_dead_letter_is_not_open_again_however_long_ago_it_was(world)
 
 
 @pytest.mark.parametrize("back_ms", [1000, 3 * 3600 * 1000])
-def test_a_clock_that_is_set_back_prolongs_no_lease(world: World, back_ms: int):
+def test_a_clock_that_is_set_back_prolongs_no_lease(world: World, back_ms: int) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     world.advance(400)
@@ -72,7 +72,7 @@ def test_a_clock_that_is_set_back_prolongs_no_lease(world: World, back_ms: int):
     assert [delivery.attempts for delivery in world.lease("b")] == [2]
 
 
-def test_a_lease_that_a_clock_was_set_back_for_can_be_acked(world: World):
+def test_a_lease_that_a_clock_was_set_back_for_can_be_acked(world: World) -> None:
     world.produce(1)
     world.lease("a", lease_ms=1000)
     world.clock.wall_ms -= 3600 * 1000
@@ -81,7 +81,7 @@ def test_a_lease_that_a_clock_was_set_back_for_can_be_acked(world: World):
     assert world.floor() == 1
 
 
-def test_a_clock_that_is_set_back_is_noticed_at_once(world: World):
+def test_a_clock_that_is_set_back_is_noticed_at_once(world: World) -> None:
     before_ms = world.queues.next_deadline_ms()
     assert before_ms > world.clock.monotonic_ms()
     world.clock.wall_ms -= 3600 * 1000

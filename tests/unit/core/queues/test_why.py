@@ -19,7 +19,7 @@ def why(world, offset, group=GROUP, topic=TOPIC, partition=0):
     return answer
 
 
-def test_what_does_not_exist(world):
+def test_what_does_not_exist(world) -> None:
     assert why(world, 0, topic="nothing").state is WhyState.NO_SUCH_TOPIC
     assert why(world, 0, partition=5).state is WhyState.NO_SUCH_PARTITION
     assert why(world, 0).state is WhyState.BEYOND_END
@@ -28,7 +28,7 @@ def test_what_does_not_exist(world):
     assert why(world, 0, group="nobody").state is WhyState.NO_SUCH_GROUP
 
 
-def test_what_readers_cannot_see(world):
+def test_what_readers_cannot_see(world) -> None:
     world.produce(5)
     world.lease("a")
     target = world.broker.partition(TOPIC, 0)
@@ -40,7 +40,7 @@ def test_what_readers_cannot_see(world):
     assert why(world, 1).state is WhyState.EXPIRED_BY_RETENTION
 
 
-def test_what_is_finished(world):
+def test_what_is_finished(world) -> None:
     world.produce(5)
     world.lease("a", max_records=5)
     world.ack("a", 0, 2)
@@ -53,7 +53,7 @@ def test_what_is_finished(world):
     assert why(world, 4, group="readers").state is WhyState.READY
 
 
-def test_what_is_leased(world):
+def test_what_is_leased(world) -> None:
     world.produce(1)
     world.lease("worker 7", lease_ms=1500)
     answer = why(world, 0)
@@ -62,7 +62,7 @@ def test_what_is_leased(world):
     assert (answer.owner, answer.attempts) == ("worker 7", 1)
 
 
-def test_what_waits_for_its_time(world):
+def test_what_waits_for_its_time(world) -> None:
     later = str(world.clock.now_ms() + 5000).encode()
     world.produce(1, headers=(("penstock.backoff_ms", b"5000"),))
     world.produce(1, headers=(("penstock.not_before_ms", later),))
@@ -78,7 +78,7 @@ def test_what_waits_for_its_time(world):
     assert why(world, 1, group="other").state is WhyState.DELAYED
 
 
-def test_what_will_not_be_delivered(world):
+def test_what_will_not_be_delivered(world) -> None:
     world.lease("a")
     world.produce(2, headers=(("penstock.idempotency_key", b"k"),))
     world.lease("a", max_records=1)
@@ -89,7 +89,7 @@ def test_what_will_not_be_delivered(world):
     assert why(world, 2).state is WhyState.DEADLINE_PASSED
 
 
-def test_what_is_being_moved(world):
+def test_what_is_being_moved(world) -> None:
     world.produce(1, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a")
     world.nack("a", 0, "bad", turn=False)
@@ -99,7 +99,7 @@ def test_what_is_being_moved(world):
     assert "(bad)" in answer.sentence
 
 
-def test_what_is_ready_and_for_whom_it_waits():
+def test_what_is_ready_and_for_whom_it_waits() -> None:
     world = World(in_flight_max=2).boot()
     world.create()
     world.produce(5)
@@ -119,7 +119,7 @@ def test_what_is_ready_and_for_whom_it_waits():
 
 
 @pytest.mark.parametrize("offset", [1, 2])
-def test_what_compaction_took(offset):
+def test_what_compaction_took(offset) -> None:
     world = World().boot()
     world.create()
     world.produce(4)
@@ -132,7 +132,7 @@ def test_what_compaction_took(offset):
     world.close()
 
 
-def test_a_dead_letter_is_named_with_what_it_died_of(world):
+def test_a_dead_letter_is_named_with_what_it_died_of(world) -> None:
     world.produce(2, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a", max_records=2)
     world.nack("a", 0, "no box")
@@ -149,13 +149,13 @@ def test_a_dead_letter_is_named_with_what_it_died_of(world):
     assert "redriven or purged since" in world.queues.why(TOPIC, 0, 0, GROUP).sentence
 
 
-def test_a_record_that_came_back_for_another_group_says_so(world):
+def test_a_record_that_came_back_for_another_group_says_so(world) -> None:
     world.lease("a")
     world.produce(1, headers=(("penstock.for_group", b"others"),))
     assert world.queues.why(TOPIC, 0, 0, GROUP).state is WhyState.FOR_ANOTHER_GROUP
 
 
-async def test_what_is_not_committed_because_too_few_are_in_sync_says_who_is_missing(tmp_path):
+async def test_what_is_not_committed_because_too_few_are_in_sync_says_who_is_missing(tmp_path) -> None:
     async with ClusterNode(tmp_path) as node:
         topic = await node.place("t", (NODE, OTHER, THIRD))
         explained = explain(node.broker, None, "t", 0, 0, "g")

@@ -5,7 +5,7 @@ import errno
 from tests.unit.core.queues.world import GROUP, TOPIC, World
 
 
-def test_a_worker_gets_no_more_than_it_may_hold_and_the_next_with_each_ack(world):
+def test_a_worker_gets_no_more_than_it_may_hold_and_the_next_with_each_ack(world) -> None:
     world.produce(6)
     owner = world.attach(in_flight_max=2)
     assert owner.offsets == [0, 1]
@@ -15,7 +15,7 @@ def test_a_worker_gets_no_more_than_it_may_hold_and_the_next_with_each_ack(world
     assert owner.offsets == [0, 1, 2, 3, 4]
 
 
-def test_a_nack_a_lease_that_ends_and_a_commit_from_outside_make_room_too(world):
+def test_a_nack_a_lease_that_ends_and_a_commit_from_outside_make_room_too(world) -> None:
     world.produce(8, headers=(("penstock.backoff_ms", b"60000"),))
     owner = world.attach(in_flight_max=2, lease_ms=1000)
     world.nack("a", 0)
@@ -28,7 +28,7 @@ def test_a_nack_a_lease_that_ends_and_a_commit_from_outside_make_room_too(world)
     assert world.queues.status(TOPIC, GROUP).in_flight == 2
 
 
-def test_what_it_does_not_say_is_the_setting():
+def test_what_it_does_not_say_is_the_setting() -> None:
     world = World(worker_in_flight=3).boot()
     world.create()
     world.produce(10)
@@ -36,14 +36,14 @@ def test_what_it_does_not_say_is_the_setting():
     world.close()
 
 
-def test_what_one_may_not_hold_another_gets(world):
+def test_what_one_may_not_hold_another_gets(world) -> None:
     world.produce(10)
     first, second = world.attach("a", in_flight_max=1), world.attach("b", in_flight_max=4)
     assert (len(first.offsets), len(second.offsets)) == (1, 4)
     assert sorted(first.offsets + second.offsets) == [0, 1, 2, 3, 4]
 
 
-def test_a_worker_at_its_bound_does_not_keep_a_timed_out_record_from_its_last_owner(world):
+def test_a_worker_at_its_bound_does_not_keep_a_timed_out_record_from_its_last_owner(world) -> None:
     world.produce(3)
     slow = world.attach("slow", in_flight_max=1, lease_ms=1000)
     full = world.attach("full", in_flight_max=1, lease_ms=60_000)
@@ -52,7 +52,7 @@ def test_a_worker_at_its_bound_does_not_keep_a_timed_out_record_from_its_last_ow
     assert slow.offsets == [0, 0]
 
 
-def test_records_that_could_not_be_leased_do_not_count_as_held(world):
+def test_records_that_could_not_be_leased_do_not_count_as_held(world) -> None:
     world.produce(4)
     world.lease("x", group="another")
     owner = world.attach("b", credit=0, in_flight_max=2, lease_ms=60_000)

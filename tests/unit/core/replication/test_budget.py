@@ -3,7 +3,7 @@
 from penstock.core.replication.budget import ByteBudget
 
 
-def test_a_second_s_worth_may_go_at_once_and_no_more():
+def test_a_second_s_worth_may_go_at_once_and_no_more() -> None:
     budget = ByteBudget(1000)
     assert budget.left(5) == 1000
     budget.take(1000)
@@ -12,7 +12,7 @@ def test_a_second_s_worth_may_go_at_once_and_no_more():
     assert budget.left(60_000) == 1000, "what was not used is not saved up"
 
 
-def test_the_end_of_a_batch_is_paid_back():
+def test_the_end_of_a_batch_is_paid_back() -> None:
     budget = ByteBudget(1000)
     budget.take(3000)
     assert budget.left(0) == 0
@@ -20,7 +20,7 @@ def test_the_end_of_a_batch_is_paid_back():
     assert budget.left(2500) == 500
 
 
-def test_over_a_long_time_it_is_the_rate():
+def test_over_a_long_time_it_is_the_rate() -> None:
     budget = ByteBudget(10_000)
     sent = 0
     for now_ms in range(0, 60_000, 7):
@@ -30,7 +30,7 @@ def test_over_a_long_time_it_is_the_rate():
     assert 59 * 10_000 <= sent <= 62 * 10_000
 
 
-def test_a_rate_that_changes_holds_at_once():
+def test_a_rate_that_changes_holds_at_once() -> None:
     budget = ByteBudget(1000)
     assert budget.left(0) == 1000
     budget.bytes_per_second = 10

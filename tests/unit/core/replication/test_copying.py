@@ -54,7 +54,7 @@ async def moving(node: ClusterNode) -> tuple[Topic, list[Partition]]:
     return topic, partitions
 
 
-async def test_what_moves_comes_behind_what_is_in_sync(tmp_path: Path):
+async def test_what_moves_comes_behind_what_is_in_sync(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         _, partitions = await moving(node)
         session = Session(node, THIRD)
@@ -63,7 +63,7 @@ async def test_what_moves_comes_behind_what_is_in_sync(tmp_path: Path):
         assert [index for index, _ in session.collect()] == [1, 0]
 
 
-async def test_what_moves_waits_for_its_budget_and_nobody_else_does(tmp_path: Path):
+async def test_what_moves_waits_for_its_budget_and_nobody_else_does(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         _, partitions = await moving(node)
         node.cluster.replicas.moving_budget = ByteBudget(1)
@@ -79,7 +79,7 @@ async def test_what_moves_waits_for_its_budget_and_nobody_else_does(tmp_path: Pa
         assert [index for index, _ in session.collect()] == [0]
 
 
-async def test_once_in_sync_it_is_not_held_up_any_more(tmp_path: Path):
+async def test_once_in_sync_it_is_not_held_up_any_more(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         topic, partitions = await moving(node)
         node.cluster.replicas.moving_budget = ByteBudget(1)
@@ -104,7 +104,7 @@ async def outside(node: ClusterNode, **configs: str) -> list[Partition]:
     return partitions
 
 
-async def test_a_throttled_replica_waits_for_its_rate_and_others_do_not(tmp_path: Path):
+async def test_a_throttled_replica_waits_for_its_rate_and_others_do_not(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         partitions = await outside(node, leader_replication_throttled_replicas=f"0:{NODE}")
         node.cluster.replicas.sending.set_rate(1)
@@ -120,7 +120,7 @@ async def test_a_throttled_replica_waits_for_its_rate_and_others_do_not(tmp_path
 
 
 @pytest.mark.parametrize("listed", [f"0:{OTHER}", "1:1", ""])
-async def test_a_replica_that_is_not_listed_is_not_throttled(tmp_path: Path, listed: str):
+async def test_a_replica_that_is_not_listed_is_not_throttled(tmp_path: Path, listed: str) -> None:
     async with ClusterNode(tmp_path) as node:
         partitions = await outside(node, leader_replication_throttled_replicas=listed)
         node.cluster.replicas.sending.set_rate(1)
@@ -130,7 +130,7 @@ async def test_a_replica_that_is_not_listed_is_not_throttled(tmp_path: Path, lis
             assert session.collect(1)
 
 
-async def test_a_replica_in_sync_is_not_throttled(tmp_path: Path):
+async def test_a_replica_in_sync_is_not_throttled(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         partitions = await outside(node, leader_replication_throttled_replicas="*")
         node.cluster.replicas.sending.set_rate(1)
@@ -140,7 +140,7 @@ async def test_a_replica_in_sync_is_not_throttled(tmp_path: Path):
             assert session.collect(1)
 
 
-async def test_a_rate_that_is_lifted_holds_nobody_up(tmp_path: Path):
+async def test_a_rate_that_is_lifted_holds_nobody_up(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         partitions = await outside(node, leader_replication_throttled_replicas="*")
         node.cluster.replicas.sending.set_rate(1)
@@ -153,7 +153,7 @@ async def test_a_rate_that_is_lifted_holds_nobody_up(tmp_path: Path):
         assert {first[0], second[0]} == {0, 1}
 
 
-async def test_a_throttled_move_goes_by_its_rate_in_place_of_the_usual_one(tmp_path: Path):
+async def test_a_throttled_move_goes_by_its_rate_in_place_of_the_usual_one(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         _, partitions = await moving(node)
         await node.broker.topics.alter(
@@ -167,7 +167,7 @@ async def test_a_throttled_move_goes_by_its_rate_in_place_of_the_usual_one(tmp_p
         assert [index for index, _ in session.collect()] == [0]
 
 
-async def test_what_is_forgotten_is_not_sent(tmp_path: Path):
+async def test_what_is_forgotten_is_not_sent(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         topic, partitions = await moving(node)
         node.cluster.replicas.moving_budget = ByteBudget(1)
@@ -180,7 +180,7 @@ async def test_what_is_forgotten_is_not_sent(tmp_path: Path):
         assert session.collect() == []
 
 
-async def test_a_quiet_partition_says_that_its_beginning_went(tmp_path: Path):
+async def test_a_quiet_partition_says_that_its_beginning_went(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         await node.place("t", (NODE, OTHER))
         partition = await node.append_written("t", 0, 3)
@@ -197,7 +197,7 @@ async def test_a_quiet_partition_says_that_its_beginning_went(tmp_path: Path):
 
 
 @pytest.mark.parametrize("is_replica", [True, False])
-async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is_replica):
+async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is_replica) -> None:
     async with ClusterNode(tmp_path) as node:
         await node.place("t", (NODE, OTHER) if is_replica else (OTHER, NODE))
         said: list[str] = []
@@ -207,7 +207,7 @@ async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is
         assert "the disk is broken" in said[0]
 
 
-async def test_whoever_had_records_deleted_waits_for_what_followers_say_of_their_beginning(tmp_path: Path):
+async def test_whoever_had_records_deleted_waits_for_what_followers_say_of_their_beginning(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         topic = await node.place("t", (NODE, OTHER))
         partition = await node.append_written("t", 0, 3)
@@ -231,7 +231,7 @@ async def test_whoever_had_records_deleted_waits_for_what_followers_say_of_their
         assert never == []
 
 
-async def test_that_more_is_committed_is_told_without_records_too(tmp_path: Path):
+async def test_that_more_is_committed_is_told_without_records_too(tmp_path: Path) -> None:
     async with ClusterNode(tmp_path) as node:
         await node.place("t", (NODE, OTHER))
         partition = await node.append_written("t", 0, 3)

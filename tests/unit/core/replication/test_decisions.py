@@ -34,13 +34,13 @@ async def settle(agreed: Agreed) -> int:
     return rounds
 
 
-async def test_nothing_is_decided_while_all_is_well():
+async def test_nothing_is_decided_while_all_is_well() -> None:
     agreed = await Agreed.make(1, 2, 3)
     await agreed.topic("t", (1, 2, 3), (2, 3, 1))
     assert await settle(agreed) == 0
 
 
-async def test_a_dead_leader_is_replaced_and_a_dead_follower_leaves_the_set():
+async def test_a_dead_leader_is_replaced_and_a_dead_follower_leaves_the_set() -> None:
     agreed = await Agreed.make(1, 2, 3)
     topic = await agreed.topic("t", (1, 2, 3), (2, 1, 3))
     await agreed.down(1)
@@ -48,7 +48,7 @@ async def test_a_dead_leader_is_replaced_and_a_dead_follower_leaves_the_set():
     assert (decided(agreed, topic, 1).leader, decided(agreed, topic, 1).in_sync) == (2, (2, 3))
 
 
-async def test_nobody_who_is_not_in_sync_leads_unless_the_topic_allows_it():
+async def test_nobody_who_is_not_in_sync_leads_unless_the_topic_allows_it() -> None:
     agreed = await Agreed.make(1, 2, 3)
     isr = agreed.in_sync(1)
     careful = await agreed.topic("careful", (1, 2, 3), isr=isr)
@@ -59,7 +59,7 @@ async def test_nobody_who_is_not_in_sync_leads_unless_the_topic_allows_it():
     assert decided(agreed, careless).in_sync == (2,)
 
 
-async def test_a_move_is_completed_when_everyone_new_is_in_sync_in_the_present_life():
+async def test_a_move_is_completed_when_everyone_new_is_in_sync_in_the_present_life() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     topic = await agreed.topic("t", (1, 2, 3))
     moving = reassigning(agreed.record(topic), (4, 2, 3))
@@ -73,7 +73,7 @@ async def test_a_move_is_completed_when_everyone_new_is_in_sync_in_the_present_l
     assert decided(agreed, topic).replicas == (4, 2, 3, 1), "it came back, and has to catch up again"
 
 
-async def test_a_leader_that_stays_is_not_elected_again_by_a_move():
+async def test_a_leader_that_stays_is_not_elected_again_by_a_move() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     topic = await agreed.topic("t", (1, 2, 3))
     moving = reassigning(agreed.record(topic), (1, 2, 4))
@@ -83,7 +83,7 @@ async def test_a_leader_that_stays_is_not_elected_again_by_a_move():
     assert (done.leader, done.leader_epoch, done.replicas, done.in_sync) == (1, 0, (1, 2, 4), (1, 2, 4))
 
 
-async def test_a_node_that_is_drained_or_about_to_stop_leads_nothing():
+async def test_a_node_that_is_drained_or_about_to_stop_leads_nothing() -> None:
     agreed = await Agreed.make(1, 2, 3)
     topic = await agreed.topic("t", (1, 2, 3))
     await agreed.drain(1)
@@ -91,7 +91,7 @@ async def test_a_node_that_is_drained_or_about_to_stop_leads_nothing():
     assert 1 in decided(agreed, topic).in_sync, "it follows on"
 
 
-async def test_what_belongs_together_is_elected_together():
+async def test_what_belongs_together_is_elected_together() -> None:
     agreed = await Agreed.make(1, 2, 3)
     offsets = await agreed.topic(OFFSETS_TOPIC, (1, 2, 3), internal=True)
     states = await agreed.topic(QUEUE_STATE_TOPIC, (1, 2, 3), internal=True, isr=agreed.in_sync(1, 3))
@@ -101,7 +101,7 @@ async def test_what_belongs_together_is_elected_together():
     assert await settle(agreed) == 1
 
 
-async def test_what_belongs_together_and_is_led_by_two_is_brought_together():
+async def test_what_belongs_together_and_is_led_by_two_is_brought_together() -> None:
     agreed = await Agreed.make(1, 2, 3)
     offsets = await agreed.topic(OFFSETS_TOPIC, (1, 2, 3), internal=True)
     states = await agreed.topic(QUEUE_STATE_TOPIC, (1, 2, 3), internal=True)
@@ -112,7 +112,7 @@ async def test_what_belongs_together_and_is_led_by_two_is_brought_together():
     assert {agreed.record(topic).leader for topic in (offsets, states)} == {1}
 
 
-async def test_what_is_staged_goes_where_the_sinks_are():
+async def test_what_is_staged_goes_where_the_sinks_are() -> None:
     agreed = await Agreed.make(1, 2, 3)
     sinks = await agreed.topic(SINKS_TOPIC, (1, 2, 3), internal=True)
     staging = await agreed.topic(f"{STAGING_PREFIX}x", (3, 2, 1))
@@ -126,7 +126,7 @@ async def test_what_is_staged_goes_where_the_sinks_are():
     assert agreed.record(sinks).leader == agreed.record(staging).leader == 2
 
 
-async def test_leadership_goes_back_a_few_at_a_time_and_together():
+async def test_leadership_goes_back_a_few_at_a_time_and_together() -> None:
     agreed = await Agreed.make(1, 2)
     live = agreed.nodes.live()
     led = {"leader": 2, "leader_node_epoch": live[2]}
@@ -146,7 +146,7 @@ async def test_leadership_goes_back_a_few_at_a_time_and_together():
     assert not list(balance(agreed.topics, all_seats(agreed), live, (), count_max=100))
 
 
-async def test_leadership_does_not_go_back_to_a_node_that_is_not_in_sync_or_is_drained():
+async def test_leadership_does_not_go_back_to_a_node_that_is_not_in_sync_or_is_drained() -> None:
     agreed = await Agreed.make(1, 2)
     live = agreed.nodes.live()
     led = {"leader": 2, "leader_node_epoch": live[2]}

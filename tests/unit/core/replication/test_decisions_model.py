@@ -175,7 +175,7 @@ class Model:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whoever_leads_has_everything_that_was_committed(seed: int):
+async def test_whoever_leads_has_everything_that_was_committed(seed: int) -> None:
     agreed = await Agreed.make(*NODES)
     await agreed.topic("t", (1, 2, 3), (4, 5), (2,))
     await agreed.topic(OFFSETS_TOPIC, (3, 4, 5), internal=True)

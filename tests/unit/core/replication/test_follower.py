@@ -51,13 +51,13 @@ class Copy:
         return self.follower.log.next_offset
 
 
-async def test_what_is_not_committed_is_cut_off_where_histories_part():
+async def test_what_is_not_committed_is_cut_off_where_histories_part() -> None:
     copy = await Copy.made()
     assert copy.follower.diverged(0, COMMITTED)
     assert (copy.end, copy.follower.high_watermark, copy.reports) == (COMMITTED, COMMITTED, [])
 
 
-async def test_an_epoch_of_which_no_record_is_left_is_forgotten_where_histories_part():
+async def test_an_epoch_of_which_no_record_is_left_is_forgotten_where_histories_part() -> None:
     copy = await Copy.made()
     # The file of epochs outlived the only record of epoch 1 when the power was lost.
     copy.follower.log.epochs.assign(1, END)
@@ -66,7 +66,7 @@ async def test_an_epoch_of_which_no_record_is_left_is_forgotten_where_histories_
     assert (copy.follower.last_epoch, copy.end, copy.follower.high_watermark) == (0, END, COMMITTED)
 
 
-async def test_what_is_committed_is_not_cut_off_and_nothing_more_is_copied():
+async def test_what_is_committed_is_not_cut_off_and_nothing_more_is_copied() -> None:
     copy = await Copy.made()
     assert not copy.follower.diverged(0, COMMITTED - 1)
     assert not copy.follower.diverged(0, COMMITTED - 1)
@@ -86,27 +86,27 @@ async def test_what_is_committed_is_not_cut_off_and_nothing_more_is_copied():
         {"unclean_leader_election_enable": "true"},
     ],
 )
-async def test_what_an_election_may_lose_is_cut_off_and_said(allowed: dict):
+async def test_what_an_election_may_lose_is_cut_off_and_said(allowed: dict) -> None:
     copy = await Copy.made(**allowed)
     assert copy.follower.diverged(0, COMMITTED - 2)
     assert (copy.end, copy.follower.high_watermark) == (4, 4)
     assert ["they are lost here too" in report for report in copy.reports] == [True]
 
 
-async def test_a_compacted_copy_is_made_again_by_a_leader_that_does_not_know_all_epochs():
+async def test_a_compacted_copy_is_made_again_by_a_leader_that_does_not_know_all_epochs() -> None:
     copy = await Copy.made(cleanup_policy="compact")
     assert copy.follower.diverged(0, COMMITTED - 2)
     assert (copy.end, copy.follower.high_watermark) == (4, 4)
     assert ["copied again from offset 4 on" in report for report in copy.reports] == [True]
 
 
-async def test_an_unclean_election_before_its_last_record_is_no_reason():
+async def test_an_unclean_election_before_its_last_record_is_no_reason() -> None:
     copy = await Copy.made(unclean_epoch=0)
     assert not copy.follower.diverged(0, COMMITTED - 1)
     assert copy.end == END
 
 
-async def test_a_leader_with_a_disk_of_long_ago_takes_nothing_from_others(tmp_path: Path):
+async def test_a_leader_with_a_disk_of_long_ago_takes_nothing_from_others(tmp_path: Path) -> None:
     async with Cluster(tmp_path / "nodes", 1, 2, min_in_sync=1) as cluster:
         await cluster.create("t", (1, 2))
         for n in range(3):

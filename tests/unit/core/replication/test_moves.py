@@ -19,14 +19,14 @@ def targets(agreed: Agreed, topic: str) -> list[tuple[int, ...]]:
     return [target_of(record) for record in agreed.topics.partitions(agreed.topics.require(topic))]
 
 
-async def test_nothing_moves_while_nobody_is_drained():
+async def test_nothing_moves_while_nobody_is_drained() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     await agreed.topic("t", (1, 2, 3), (1, 2, 4))
     await agreed.topic("small", (1,))
     assert await begin(agreed) == 0, "topics of users are left as they are"
 
 
-async def test_a_drained_nodes_places_go_evenly_to_others_and_keep_their_order():
+async def test_a_drained_nodes_places_go_evenly_to_others_and_keep_their_order() -> None:
     agreed = await Agreed.make(1, 2, 3, 4, 5)
     await agreed.topic("t", *[(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)] * 3)
     await agreed.drain(1)
@@ -41,7 +41,7 @@ async def test_a_drained_nodes_places_go_evenly_to_others_and_keep_their_order()
     assert await begin(agreed) == 0, "once is enough"
 
 
-async def test_replicas_stay_in_different_racks():
+async def test_replicas_stay_in_different_racks() -> None:
     agreed = await Agreed.make(1, 2, 3, 4, 5, racks=["a", "b", "c", "b", "a"])
     await agreed.topic("t", *[(1, 2, 3)] * 4)
     await agreed.drain(1)
@@ -49,7 +49,7 @@ async def test_replicas_stay_in_different_racks():
     assert targets(agreed, "t") == [(5, 2, 3)] * 4, "the only other one in its rack"
 
 
-async def test_a_dead_node_that_is_drained_loses_its_places():
+async def test_a_dead_node_that_is_drained_loses_its_places() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     await agreed.topic("t", (2, 1, 3))
     await agreed.down(1)
@@ -59,7 +59,7 @@ async def test_a_dead_node_that_is_drained_loses_its_places():
     assert (target_of(record), record.adding, record.removing) == ((2, 4, 3), (4,), (1,))
 
 
-async def test_without_another_node_the_drained_one_keeps_what_it_has():
+async def test_without_another_node_the_drained_one_keeps_what_it_has() -> None:
     agreed = await Agreed.make(1, 2, 3)
     await agreed.topic("t", (1, 2, 3))
     await agreed.topic("u", (1, 2))
@@ -69,7 +69,7 @@ async def test_without_another_node_the_drained_one_keeps_what_it_has():
     assert targets(agreed, "u") == [(3, 2)]
 
 
-async def test_nothing_moves_to_a_node_that_is_drained_or_about_to_stop():
+async def test_nothing_moves_to_a_node_that_is_drained_or_about_to_stop() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     await agreed.up(5, shutting_down=True)
     await agreed.topic("t", (1, 2))
@@ -78,7 +78,7 @@ async def test_nothing_moves_to_a_node_that_is_drained_or_about_to_stop():
     assert targets(agreed, "t") == [(4, 2)]
 
 
-async def test_only_so_many_partitions_move_at_the_same_time():
+async def test_only_so_many_partitions_move_at_the_same_time() -> None:
     agreed = await Agreed.make(1, 2, 3)
     topic = await agreed.topic("t", *[(1, 2)] * 5)
     await agreed.drain(1)
@@ -88,7 +88,7 @@ async def test_only_so_many_partitions_move_at_the_same_time():
     assert await begin(agreed, moves_max=2) == 1
 
 
-async def test_a_move_that_waits_for_a_dead_node_holds_up_nobody():
+async def test_a_move_that_waits_for_a_dead_node_holds_up_nobody() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     topic = await agreed.topic("t", *[(1, 2)] * 2)
     stuck = reassigning(agreed.record(topic), (4, 2))
@@ -101,7 +101,7 @@ async def test_a_move_that_waits_for_a_dead_node_holds_up_nobody():
     assert targets(agreed, "t") == [(3, 2), (3, 2)], "drained, the dead one is replaced"
 
 
-async def test_internal_topics_grow_when_there_are_nodes_enough():
+async def test_internal_topics_grow_when_there_are_nodes_enough() -> None:
     agreed = await Agreed.make(1, 2)
     for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
         await agreed.topic(name, *[(1,)] * 6, internal=True)
@@ -120,7 +120,7 @@ async def test_internal_topics_grow_when_there_are_nodes_enough():
     assert agreed.record(OFFSETS_TOPIC).leader == 1, "nobody else is in sync yet"
 
 
-async def test_what_is_staged_moves_with_the_sinks():
+async def test_what_is_staged_moves_with_the_sinks() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     sinks = await agreed.topic(SINKS_TOPIC, (1, 2, 3), internal=True)
     await agreed.topic(f"{STAGING_PREFIX}x", (1, 2, 3))
@@ -133,7 +133,7 @@ async def test_what_is_staged_moves_with_the_sinks():
     assert targets(agreed, SINKS_TOPIC) == [(2, 3, 1)]
 
 
-def test_a_topic_has_as_many_replicas_as_its_partitions_once_they_rest():
+def test_a_topic_has_as_many_replicas_as_its_partitions_once_they_rest() -> None:
     record = PartitionRecord(1, 0, (1, 2), ((1, 10), (2, 20)))
     assert factor_of([record]) == 2
     assert factor_of([record, PartitionRecord(1, 0, (1, 2, 3), ((1, 10),))]) == 3
@@ -141,7 +141,7 @@ def test_a_topic_has_as_many_replicas_as_its_partitions_once_they_rest():
     assert factor_of([PartitionRecord(-1, -1, (), ())]) is None
 
 
-async def test_the_first_place_goes_to_who_leads_least_and_another_to_who_has_least():
+async def test_the_first_place_goes_to_who_leads_least_and_another_to_who_has_least() -> None:
     agreed = await Agreed.make(1, 2, 3, 4)
     await agreed.topic("leads", *[(3,)] * 6)
     await agreed.topic("holds", *[(2, 4)] * 8)

@@ -30,7 +30,7 @@ class Kept:
         self.strays = Strays(logs, agreed.topics, agreed.store, self.removed.append, self.said.append)
 
 
-async def test_a_deleted_topic_goes_at_the_second_look(tmp_path: Path):
+async def test_a_deleted_topic_goes_at_the_second_look(tmp_path: Path) -> None:
     agreed = await Agreed.make(1)
     await agreed.topic("t", (1,))
     await agreed.store.txn([], [Put(deleted_key(STRAY), encode(DeletedRecord("gone", 1)))])
@@ -42,7 +42,7 @@ async def test_a_deleted_topic_goes_at_the_second_look(tmp_path: Path):
     assert kept.removed == [STRAY]
 
 
-async def test_a_topic_that_is_only_unknown_stays_and_is_spoken_of_once(tmp_path: Path):
+async def test_a_topic_that_is_only_unknown_stays_and_is_spoken_of_once(tmp_path: Path) -> None:
     agreed = await Agreed.make(1)
     await agreed.topic("t", (1,))
     kept = Kept(tmp_path, agreed)
@@ -54,7 +54,7 @@ async def test_a_topic_that_is_only_unknown_stays_and_is_spoken_of_once(tmp_path
     assert "snapshot" in said
 
 
-async def test_a_node_with_records_does_not_start_in_a_cluster_that_knows_no_topic(tmp_path: Path):
+async def test_a_node_with_records_does_not_start_in_a_cluster_that_knows_no_topic(tmp_path: Path) -> None:
     kept = Kept(tmp_path, await Agreed.make(1))
     with pytest.raises(PenstockError) as refused:
         kept.strays.check("the-folder")

@@ -39,7 +39,7 @@ def intended(world: World, batch_id: int, *parts) -> Told:
 
 
 @pytest.mark.parametrize("value", [b"small", LARGE])
-def test_a_target_that_cannot_be_written_to_is_tried_again_until_it_can(world, value):
+def test_a_target_that_cannot_be_written_to_is_tried_again_until_it_can(world, value) -> None:
     staged = [world.stage(value + b"%d" % number) for number in range(3)]
     told = intended(world, 0, (TOPIC, 0, staged))
     world.disk.fail_next("pwritev", errno.ENOSPC, count=3)
@@ -57,14 +57,14 @@ def test_a_target_that_cannot_be_written_to_is_tried_again_until_it_can(world, v
     assert world.status().problem is None
 
 
-def test_a_write_that_fails_half_way_leaves_nothing_twice(world):
+def test_a_write_that_fails_half_way_leaves_nothing_twice(world) -> None:
     # The first batches are on disk, the later ones were gathered or refused.
     staged = [world.stage(LARGE + b"0"), world.stage(b"1"), world.stage(LARGE + b"2"), world.stage(b"3")]
     intended(world, 0, (TOPIC, 0, staged))
     calls = 0
 
     class Failing(type(world.disk)):
-        def meet_fault(self, operation):
+        def meet_fault(self, operation) -> None:
             nonlocal calls
             if operation == "pwritev":
                 calls += 1
@@ -79,7 +79,7 @@ def test_a_write_that_fails_half_way_leaves_nothing_twice(world):
     assert world.values() == [LARGE + b"0", b"1", LARGE + b"2", b"3"]
 
 
-def test_the_record_of_the_end_is_tried_again(world):
+def test_the_record_of_the_end_is_tried_again(world) -> None:
     staged = world.stage(b"1")
     told = intended(world, 0, (TOPIC, 0, [staged]))
     world.flusher.sync()
@@ -92,7 +92,7 @@ def test_the_record_of_the_end_is_tried_again(world):
     assert world.values() == [b"1"]
 
 
-def test_an_intent_that_cannot_be_stored_is_a_refusal(world):
+def test_an_intent_that_cannot_be_stored_is_a_refusal(world) -> None:
     staged = world.stage(b"1")
     told = world.commit(0, (TOPIC, 0, [staged]))
     world.disk.fail_next("pwritev", errno.ENOSPC)
@@ -102,7 +102,7 @@ def test_an_intent_that_cannot_be_stored_is_a_refusal(world):
     assert world.committed(0, (TOPIC, 0, [staged])).committed.records == 1
 
 
-def test_a_target_whose_disk_does_not_sync_is_finished_after_a_restart(world):
+def test_a_target_whose_disk_does_not_sync_is_finished_after_a_restart(world) -> None:
     staged = world.stage(b"1")
     told = intended(world, 0, (TOPIC, 0, [staged]))
     world.disk.fail_next("sync", errno.EIO)
@@ -116,7 +116,7 @@ def test_a_target_whose_disk_does_not_sync_is_finished_after_a_restart(world):
     assert world.values() == [b"1"]
 
 
-def test_a_sink_that_is_stuck_can_be_deleted(world):
+def test_a_sink_that_is_stuck_can_be_deleted(world) -> None:
     intended(world, 0, (TOPIC, 0, [world.stage(b"1")]))
     world.disk.fail_next("pwritev", errno.ENOSPC)
     world.settle()
@@ -129,7 +129,7 @@ def test_a_sink_that_is_stuck_can_be_deleted(world):
     assert world.sinks.names() == []
 
 
-def test_a_sink_that_is_deleted_under_its_next_try_leaves_nothing_to_the_next_of_its_name(world):
+def test_a_sink_that_is_deleted_under_its_next_try_leaves_nothing_to_the_next_of_its_name(world) -> None:
     staged = [world.stage(LARGE * 3) for _ in range(12)]
     intended(world, 7, (TOPIC, 0, staged))
     world.disk.fail_next("pwritev", errno.ENOSPC, count=3)
@@ -151,7 +151,7 @@ def test_a_sink_that_is_deleted_under_its_next_try_leaves_nothing_to_the_next_of
 # A crash, and what is found after it.
 
 
-def test_an_intent_is_carried_out_after_a_restart(world):
+def test_an_intent_is_carried_out_after_a_restart(world) -> None:
     staged = [world.stage(b"1"), world.stage(b"2")]
     intended(world, 0, (TOPIC, 0, staged[:1]), (TOPIC, 1, staged[1:]))
     world.restart(power=True)
@@ -160,7 +160,7 @@ def test_an_intent_is_carried_out_after_a_restart(world):
     assert world.committed(0, (TOPIC, 0, staged)).committed.already
 
 
-def test_nobody_is_answered_for_a_sink_before_its_intent_is_carried_out(world):
+def test_nobody_is_answered_for_a_sink_before_its_intent_is_carried_out(world) -> None:
     intended(world, 0, (TOPIC, 0, [world.stage(b"1")]))
     world.restart()
     opened, committed = Told(), world.commit(0, (TOPIC, 0, []))
@@ -180,14 +180,14 @@ def appended_but_not_noted(world: World) -> None:
     assert world.sinks._sinks[SINK].stored.intent is not None
 
 
-def test_what_was_appended_before_the_crash_is_not_appended_again(world):
+def test_what_was_appended_before_the_crash_is_not_appended_again(world) -> None:
     appended_but_not_noted(world)
     world.restart()
     assert world.open().last_batch_id == 0
     assert world.values() == [b"1", b"2"]
 
 
-def test_it_is_found_though_the_log_has_forgotten_its_producers(world):
+def test_it_is_found_though_the_log_has_forgotten_its_producers(world) -> None:
     appended_but_not_noted(world)
     # A producer idle for a day is forgotten, and a snapshot is made of what is left: nobody.
     world.clock.advance(EXPIRATION_MS_DEFAULT + 1)
@@ -201,7 +201,7 @@ def test_it_is_found_though_the_log_has_forgotten_its_producers(world):
     assert world.values() == [b"1", b"2"]
 
 
-def test_it_is_found_among_the_records_of_others(world):
+def test_it_is_found_among_the_records_of_others(world) -> None:
     appended_but_not_noted(world)
     partition = world.broker.partition(TOPIC, 0)
     for number in range(3):
@@ -220,7 +220,7 @@ def test_it_is_found_among_the_records_of_others(world):
     assert world.values() == [b"1", b"2", b"other0", b"other1", b"other2"]
 
 
-def test_settings_that_changed_since_the_intent_refuse_nothing(world):
+def test_settings_that_changed_since_the_intent_refuse_nothing(world) -> None:
     world.create("strict", message_timestamp_before_max_ms=str(EXPIRATION_MS_DEFAULT))
     intended(world, 0, ("strict", 0, [world.stage(LARGE, key=None)]))
     world.alter("strict", "max.message.bytes", "1000")
@@ -232,7 +232,7 @@ def test_settings_that_changed_since_the_intent_refuse_nothing(world):
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
-def test_the_part_of_a_topic_that_was_deleted_meanwhile_is_dropped_and_told(world, made_anew):
+def test_the_part_of_a_topic_that_was_deleted_meanwhile_is_dropped_and_told(world, made_anew) -> None:
     world.create("gone")
     told = intended(world, 0, ("gone", 0, [world.stage(b"1")]), (TOPIC, 0, [world.stage(b"2")]))
     world.delete("gone")
@@ -246,7 +246,7 @@ def test_the_part_of_a_topic_that_was_deleted_meanwhile_is_dropped_and_told(worl
         assert world.values(topic="gone") == []
 
 
-def test_a_topic_that_is_deleted_under_its_appends_is_dropped(world):
+def test_a_topic_that_is_deleted_under_its_appends_is_dropped(world) -> None:
     world.create("gone")
     staged = [world.stage(b"1"), world.stage(b"2")]
     told = intended(world, 0, ("gone", 0, staged[:1]), (TOPIC, 0, staged[1:]))
@@ -260,7 +260,7 @@ def test_a_topic_that_is_deleted_under_its_appends_is_dropped(world):
     assert world.values() == [b"2"]
 
 
-def test_staged_records_that_a_loss_of_power_took_are_dropped_and_told(world):
+def test_staged_records_that_a_loss_of_power_took_are_dropped_and_told(world) -> None:
     intended(world, 0, (TOPIC, 0, [world.stage(b"1"), world.stage(b"2")]))
     topic_id = world.broker.topics.require(f"__staging.{SINK}").topic_id
     # As when acknowledged does not mean synced: the staging log has lost its end.
@@ -271,7 +271,7 @@ def test_staged_records_that_a_loss_of_power_took_are_dropped_and_told(world):
     assert any("2 of 2 records" in line and "lost" in line for line in world.reports)
 
 
-def test_offsets_that_a_staging_log_gives_again_are_new(world):
+def test_offsets_that_a_staging_log_gives_again_are_new(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1"), world.stage(b"2")]))
     world.staging().log.truncate_to(1)
     world.restart()
@@ -284,7 +284,7 @@ def test_offsets_that_a_staging_log_gives_again_are_new(world):
 # Bounds.
 
 
-def test_a_turn_does_a_bounded_piece_of_a_large_commit(world):
+def test_a_turn_does_a_bounded_piece_of_a_large_commit(world) -> None:
     staged = [world.stage(LARGE * 3) for _ in range(40)]
     target = world.broker.partition(TOPIC, 0)
     told = world.commit(0, (TOPIC, 0, staged))
@@ -298,7 +298,7 @@ def test_a_turn_does_a_bounded_piece_of_a_large_commit(world):
     assert sum(sizes) > 40 * 3 * len(LARGE)
 
 
-def test_what_waits_for_the_disk_is_bounded(world):
+def test_what_waits_for_the_disk_is_bounded(world) -> None:
     staged = [world.stage(LARGE * 3) for _ in range(120)]
     target = world.broker.partition(TOPIC, 0)
     told = intended(world, 0, (TOPIC, 0, staged))
@@ -311,7 +311,7 @@ def test_what_waits_for_the_disk_is_bounded(world):
     assert told.committed.records == 120
 
 
-def test_small_batches_are_counted_for_more_than_their_bytes(world):
+def test_small_batches_are_counted_for_more_than_their_bytes(world) -> None:
     staged = [world.stage(b"x") for _ in range(400)]
     target = world.broker.partition(TOPIC, 0)
     told = world.commit(0, (TOPIC, 0, [(0, 0, 400)]))
@@ -325,7 +325,7 @@ def test_small_batches_are_counted_for_more_than_their_bytes(world):
     assert 0 < most <= 150
 
 
-def test_commits_of_two_sinks_share_the_turns(world):
+def test_commits_of_two_sinks_share_the_turns(world) -> None:
     world.open("other")
     large = [world.stage(LARGE * 3) for _ in range(40)]
     small = world.stage(b"1", sink="other")
@@ -342,7 +342,7 @@ def test_commits_of_two_sinks_share_the_turns(world):
     assert first.committed.records == 40
 
 
-def test_what_is_committed_gives_back_its_room(world):
+def test_what_is_committed_gives_back_its_room(world) -> None:
     value = b"x" * 1_000_000
     for batch_id in range(2):
         staged = [world.stage(value) for _ in range(CUT_BYTES // len(value) + 1)]
@@ -353,13 +353,13 @@ def test_what_is_committed_gives_back_its_room(world):
     assert world.committed(2, (TOPIC, 0, [world.stage(b"1")])).committed.records == 1
 
 
-def test_a_little_is_not_worth_a_cut(world):
+def test_a_little_is_not_worth_a_cut(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     assert world.status().staged_bytes == 0
     assert world.staging().log.start_offset == 0
 
 
-def test_a_batch_that_is_staged_meanwhile_survives_the_cut(world):
+def test_a_batch_that_is_staged_meanwhile_survives_the_cut(world) -> None:
     value = b"x" * 1_000_000
     staged = [world.stage(value) for _ in range(CUT_BYTES // len(value) + 1)]
     told = world.commit(0, (TOPIC, 0, staged))

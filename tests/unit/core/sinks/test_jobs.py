@@ -17,7 +17,7 @@ def jobs(flusher):
     return Jobs(flusher)
 
 
-def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs):
+def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs) -> None:
     done = []
 
     def work():
@@ -33,7 +33,7 @@ def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs):
         assert len(done) == expected
 
 
-def test_jobs_take_turns(flusher, jobs):
+def test_jobs_take_turns(flusher, jobs) -> None:
     done = []
 
     def work(name):
@@ -49,7 +49,7 @@ def test_jobs_take_turns(flusher, jobs):
     assert done == ["a", "b", "a", "b", "a", "b"]
 
 
-def test_a_job_waits_for_an_outcome_that_comes_later_or_is_there(flusher, jobs):
+def test_a_job_waits_for_an_outcome_that_comes_later_or_is_there(flusher, jobs) -> None:
     outcomes = [Outcome(), Outcome()]
     outcomes[0](None)
     seen = []
@@ -68,7 +68,7 @@ def test_a_job_waits_for_an_outcome_that_comes_later_or_is_there(flusher, jobs):
     assert seen == [None, Reason.STORAGE_ERROR]
 
 
-def test_a_failed_outcome_is_raised_by_who_checks_it():
+def test_a_failed_outcome_is_raised_by_who_checks_it() -> None:
     outcome = Outcome()
     outcome.check()
     outcome(Reason.STORAGE_ERROR)
@@ -77,7 +77,7 @@ def test_a_failed_outcome_is_raised_by_who_checks_it():
     assert raised.value.reason is Reason.STORAGE_ERROR
 
 
-def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs):
+def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs) -> None:
     done = []
 
     def breaks():
@@ -96,7 +96,7 @@ def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs):
     assert done == [1]
 
 
-def test_nothing_runs_after_the_end(flusher, jobs):
+def test_nothing_runs_after_the_end(flusher, jobs) -> None:
     done = []
 
     def work():

@@ -13,7 +13,7 @@ def world() -> World:
     return World()
 
 
-def test_opening_tells_which_staging_topic_it_is(world):
+def test_opening_tells_which_staging_topic_it_is(world) -> None:
     opened = world.open()
     assert opened.staging_id == world.staging().topic.topic_id
     assert world.open().staging_id == opened.staging_id
@@ -21,13 +21,13 @@ def test_opening_tells_which_staging_topic_it_is(world):
     assert world.open().staging_id == opened.staging_id
 
 
-def test_a_commit_that_names_the_staging_topic_of_now_is_taken(world):
+def test_a_commit_that_names_the_staging_topic_of_now_is_taken(world) -> None:
     opened = world.open()
     staged = world.stage(b"1")
     assert world.committed(0, (TOPIC, 0, [staged]), staging_id=opened.staging_id).committed.records == 1
 
 
-def test_a_driver_of_a_deleted_sink_does_not_commit_the_records_of_the_next(world):
+def test_a_driver_of_a_deleted_sink_does_not_commit_the_records_of_the_next(world) -> None:
     old = world.open()
     theirs = world.stage(b"old driver's")
     world.delete_sink()
@@ -42,7 +42,7 @@ def test_a_driver_of_a_deleted_sink_does_not_commit_the_records_of_the_next(worl
     assert world.values() == [b"new driver's"]
 
 
-def test_a_driver_that_paused_until_its_staging_topic_went_stages_again(world):
+def test_a_driver_that_paused_until_its_staging_topic_went_stages_again(world) -> None:
     old = world.open()
     world.committed(0, (TOPIC, 0, [world.stage(b"0")]), staging_id=old.staging_id)
     late = world.stage(b"1")
@@ -58,13 +58,13 @@ def test_a_driver_that_paused_until_its_staging_topic_went_stages_again(world):
     assert world.values() == [b"0"]
 
 
-def test_an_empty_batch_of_an_earlier_life_does_not_count(world):
+def test_an_empty_batch_of_an_earlier_life_does_not_count(world) -> None:
     world.open()
     assert world.committed(9, staging_id=UUID(int=1)).error.reason is Reason.OFFSET_OUT_OF_RANGE
     assert world.open().last_batch_id is None
 
 
-def test_a_batch_that_is_committed_is_told_so_whatever_life_it_names(world):
+def test_a_batch_that_is_committed_is_told_so_whatever_life_it_names(world) -> None:
     opened = world.open()
     staged = world.stage(b"1")
     world.committed(0, (TOPIC, 0, [staged]), staging_id=opened.staging_id)

@@ -19,7 +19,7 @@ def world() -> World:
     return made
 
 
-def test_a_commit_appends_what_is_staged_in_the_order_of_its_parts(world):
+def test_a_commit_appends_what_is_staged_in_the_order_of_its_parts(world) -> None:
     first, second, third = world.stage(b"1"), world.stage(b"2", b"3"), world.stage(b"4")
     told = world.committed(0, (TOPIC, 0, [third, first]), (TOPIC, 1, [second]))
     assert told.committed == (False, 3 + 1, 0)
@@ -27,19 +27,19 @@ def test_a_commit_appends_what_is_staged_in_the_order_of_its_parts(world):
     assert world.values(1) == [b"2", b"3"]
 
 
-def test_parts_of_one_partition_may_come_in_pieces(world):
+def test_parts_of_one_partition_may_come_in_pieces(world) -> None:
     staged = [world.stage(b"%d" % number) for number in range(4)]
     world.committed(0, *[(TOPIC, 0, [each]) for each in staged])
     assert world.values() == [b"0", b"1", b"2", b"3"]
 
 
-def test_one_range_may_hold_several_batches(world):
+def test_one_range_may_hold_several_batches(world) -> None:
     world.stage(b"a", b"b"), world.stage(b"c")
     assert world.committed(0, (TOPIC, 0, [(0, 0, 3)])).committed.records == 3
     assert world.values() == [b"a", b"b", b"c"]
 
 
-def test_nothing_staged_is_shown_to_anybody(world):
+def test_nothing_staged_is_shown_to_anybody(world) -> None:
     world.stage(b"secret")
     with pytest.raises(PenstockError) as refused:
         world.staging().read(0, 1000)
@@ -47,7 +47,7 @@ def test_nothing_staged_is_shown_to_anybody(world):
     assert world.values() == []
 
 
-def test_a_batch_that_was_committed_appends_nothing_again(world):
+def test_a_batch_that_was_committed_appends_nothing_again(world) -> None:
     staged = world.stage(b"1")
     world.committed(7, (TOPIC, 0, [staged]))
     assert world.committed(7, (TOPIC, 0, [staged])).committed == (True, 0, 0)
@@ -58,20 +58,20 @@ def test_a_batch_that_was_committed_appends_nothing_again(world):
     assert world.open().last_batch_id == 7
 
 
-def test_a_staged_batch_is_committed_once_whatever_the_batch_id(world):
+def test_a_staged_batch_is_committed_once_whatever_the_batch_id(world) -> None:
     staged = world.stage(b"1")
     world.committed(0, (TOPIC, 0, [staged]))
     assert world.committed(1, (TOPIC, 0, [staged])).error.reason is Reason.OFFSET_OUT_OF_RANGE
     assert world.values() == [b"1"]
 
 
-def test_an_empty_batch_counts(world):
+def test_an_empty_batch_counts(world) -> None:
     assert world.committed(0).committed == (False, 0, 0)
     assert world.committed(1, (TOPIC, 0, [])).committed == (False, 0, 0)
     assert world.open().last_batch_id == 1
 
 
-def test_what_dead_and_doubled_tasks_staged_goes_with_the_commit(world):
+def test_what_dead_and_doubled_tasks_staged_goes_with_the_commit(world) -> None:
     world.stage(b"half of a task that died")
     taken = world.stage(b"1")
     world.committed(0, (TOPIC, 0, [taken]))
@@ -83,7 +83,7 @@ def test_what_dead_and_doubled_tasks_staged_goes_with_the_commit(world):
     assert world.status().staged_bytes == 0
 
 
-def test_the_last_batch_is_remembered_over_a_restart(world):
+def test_the_last_batch_is_remembered_over_a_restart(world) -> None:
     world.committed(5, (TOPIC, 0, [world.stage(b"1")]))
     world.restart()
     assert world.open().last_batch_id == 5
@@ -91,7 +91,7 @@ def test_the_last_batch_is_remembered_over_a_restart(world):
     assert world.values() == [b"1", b"2"]
 
 
-def test_sinks_do_not_see_each_other(world):
+def test_sinks_do_not_see_each_other(world) -> None:
     world.open("other")
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     assert world.open("other").last_batch_id is None
@@ -126,7 +126,7 @@ def untouched(world: World, epoch: int = -1) -> None:
         ([(TOPIC, 0, [(0, 0, 1), (0, 1, 1)])], Reason.INVALID_REQUEST),
     ],
 )
-def test_a_refusal_leaves_nothing_behind(world, parts, reason):
+def test_a_refusal_leaves_nothing_behind(world, parts, reason) -> None:
     assert [world.stage(b"1"), world.stage(b"2", b"3"), world.stage(b"4")] == [(0, 0, 1), (0, 1, 2), (0, 3, 1)]
     assert world.committed(0, *parts).error.reason is reason
     untouched(world)
@@ -142,14 +142,14 @@ def test_a_refusal_leaves_nothing_behind(world, parts, reason):
         [(TOPIC, 0, [(0, 0, 1), (0, 0, 1)])],
     ],
 )
-def test_what_cannot_be_staged_is_refused_at_once(world, parts):
+def test_what_cannot_be_staged_is_refused_at_once(world, parts) -> None:
     with pytest.raises(PenstockError) as refused:
         world.commit(0, *parts)
     assert refused.value.reason is Reason.INVALID_REQUEST
     untouched(world)
 
 
-def test_a_commit_is_bounded(world):
+def test_a_commit_is_bounded(world) -> None:
     for parts in (
         [Part(TOPIC, 0, [(0, number, 1) for number in range(SINK_STAGED_MAX + 1)])],
         [Part(TOPIC, number, []) for number in range(SINK_TARGETS_MAX + 1)],
@@ -159,7 +159,7 @@ def test_a_commit_is_bounded(world):
         assert refused.value.reason is Reason.POLICY_VIOLATION
 
 
-def test_a_target_with_smaller_batches_refuses_before_anything_is_appended(world):
+def test_a_target_with_smaller_batches_refuses_before_anything_is_appended(world) -> None:
     world.create("small", max_message_bytes="1000")
     staged = world.stage(b"x"), world.stage(b"x" * 2000)
     told = world.committed(0, (TOPIC, 0, [staged[0]]), ("small", 0, [staged[1]]))
@@ -167,14 +167,14 @@ def test_a_target_with_smaller_batches_refuses_before_anything_is_appended(world
     untouched(world)
 
 
-def test_a_target_with_a_codec_of_its_own_refuses_what_that_makes_too_large(world):
+def test_a_target_with_a_codec_of_its_own_refuses_what_that_makes_too_large(world) -> None:
     world.create("plain", max_message_bytes="1000", compression_type="uncompressed")
     staged = world.stage(b"x" * 5000, compression=Compression.ZSTD)
     assert world.committed(0, ("plain", 0, [staged])).error.reason is Reason.RECORDS_TOO_LARGE
     untouched(world)
 
 
-def test_a_compacted_target_refuses_records_without_a_key(world):
+def test_a_compacted_target_refuses_records_without_a_key(world) -> None:
     world.create("compacted", cleanup_policy="compact")
     told = world.committed(0, (TOPIC, 0, [world.stage(b"x")]), ("compacted", 0, [world.stage(b"y", key=None)]))
     assert told.error.reason is Reason.INVALID_RECORD
@@ -182,20 +182,20 @@ def test_a_compacted_target_refuses_records_without_a_key(world):
     assert world.committed(1, ("compacted", 0, [world.stage(b"y")])).committed.records == 1
 
 
-def test_a_batch_larger_than_a_segment_of_its_target_is_refused(world):
+def test_a_batch_larger_than_a_segment_of_its_target_is_refused(world) -> None:
     world.create("segments", segment_bytes="1000")
     assert world.committed(0, ("segments", 0, [world.stage(b"x" * 2000)])).error.reason is Reason.RECORD_LIST_TOO_LARGE
     untouched(world)
 
 
-def test_a_timestamp_that_the_target_does_not_take_is_refused(world):
+def test_a_timestamp_that_the_target_does_not_take_is_refused(world) -> None:
     world.create("now", message_timestamp_before_max_ms="1000")
     staged = world.stage(b"old", timestamp_ms=world.clock.now_ms() - 5000)
     assert world.committed(0, ("now", 0, [staged])).error.reason is Reason.INVALID_TIMESTAMP
     untouched(world)
 
 
-def test_which_times_records_may_have_is_for_their_target_to_say(world):
+def test_which_times_records_may_have_is_for_their_target_to_say(world) -> None:
     far_ms = 10 * 365 * 24 * 3_600_000
     staged = [world.stage(b"x", timestamp_ms=world.clock.now_ms() + way * far_ms) for way in (1, -1)]
     assert world.committed(0, (TOPIC, 0, staged[:1])).error.reason is Reason.INVALID_TIMESTAMP
@@ -203,22 +203,22 @@ def test_which_times_records_may_have_is_for_their_target_to_say(world):
     assert world.committed(0, ("any", 0, staged)).committed.records == 2
 
 
-def test_records_without_a_time_are_taken(world):
+def test_records_without_a_time_are_taken(world) -> None:
     world.create("now", message_timestamp_before_max_ms="1000")
     assert world.committed(0, ("now", 0, [world.stage(b"x", timestamp_ms=NO_TIMESTAMP)])).committed.records == 1
 
 
-def test_a_target_that_wants_more_replicas_is_refused(world):
+def test_a_target_that_wants_more_replicas_is_refused(world) -> None:
     world.create("replicated", min_insync_replicas="2")
     assert world.committed(0, ("replicated", 0, [world.stage(b"x")])).error.reason is Reason.NOT_ENOUGH_REPLICAS
     untouched(world)
 
 
-def test_whoever_may_not_write_to_a_target_may_not_commit_to_it(world):
+def test_whoever_may_not_write_to_a_target_may_not_commit_to_it(world) -> None:
     class OwnOnly(Access):
         allows_all = False
 
-        def require_topic(self, caller, action, topic):
+        def require_topic(self, caller, action, topic) -> None:
             if topic == TOPIC:
                 raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
 
@@ -229,7 +229,7 @@ def test_whoever_may_not_write_to_a_target_may_not_commit_to_it(world):
     untouched(world)
 
 
-def test_a_damaged_staged_batch_is_refused(world):
+def test_a_damaged_staged_batch_is_refused(world) -> None:
     staged = world.stage(b"sound and well")
     segment = world.staging().log.segments[-1]
     file = segment.opened()
@@ -238,7 +238,7 @@ def test_a_damaged_staged_batch_is_refused(world):
     untouched(world)
 
 
-def test_a_sink_that_nobody_opened_is_unknown(world):
+def test_a_sink_that_nobody_opened_is_unknown(world) -> None:
     for call in (
         lambda: world.commit(0, sink="nobody"),
         lambda: world.abort(0, sink="nobody"),
@@ -251,7 +251,7 @@ def test_a_sink_that_nobody_opened_is_unknown(world):
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "ä", "x" * 201])
-def test_a_sink_is_named_as_a_topic_is(world, name):
+def test_a_sink_is_named_as_a_topic_is(world, name) -> None:
     with pytest.raises(PenstockError) as refused:
         world.open(name)
     assert refused.value.reason is Reason.INVALID_REQUEST
@@ -260,14 +260,14 @@ def test_a_sink_is_named_as_a_topic_is(world, name):
 # What targets make of it.
 
 
-def test_the_topics_own_codec_is_used(world):
+def test_the_topics_own_codec_is_used(world) -> None:
     world.create("zstd", compression_type="zstd")
     world.committed(0, ("zstd", 0, [world.stage(b"x" * 500, compression=Compression.GZIP), world.stage(b"y" * 500)]))
     assert [header.compression for header in world.headers(topic="zstd")] == [Compression.ZSTD] * 2
     assert world.values(topic="zstd") == [b"x" * 500, b"y" * 500]
 
 
-def test_the_time_of_append_is_set_where_the_topic_wants_it(world):
+def test_the_time_of_append_is_set_where_the_topic_wants_it(world) -> None:
     world.create("stamped", message_timestamp_type="LogAppendTime")
     staged = world.stage(b"x", timestamp_ms=1)
     world.clock.advance(1000)
@@ -277,7 +277,7 @@ def test_the_time_of_append_is_set_where_the_topic_wants_it(world):
     assert header.max_timestamp == world.clock.now_ms()
 
 
-def test_each_commit_is_told_by_its_epoch_and_numbered_from_0_in_each_target(world):
+def test_each_commit_is_told_by_its_epoch_and_numbered_from_0_in_each_target(world) -> None:
     for batch_id in range(2):
         staged = [world.stage(b"1", b"2"), world.stage(b"3"), world.stage(b"4")]
         world.committed(batch_id, (TOPIC, 0, staged[:2]), (TOPIC, 1, staged[2:]))
@@ -287,7 +287,7 @@ def test_each_commit_is_told_by_its_epoch_and_numbered_from_0_in_each_target(wor
     assert len({header.producer_id for header in world.headers(0) + world.headers(1)}) == 1
 
 
-def test_a_used_up_producer_is_replaced(world):
+def test_a_used_up_producer_is_replaced(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     sink = world.sinks._sinks[SINK]
     sink.stored = type(sink.stored)(**{**_fields(sink.stored), "producer_epoch": 2**15 - 1})
@@ -297,7 +297,7 @@ def test_a_used_up_producer_is_replaced(world):
     assert second.producer_epoch == 0
 
 
-def test_a_producer_of_which_a_target_knows_a_later_epoch_is_replaced(world):
+def test_a_producer_of_which_a_target_knows_a_later_epoch_is_replaced(world) -> None:
     # Records of __sinks that were lost must not make the log refuse what is intended.
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     sink = world.sinks._sinks[SINK]
@@ -313,7 +313,7 @@ def _fields(stored) -> dict:
 # Several at once.
 
 
-def test_of_two_commits_of_one_batch_one_appends(world):
+def test_of_two_commits_of_one_batch_one_appends(world) -> None:
     first, second = world.stage(b"1"), world.stage(b"1")
     told = world.commit(0, (TOPIC, 0, [first])), world.commit(0, (TOPIC, 0, [second]))
     world.settle()
@@ -321,7 +321,7 @@ def test_of_two_commits_of_one_batch_one_appends(world):
     assert world.values() == [b"1"]
 
 
-def test_a_commit_waits_for_the_one_before_it(world):
+def test_a_commit_waits_for_the_one_before_it(world) -> None:
     staged = [world.stage(b"1"), world.stage(b"2")]
     told = world.commit(0, (TOPIC, 0, staged[:1])), world.commit(1, (TOPIC, 0, staged[1:]))
     world.settle()
@@ -329,14 +329,14 @@ def test_a_commit_waits_for_the_one_before_it(world):
     assert world.values() == [b"1", b"2"]
 
 
-def test_a_second_commit_is_judged_by_itself_when_the_first_is_refused(world):
+def test_a_second_commit_is_judged_by_itself_when_the_first_is_refused(world) -> None:
     told = world.commit(0, (TOPIC, 9, [world.stage(b"1")])), world.commit(0, (TOPIC, 0, [world.stage(b"2")]))
     world.settle()
     assert told[0].error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
     assert told[1].committed.records == 1
 
 
-def test_too_many_that_wait_are_refused(world):
+def test_too_many_that_wait_are_refused(world) -> None:
     for _ in range(SINK_WAITING_MAX + 1):
         world.commit(0, (TOPIC, 0, []))
     with pytest.raises(PenstockError) as refused:
@@ -344,7 +344,7 @@ def test_too_many_that_wait_are_refused(world):
     assert refused.value.reason is Reason.SINK_BUSY
 
 
-def test_opening_waits_for_the_commit_under_way(world):
+def test_opening_waits_for_the_commit_under_way(world) -> None:
     told, opened = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
     world.sinks.open(CALLER, SINK, opened)
     world.settle()
@@ -352,7 +352,7 @@ def test_opening_waits_for_the_commit_under_way(world):
     assert opened.result.last_batch_id == 0
 
 
-def test_the_answer_waits_for_the_sync(world):
+def test_the_answer_waits_for_the_sync(world) -> None:
     staged = world.stage(b"1")
     told = world.commit(0, (TOPIC, 0, [staged]))
     for _ in range(20):
@@ -362,7 +362,7 @@ def test_the_answer_waits_for_the_sync(world):
     assert told.committed.records == 1
 
 
-def test_without_syncs_a_commit_counts_when_it_is_written():
+def test_without_syncs_a_commit_counts_when_it_is_written() -> None:
     world = World(flush=Flush.OS)
     world.open()
     told = world.commit(0, (TOPIC, 0, [world.stage(b"1")]))
@@ -374,7 +374,7 @@ def test_without_syncs_a_commit_counts_when_it_is_written():
 # Aborting, deleting, idling.
 
 
-def test_an_abort_drops_what_is_staged(world):
+def test_an_abort_drops_what_is_staged(world) -> None:
     staged = world.stage(b"1")
     assert world.abort(0).aborted
     assert world.status().staged_bytes == 0
@@ -385,7 +385,7 @@ def test_an_abort_drops_what_is_staged(world):
     assert world.values() == [b"2"]
 
 
-def test_an_abort_after_the_commit_does_nothing_and_says_so(world):
+def test_an_abort_after_the_commit_does_nothing_and_says_so(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     world.stage(b"next batch")
     aborted = world.abort(0)
@@ -394,7 +394,7 @@ def test_an_abort_after_the_commit_does_nothing_and_says_so(world):
     assert world.status().staged_bytes > 0
 
 
-def test_an_abort_while_the_batch_is_being_committed_does_nothing(world):
+def test_an_abort_while_the_batch_is_being_committed_does_nothing(world) -> None:
     told, aborted = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
     world.sinks.abort(CALLER, SINK, 0, aborted)
     assert not aborted.result.aborted
@@ -405,7 +405,7 @@ def test_an_abort_while_the_batch_is_being_committed_does_nothing(world):
     assert told.committed.records == 1
 
 
-def test_a_deleted_sink_is_gone_with_what_was_staged(world):
+def test_a_deleted_sink_is_gone_with_what_was_staged(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     world.stage(b"2")
     told = Told()
@@ -421,7 +421,7 @@ def test_a_deleted_sink_is_gone_with_what_was_staged(world):
     assert world.values() == [b"1", b"3"]
 
 
-def test_a_sink_is_not_deleted_under_a_commit(world):
+def test_a_sink_is_not_deleted_under_a_commit(world) -> None:
     told = world.commit(0, (TOPIC, 0, [world.stage(b"1")]))
     with pytest.raises(PenstockError) as refused:
         world.sinks.delete(CALLER, SINK, Told())
@@ -430,7 +430,7 @@ def test_a_sink_is_not_deleted_under_a_commit(world):
     assert told.committed.records == 1
 
 
-def test_the_staging_topic_goes_when_nobody_uses_it_and_the_last_batch_stays(world):
+def test_the_staging_topic_goes_when_nobody_uses_it_and_the_last_batch_stays(world) -> None:
     world.committed(4, (TOPIC, 0, [world.stage(b"1")]))
     world.settle()
     world.advance(IDLE_MS - 1)
@@ -448,7 +448,7 @@ def test_the_staging_topic_goes_when_nobody_uses_it_and_the_last_batch_stays(wor
     assert world.values() == [b"1", b"2"]
 
 
-def test_a_sink_that_never_committed_is_forgotten_when_it_idles(world):
+def test_a_sink_that_never_committed_is_forgotten_when_it_idles(world) -> None:
     world.stage(b"1")
     world.settle()
     world.advance(IDLE_MS)
@@ -459,7 +459,9 @@ def test_a_sink_that_never_committed_is_forgotten_when_it_idles(world):
     assert not [topic for topic in world.broker.topics if topic.name.startswith("__staging")]
 
 
-def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with_a_staging_topic_of_its_own(world):
+def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with_a_staging_topic_of_its_own(
+    world,
+) -> None:
     """With the old one, a driver of the deleted sink could commit what it staged as a batch of the new one."""
     old = world.open().staging_id
     deleted, opened = Told(), Told()
@@ -475,7 +477,7 @@ def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with
     assert world.committed(0, (TOPIC, 0, [world.stage(b"1")])).committed.records == 1
 
 
-def test_a_sink_whose_staging_topic_is_just_removed_is_opened_a_moment_later(world):
+def test_a_sink_whose_staging_topic_is_just_removed_is_opened_a_moment_later(world) -> None:
     started = []
     world.broker.background = started.append
     world.sinks._drop_staging(f"__staging.{SINK}")
@@ -486,7 +488,7 @@ def test_a_sink_whose_staging_topic_is_just_removed_is_opened_a_moment_later(wor
     assert world.open().last_batch_id is None
 
 
-def test_the_number_of_sinks_is_bounded():
+def test_the_number_of_sinks_is_bounded() -> None:
     world = World(sinks_max=2)
     world.open("a"), world.open("b")
     with pytest.raises(PenstockError) as refused:
@@ -499,7 +501,7 @@ def test_the_number_of_sinks_is_bounded():
     assert world.open("c").last_batch_id is None
 
 
-def test_nobody_is_told_to_raise_a_bound_that_cannot_be(monkeypatch):
+def test_nobody_is_told_to_raise_a_bound_that_cannot_be(monkeypatch) -> None:
     monkeypatch.setattr("penstock.core.sinks.refusals.SINKS_MAX", 1)
     world = World(sinks_max=1)
     world.open("a")
@@ -508,20 +510,20 @@ def test_nobody_is_told_to_raise_a_bound_that_cannot_be(monkeypatch):
     assert "sinks_max" not in refused.value.text
 
 
-def test_a_staging_topic_without_a_sink_is_removed_at_the_start(world):
+def test_a_staging_topic_without_a_sink_is_removed_at_the_start(world) -> None:
     world.sinks._commits.write(SINK, None, lambda _reason: None)
     world.settle()
     world.restart()
     assert f"__staging.{SINK}" not in world.broker.topics
 
 
-def test_users_neither_make_nor_delete_staging_topics(world):
+def test_users_neither_make_nor_delete_staging_topics(world) -> None:
     for call in (lambda: world.create("__staging.mine"), lambda: world.delete(f"__staging.{SINK}")):
         with pytest.raises(PenstockError):
             call()
 
 
-def test_records_of_another_version_are_passed_over(world):
+def test_records_of_another_version_are_passed_over(world) -> None:
     world.committed(1, (TOPIC, 0, [world.stage(b"1")]))
     log = world.sinks._log
     log.append(0, [(b"later", b'{"version": 2, "since_ms": 1}'), (b"odd", b"not json")])
@@ -531,7 +533,7 @@ def test_records_of_another_version_are_passed_over(world):
     assert any("2 records of a later version" in line for line in world.reports)
 
 
-def test_stopping_tells_whoever_waits(world):
+def test_stopping_tells_whoever_waits(world) -> None:
     told, opened = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
     world.sinks.open(CALLER, SINK, opened)
     world.broker.close()

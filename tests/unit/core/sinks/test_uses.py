@@ -1,5 +1,7 @@
 """Sinks that nobody uses are forgotten, by what is stored of their use; those in use never are."""
 
+from typing import Never
+
 import pytest
 
 from penstock.core.sinks.uses import GRACE_MS, USE_STEP_MS
@@ -33,7 +35,7 @@ def later(world: World, ms: int) -> None:
     world.advance(ms - SWEEP_MS)
 
 
-def test_a_sink_that_nobody_used_for_long_is_forgotten_with_its_last_batch(world):
+def test_a_sink_that_nobody_used_for_long_is_forgotten_with_its_last_batch(world) -> None:
     later(world, REMEMBER_MS - 2 * SWEEP_MS)
     assert world.sinks.names() == [SINK]
     later(world, 2 * SWEEP_MS)
@@ -45,7 +47,7 @@ def test_a_sink_that_nobody_used_for_long_is_forgotten_with_its_last_batch(world
     assert world.open().last_batch_id is None
 
 
-def test_the_time_that_a_sink_has_is_counted_over_restarts(world):
+def test_the_time_that_a_sink_has_is_counted_over_restarts(world) -> None:
     for _ in range(5):
         later(world, 6 * DAY_MS)
         world.restart()
@@ -54,7 +56,7 @@ def test_the_time_that_a_sink_has_is_counted_over_restarts(world):
     assert world.sinks.names() == []
 
 
-def test_the_time_of_a_staging_topic_is_counted_over_restarts(world):
+def test_the_time_of_a_staging_topic_is_counted_over_restarts(world) -> None:
     world.stage(b"of a task that died")
     later(world, 120_000)
     for _ in range(3):
@@ -65,7 +67,7 @@ def test_the_time_of_a_staging_topic_is_counted_over_restarts(world):
     assert world.open().last_batch_id == 4
 
 
-def test_a_broker_that_was_off_for_long_lets_its_users_come_back_first(world):
+def test_a_broker_that_was_off_for_long_lets_its_users_come_back_first(world) -> None:
     world.clock.wall_ms += 10 * REMEMBER_MS
     world.restart()
     later(world, GRACE_MS - 60_000)
@@ -74,7 +76,7 @@ def test_a_broker_that_was_off_for_long_lets_its_users_come_back_first(world):
     assert world.sinks.names() == [SINK]
 
 
-def test_opening_is_a_use_that_a_restart_does_not_forget(world):
+def test_opening_is_a_use_that_a_restart_does_not_forget(world) -> None:
     later(world, REMEMBER_MS - DAY_MS)
     assert world.open().last_batch_id == 4
     world.restart()
@@ -82,7 +84,7 @@ def test_opening_is_a_use_that_a_restart_does_not_forget(world):
     assert world.open().last_batch_id == 4
 
 
-def test_aborting_and_staging_are_uses_too(world):
+def test_aborting_and_staging_are_uses_too(world) -> None:
     for _ in range(3):
         later(world, REMEMBER_MS - DAY_MS)
         world.abort(9)
@@ -95,7 +97,7 @@ def test_aborting_and_staging_are_uses_too(world):
     assert world.open().last_batch_id == 4
 
 
-def test_a_sink_with_staged_records_stays_until_its_staging_topic_goes():
+def test_a_sink_with_staged_records_stays_until_its_staging_topic_goes() -> None:
     world = made(remember_ms=DAY_MS)
     staged = world.stage(b"2")
     later(world, 120_000)
@@ -105,7 +107,7 @@ def test_a_sink_with_staged_records_stays_until_its_staging_topic_goes():
     assert world.sinks.names() == []
 
 
-def test_a_sink_that_is_busy_is_not_forgotten(world):
+def test_a_sink_that_is_busy_is_not_forgotten(world) -> None:
     told = world.commit(5, (TOPIC, 0, []))
     world.clock.advance(2 * REMEMBER_MS)
     world.sinks.tick(world.clock.monotonic_ms())
@@ -114,7 +116,7 @@ def test_a_sink_that_is_busy_is_not_forgotten(world):
     assert world.open().last_batch_id == 5
 
 
-def test_a_sink_is_remembered_from_the_end_of_a_commit_on(world):
+def test_a_sink_is_remembered_from_the_end_of_a_commit_on(world) -> None:
     world.open("slow", SINK_REMEMBER_MS_MIN)
     told = world.commit(0, sink="slow")
     world.clock.advance(SINK_REMEMBER_MS_MIN)
@@ -124,7 +126,7 @@ def test_a_sink_is_remembered_from_the_end_of_a_commit_on(world):
     assert world.open("slow").last_batch_id == 0
 
 
-def test_opening_again_and_again_costs_no_writes(world):
+def test_opening_again_and_again_costs_no_writes(world) -> None:
     end = world.broker.partition("__sinks", 0).log.next_offset
     for _ in range(5):
         world.open()
@@ -137,7 +139,7 @@ def test_opening_again_and_again_costs_no_writes(world):
     assert world.broker.partition("__sinks", 0).log.next_offset == end + 1
 
 
-def test_an_opener_may_ask_to_be_remembered_for_less_and_not_for_more(world):
+def test_an_opener_may_ask_to_be_remembered_for_less_and_not_for_more(world) -> None:
     for name, remember_ms in (("short", DAY_MS), ("long", 10 * REMEMBER_MS)):
         world.open(name, remember_ms)
         world.committed(0, (TOPIC, 0, [world.stage(b"x", sink=name)]), sink=name)
@@ -150,7 +152,7 @@ def test_an_opener_may_ask_to_be_remembered_for_less_and_not_for_more(world):
     assert world.sinks.names() == []
 
 
-def test_what_an_opener_asks_for_stays_until_another_asks_otherwise(world):
+def test_what_an_opener_asks_for_stays_until_another_asks_otherwise(world) -> None:
     world.open(remember_ms=DAY_MS)
     world.open()
     world.restart()
@@ -160,7 +162,7 @@ def test_what_an_opener_asks_for_stays_until_another_asks_otherwise(world):
     assert world.status().remember_ms == 2 * DAY_MS
 
 
-def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(world):
+def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(world) -> None:
     opened = world.open("batch", SINK_REMEMBER_MS_MIN)
     later(world, STAGING_MS - DAY_MS)
     staged = world.stage(b"late", sink="batch")
@@ -170,13 +172,13 @@ def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(wo
     assert world.sinks.names() == [SINK]
 
 
-def test_a_time_in_which_nobody_could_come_back_is_refused(world):
+def test_a_time_in_which_nobody_could_come_back_is_refused(world) -> None:
     with pytest.raises(PenstockError, match="600000 is the least") as refused:
         world.sinks.open(CALLER, SINK, Told(), remember_ms=SINK_REMEMBER_MS_MIN - 1)
     assert refused.value.reason is Reason.INVALID_REQUEST
 
 
-def test_a_status_says_when_a_sink_was_last_used(world):
+def test_a_status_says_when_a_sink_was_last_used(world) -> None:
     used_ms = world.clock.now_ms()
     assert world.status().used_ms == used_ms
     later(world, DAY_MS)
@@ -187,17 +189,17 @@ def test_a_status_says_when_a_sink_was_last_used(world):
     assert world.status().used_ms == used_ms + DAY_MS
 
 
-def test_a_full_disk_keeps_nobody_from_opening(world, monkeypatch):
+def test_a_full_disk_keeps_nobody_from_opening(world, monkeypatch) -> None:
     later(world, DAY_MS)
 
-    def full(*_):
+    def full(*_) -> Never:
         raise PenstockError(Reason.STORAGE_ERROR)
 
     monkeypatch.setattr(world.sinks._commits, "write", full)
     assert world.open().last_batch_id == 4
 
 
-def test_so_many_sinks_are_looked_at_in_one_go_and_the_rest_soon_after(world, monkeypatch):
+def test_so_many_sinks_are_looked_at_in_one_go_and_the_rest_soon_after(world, monkeypatch) -> None:
     monkeypatch.setattr("penstock.core.sinks.sinks._SWEEP_SINKS_MAX", 3)
     for number in range(7):
         world.open(f"s{number}", SINK_REMEMBER_MS_MIN)
@@ -211,7 +213,7 @@ def test_so_many_sinks_are_looked_at_in_one_go_and_the_rest_soon_after(world, mo
     assert counts == [5, 2, 1, 1]
 
 
-def test_the_time_of_a_use_is_the_same_for_who_asks_twice_and_follows_a_clock_that_was_set(world):
+def test_the_time_of_a_use_is_the_same_for_who_asks_twice_and_follows_a_clock_that_was_set(world) -> None:
     world.open()
     used_ms = world.status().used_ms
     # The clocks count a millisecond at different moments: one of them is ahead for a part of each.

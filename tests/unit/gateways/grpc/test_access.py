@@ -1,5 +1,7 @@
 """Every call asks the one place that says who may do what, before anything is done."""
 
+from typing import Never
+
 import grpc
 import pytest
 
@@ -17,18 +19,18 @@ class Refusing(Access):
 
     allows_all = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.asked = []
 
-    def require_topic(self, caller, action, topic):
+    def require_topic(self, caller, action, topic) -> Never:
         self.asked.append((caller, action))
         raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED, f"not on {topic}")
 
-    def require_group(self, caller, action, group):
+    def require_group(self, caller, action, group) -> Never:
         self.asked.append((caller, action))
         raise PenstockError(Reason.GROUP_AUTHORIZATION_FAILED, f"not in {group}")
 
-    def require_cluster(self, caller, action):
+    def require_cluster(self, caller, action) -> Never:
         self.asked.append((caller, action))
         raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED, "not here")
 
@@ -42,7 +44,7 @@ def request_of(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "PublishStream"])
-async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gateways, channel, unary):
+async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gateways, channel, unary) -> None:
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     access = gateways[0].broker.access = Refusing()
     request = request_of(name)
@@ -59,7 +61,7 @@ async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gatew
     assert isinstance(action, Action)
 
 
-async def test_records_of_a_stream_are_refused_each(gateways, channel, unary):
+async def test_records_of_a_stream_are_refused_each(gateways, channel, unary) -> None:
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     gateways[0].broker.access = Refusing()
     method = channel.stream_stream(

@@ -6,12 +6,12 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcLimits, Serving, host_of, stored, told
 
 
-async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off():
+async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() -> None:
     serving = Serving(None, GrpcLimits())
     woken = asyncio.Event()
     never = asyncio.Event()
 
-    async def stuck():
+    async def stuck() -> None:
         with serving.stream(woken.set):
             await never.wait()
 
@@ -27,7 +27,7 @@ async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off():
     assert not serving.streams
 
 
-async def test_no_stream_begins_once_the_broker_stops():
+async def test_no_stream_begins_once_the_broker_stops() -> None:
     serving = Serving(None, GrpcLimits())
     serving.stop()
     with pytest.raises(PenstockError) as caught, serving.stream(lambda: None):
@@ -35,7 +35,7 @@ async def test_no_stream_begins_once_the_broker_stops():
     assert caught.value.reason is Reason.SHUTTING_DOWN
 
 
-async def test_an_answer_that_comes_after_the_caller_left_harms_nobody():
+async def test_an_answer_that_comes_after_the_caller_left_harms_nobody() -> None:
     callbacks = []
     waiting = asyncio.create_task(told(callbacks.append))
     await asyncio.sleep(0)
@@ -45,19 +45,19 @@ async def test_an_answer_that_comes_after_the_caller_left_harms_nobody():
     callbacks[0]("late")
 
 
-async def test_what_could_not_be_stored_is_a_refusal():
+async def test_what_could_not_be_stored_is_a_refusal() -> None:
     await stored(lambda done: done(None))
     with pytest.raises(PenstockError) as caught:
         await stored(lambda done: done(Reason.STORAGE_ERROR))
     assert caught.value.reason is Reason.STORAGE_ERROR
 
 
-async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever():
+async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever() -> None:
     serving = Serving(None, GrpcLimits())
     await serving.drained(60)
     answer = asyncio.Event()
 
-    async def call():
+    async def call() -> None:
         with serving.call():
             await answer.wait()
 
@@ -77,5 +77,5 @@ async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever():
     ("peer", "host"),
     [("ipv4:127.0.0.1:50000", "127.0.0.1"), ("ipv6:%5B::1%5D:50000", "::1"), ("unix:", "unix:"), ("", "")],
 )
-def test_a_peer_is_known_by_its_host(peer, host):
+def test_a_peer_is_known_by_its_host(peer, host) -> None:
     assert host_of(peer) == host

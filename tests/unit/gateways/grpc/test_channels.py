@@ -63,7 +63,7 @@ def waited_for():
 async def server(waited_for):
     """Answers ``/s/echo`` with what it gets, and ``/s/wait`` never."""
 
-    async def wait(_request, _context):
+    async def wait(_request, _context) -> None:
         waited_for.set()
         await asyncio.Event().wait()
 
@@ -82,14 +82,14 @@ async def server(waited_for):
     await made.stop(None)
 
 
-async def test_calls_share_a_channel(channels, image, server):
+async def test_calls_share_a_channel(channels, image, server) -> None:
     image.say(1, server)
     async with channels.to(THERE) as first, channels.to(THERE) as second:
         assert first is second
         assert await first.unary_unary("/s/echo")(b"x", timeout=20) == b"x"
 
 
-async def test_a_channel_that_is_full_gets_a_second_beside_it(channels, image, server, monkeypatch):
+async def test_a_channel_that_is_full_gets_a_second_beside_it(channels, image, server, monkeypatch) -> None:
     monkeypatch.setattr(module, "CALLS_MAX", 1)
     image.say(1, server)
     async with channels.to(THERE) as first:
@@ -100,7 +100,7 @@ async def test_a_channel_that_is_full_gets_a_second_beside_it(channels, image, s
 
 
 @pytest.mark.parametrize("epoch", [None, 1])
-async def test_a_node_that_cannot_be_reached_is_told_as_such(channels, image, monkeypatch, epoch):
+async def test_a_node_that_cannot_be_reached_is_told_as_such(channels, image, monkeypatch, epoch) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
     image.say(epoch)
     with pytest.raises(PenstockError) as caught:
@@ -110,7 +110,7 @@ async def test_a_node_that_cannot_be_reached_is_told_as_such(channels, image, mo
 
 
 @pytest.mark.parametrize("epoch", [None, 2])
-async def test_calls_end_with_the_life_of_the_node(channels, image, server, waited_for, epoch):
+async def test_calls_end_with_the_life_of_the_node(channels, image, server, waited_for, epoch) -> None:
     image.say(1, server)
     async with channels.to(THERE) as channel:
         call = channel.unary_unary("/s/wait")(b"", timeout=20)

@@ -12,7 +12,7 @@ from penstock.wire.mq import mq_generated as mq
 class Context:
     """What a handler asks of grpc."""
 
-    def peer(self):
+    def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
 
@@ -34,7 +34,7 @@ def places(source, taken):
     return sorted((message.partition, message.offset) for message in read)
 
 
-async def test_what_was_taken_of_a_partition_that_went_to_another_is_not_handed_out(call):
+async def test_what_was_taken_of_a_partition_that_went_to_another_is_not_handed_out(call) -> None:
     first = subscribe(call, "a")
     taken = first.take(100, 1_000_000)
     assert places(first, taken) == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -45,7 +45,7 @@ async def test_what_was_taken_of_a_partition_that_went_to_another_is_not_handed_
     first.close()
 
 
-async def test_a_subscription_that_ends_leaves_nothing_behind(call, gateways):
+async def test_a_subscription_that_ends_leaves_nothing_behind(call, gateways) -> None:
     topics, serving = call.broker.topics, gateways[0]
     before = len(topics.on_deleted), len(topics.on_changed)
     source = subscribe(call)
@@ -58,7 +58,7 @@ async def test_a_subscription_that_ends_leaves_nothing_behind(call, gateways):
     assert not [partition for partition in call.broker.open_partitions() if partition._readers]
 
 
-async def test_one_that_cannot_be_opened_leaves_nothing_behind_either(call, gateways):
+async def test_one_that_cannot_be_opened_leaves_nothing_behind_either(call, gateways) -> None:
     topics = call.broker.topics
     before = len(topics.on_deleted), len(topics.on_changed)
     with pytest.raises(PenstockError) as caught:
@@ -69,7 +69,7 @@ async def test_one_that_cannot_be_opened_leaves_nothing_behind_either(call, gate
     assert call.broker.groups.describe("g").members == ()
 
 
-async def test_a_replaced_subscription_does_not_take_the_newer_ones_place_when_it_ends(call, gateways):
+async def test_a_replaced_subscription_does_not_take_the_newer_ones_place_when_it_ends(call, gateways) -> None:
     older = subscribe(call)
     newer = subscribe(call)
     with pytest.raises(PenstockError) as caught:

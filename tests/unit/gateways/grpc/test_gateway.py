@@ -16,7 +16,7 @@ from tests.support.kafka_wire import until
 ANY_PORT = Address("127.0.0.1", 0)
 
 
-async def test_port_zero_gives_a_real_port_that_nobody_else_can_have():
+async def test_port_zero_gives_a_real_port_that_nobody_else_can_have() -> None:
     gateway = GrpcGateway()
     address = gateway.bind(ANY_PORT)
     assert address.port > 0
@@ -32,7 +32,7 @@ async def test_port_zero_gives_a_real_port_that_nobody_else_can_have():
     await other.stop(0)
 
 
-async def test_a_port_that_another_program_has_is_an_error():
+async def test_a_port_that_another_program_has_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -42,7 +42,7 @@ async def test_a_port_that_another_program_has_is_an_error():
         await gateway.stop(0)
 
 
-async def test_a_port_that_was_let_go_can_be_had_again():
+async def test_a_port_that_was_let_go_can_be_had_again() -> None:
     gateway = GrpcGateway()
     address = gateway.bind(ANY_PORT)
     await gateway.stop(0)
@@ -51,7 +51,7 @@ async def test_a_port_that_was_let_go_can_be_had_again():
     await again.stop(0)
 
 
-async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel, unary, monkeypatch, caplog):
+async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel, unary, monkeypatch, caplog) -> None:
     monkeypatch.setattr("penstock.gateways.grpc.call.Call.topic", lambda *_: 1 / 0)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await unary("Publish", mq.PublishRequest(topic="t"))
@@ -65,7 +65,7 @@ async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel
     assert (await unary("ListTopics", mq.ListTopicsRequest())).topics == []
 
 
-async def test_every_call_of_the_proto_is_served():
+async def test_every_call_of_the_proto_is_served() -> None:
     declared = mq.DESCRIPTOR.services_by_name["MessageQueueService"].methods_by_name
     assert set(service.CALLS) == set(declared)
     for name, call in service.CALLS.items():
@@ -74,7 +74,7 @@ async def test_every_call_of_the_proto_is_served():
         assert getattr(call, "requests", False) == declared[name].client_streaming, name
 
 
-async def test_calls_and_refusals_are_counted(gateways, channel, unary):
+async def test_calls_and_refusals_are_counted(gateways, channel, unary) -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await unary("Publish", mq.PublishRequest(topic="nowhere"))
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
@@ -89,7 +89,7 @@ async def test_calls_and_refusals_are_counted(gateways, channel, unary):
     assert (flow.records_in, flow.records_out) == (1, 1)
 
 
-async def test_what_a_stop_lets_through_is_answered(server, unary):
+async def test_what_a_stop_lets_through_is_answered(server, unary) -> None:
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     calls = [asyncio.ensure_future(unary("Publish", mq.PublishRequest(topic="t"))) for _ in range(20)]
     await calls[0]
@@ -100,7 +100,7 @@ async def test_what_a_stop_lets_through_is_answered(server, unary):
     assert offsets == list(range(len(offsets)))
 
 
-def test_a_broker_without_the_listener_does_not_import_grpc():
+def test_a_broker_without_the_listener_does_not_import_grpc() -> None:
     program = "import sys, penstock.server; print(sorted(name for name in sys.modules if name.startswith('grpc')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
@@ -110,7 +110,7 @@ GARBAGE = b"\xff\xff\xff\xff"
 
 
 @pytest.mark.parametrize("name", sorted(service.CALLS))
-async def test_bytes_that_are_no_request_are_an_invalid_argument_that_names_the_message(channel, name, caplog):
+async def test_bytes_that_are_no_request_are_an_invalid_argument_that_names_the_message(channel, name, caplog) -> None:
     declared = service.CALLS[name]
     path = f"/{service.SERVICE}/{name}"
     if isinstance(declared, service.Unary):
@@ -126,7 +126,7 @@ async def test_bytes_that_are_no_request_are_an_invalid_argument_that_names_the_
     assert not caplog.records
 
 
-async def test_frames_before_garbage_are_answered(channel, unary):
+async def test_frames_before_garbage_are_answered(channel, unary) -> None:
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     frame = mq.PublishFrame(id=7, topic="t", records=[mq.PublishRequest(payload=b"x")]).SerializeToString()
     stream = channel.stream_stream(
@@ -138,14 +138,16 @@ async def test_frames_before_garbage_are_answered(channel, unary):
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_no_more_frames_are_taken_while_those_that_wait_have_many_records(gateways, channel, unary, monkeypatch):
+async def test_no_more_frames_are_taken_while_those_that_wait_have_many_records(
+    gateways, channel, unary, monkeypatch
+) -> None:
     monkeypatch.setattr(gateways[0], "bounds", replace(gateways[0].bounds, pending_records_max=10))
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     broker = gateways[0].broker
     waiting = []
     publish = broker.publisher.publish
 
-    def hold(*given):
+    def hold(*given) -> None:
         # Appended, and not told: as on a disk whose sync does not end.
         waiting.append(given[-1])
         publish(*given[:-1], results.append)

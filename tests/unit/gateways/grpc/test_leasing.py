@@ -12,7 +12,7 @@ LONG_MS = 60_000
 class Context:
     """What a handler asks of grpc."""
 
-    def peer(self):
+    def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
 
@@ -40,7 +40,7 @@ async def taken(source):
     return [message.offset for message in messages]
 
 
-async def test_without_a_bound_what_was_sent_makes_room_for_more(call):
+async def test_without_a_bound_what_was_sent_makes_room_for_more(call) -> None:
     source = worker(call)
     got = await taken(source)
     while len(got) < 6:
@@ -49,7 +49,7 @@ async def test_without_a_bound_what_was_sent_makes_room_for_more(call):
     source.close()
 
 
-async def test_with_a_bound_only_what_is_settled_makes_room(call, unary):
+async def test_with_a_bound_only_what_is_settled_makes_room(call, unary) -> None:
     source = worker(call, max_in_flight=2)
     assert await taken(source) == [0, 1]
     names = {"topic": "t", "consumer_group": "g", "consumer_id": "w", "partition": 0}

@@ -22,7 +22,7 @@ from penstock.wire.mq.mq_generated import PublishRequest
         ({"headers": {"a": "/wA="}}, NewRecord(None, b"", (("a", b"/wA="),))),
     ],
 )
-def test_what_is_sent_becomes_the_record(fields, record):
+def test_what_is_sent_becomes_the_record(fields, record) -> None:
     assert new_record(PublishRequest(**fields)) == record
 
 
@@ -37,7 +37,7 @@ def test_what_is_sent_becomes_the_record(fields, record):
         ({"headers": {"a": "ü"}, "base64_headers": ["a"]}, "header 'a' is not base64, though base64_headers says so"),
     ],
 )
-def test_what_cannot_be_a_record_is_refused(fields, text):
+def test_what_cannot_be_a_record_is_refused(fields, text) -> None:
     with pytest.raises(PenstockError) as caught:
         new_record(PublishRequest(**fields))
     assert (caught.value.reason, caught.value.text) == (Reason.INVALID_RECORD, text)

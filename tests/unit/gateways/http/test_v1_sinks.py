@@ -31,7 +31,7 @@ async def opened(node: HttpNode) -> HttpNode:
     return node
 
 
-async def test_a_sink_is_opened_as_often_as_one_likes(opened):
+async def test_a_sink_is_opened_as_often_as_one_likes(opened) -> None:
     for body in (b"", b"{}"):
         answer = await opened.client.post(f"{PATH}/open", content=body)
         assert answer.json() == {
@@ -43,7 +43,7 @@ async def test_a_sink_is_opened_as_often_as_one_likes(opened):
         }
 
 
-async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened):
+async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened) -> None:
     for content, query, remember_ms in (
         (b'{"remember_ms": 600000}', "", 600_000),
         (b"", "?remember_ms=900000", 900_000),
@@ -55,7 +55,7 @@ async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened):
     assert "600000 is the least" in refused.json()["message"]
 
 
-async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened):
+async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened) -> None:
     first = (await opened.client.post(f"{PATH}/open", json={})).json()["staging_id"]
     staged = await stage(opened, b"old")
     assert (await opened.client.delete(PATH)).status_code == 204
@@ -70,7 +70,7 @@ async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened):
     assert taken.json()["records"] == 1
 
 
-async def test_a_commit_that_names_too_much_is_told_what_to_do(opened, monkeypatch):
+async def test_a_commit_that_names_too_much_is_told_what_to_do(opened, monkeypatch) -> None:
     monkeypatch.setattr("penstock.core.sinks.checks.SINK_STAGED_MAX", 2)
     staged = [[0, offset, 1] for offset in range(3)]
     for parts in (
@@ -82,7 +82,7 @@ async def test_a_commit_that_names_too_much_is_told_what_to_do(opened, monkeypat
         assert "names 3 staged ranges, and 2 is the most: stage fewer, larger batches" in refused.json()["message"]
 
 
-async def test_the_largest_commit_is_bounded_by_the_core_and_not_by_the_decoder(opened):
+async def test_the_largest_commit_is_bounded_by_the_core_and_not_by_the_decoder(opened) -> None:
     staged = [[0, offset, 1] for offset in range(SINK_STAGED_MAX + 1)]
     body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": staged}]}
     refused = await opened.client.post(f"{PATH}/commit", json=body)
@@ -92,7 +92,7 @@ async def test_the_largest_commit_is_bounded_by_the_core_and_not_by_the_decoder(
     assert told["maxItems"] == SINK_STAGED_MAX
 
 
-async def test_a_batch_is_committed_once(opened):
+async def test_a_batch_is_committed_once(opened) -> None:
     parts = [
         {"topic": "out", "partition": 0, "staged": [await stage(opened, b"1", b"2")]},
         {"topic": "out", "partition": 1, "staged": [await stage(opened, b"3")]},
@@ -106,7 +106,7 @@ async def test_a_batch_is_committed_once(opened):
     assert answer.json()["last_batch_id"] == 4
 
 
-async def test_a_status_says_how_a_sink_stands(opened):
+async def test_a_status_says_how_a_sink_stands(opened) -> None:
     since_ms = opened.clock.now_ms()
     fresh = {
         "sink": "q.0",
@@ -130,7 +130,7 @@ async def test_a_status_says_how_a_sink_stands(opened):
     assert (await opened.client.get("/v1/sinks")).json() == {"sinks": [done]}
 
 
-async def test_an_abort_says_what_it_did(opened):
+async def test_an_abort_says_what_it_did(opened) -> None:
     staged = await stage(opened, b"1")
     assert (await opened.client.post(f"{PATH}/abort", json={"batch_id": 0})).json() == {"aborted": True, "why": ""}
     body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": [staged]}]}
@@ -142,7 +142,7 @@ async def test_an_abort_says_what_it_did(opened):
     assert answer.json() == {"aborted": False, "why": "batch 0 is committed already"}
 
 
-async def test_a_deleted_sink_is_gone(opened):
+async def test_a_deleted_sink_is_gone(opened) -> None:
     assert (await opened.client.delete(PATH)).status_code == 204
     for answer in (await opened.client.get(PATH), await opened.client.delete(PATH)):
         assert answer.status_code == 404
@@ -166,27 +166,27 @@ async def test_a_deleted_sink_is_gone(opened):
         (b'{"batch_id": 1, "parts": [{"topic": "__sinks", "partition": 0, "staged": [[0, 0, 1]]}]}', "broker's own"),
     ],
 )
-async def test_a_commit_that_cannot_be_is_told_why(opened, body, says):
+async def test_a_commit_that_cannot_be_is_told_why(opened, body, says) -> None:
     answer = await opened.client.post(f"{PATH}/commit", content=body)
     assert answer.status_code == 400
     assert answer.json()["error"] == "INVALID_ARGUMENT"
     assert says in answer.json()["message"]
 
 
-async def test_an_unknown_target_is_not_found(opened):
+async def test_an_unknown_target_is_not_found(opened) -> None:
     staged = await stage(opened, b"1")
     for topic, partition in (("nowhere", 0), ("out", 2)):
         body = {"batch_id": 1, "parts": [{"topic": topic, "partition": partition, "staged": [staged]}]}
         assert (await opened.client.post(f"{PATH}/commit", json=body)).status_code == 404
 
 
-async def test_a_name_that_no_sink_can_have_is_refused(node):
+async def test_a_name_that_no_sink_can_have_is_refused(node) -> None:
     for name in ("a%20b", "x" * 201, "%C3%A4"):
         answer = await node.client.post(f"/v1/sinks/{name}/open", json={})
         assert answer.status_code == 400
 
 
-async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened):
+async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened) -> None:
     sink = opened.broker.sinks._sinks["q.0"]
     sink.busy = True
     for answer in (await opened.client.delete(PATH), await opened.client.post(f"{PATH}/abort", json={"batch_id": 3})):
@@ -194,7 +194,7 @@ async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened):
         assert answer.json()["error"] == "FAILED_PRECONDITION"
 
 
-async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path):
+async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path) -> None:
     async with HttpNode(tmp_path, defaults=HttpDefaults(request_timeout_ms=50)) as node:
         await node.client.post(f"{PATH}/open", json={})
         # Opening may have taken longer than that too.
@@ -207,14 +207,14 @@ async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path):
         await becomes(lambda: sink.stored.last_batch_id == 0)
 
 
-async def test_many_sinks_are_told_in_order(node):
+async def test_many_sinks_are_told_in_order(node) -> None:
     names = [f"s{number:02}" for number in range(40)]
     await asyncio.gather(*(node.client.post(f"/v1/sinks/{name}/open", json={}) for name in reversed(names)))
     told = (await node.client.get("/v1/sinks")).json()["sinks"]
     assert [sink["sink"] for sink in told] == names
 
 
-async def test_a_commit_under_way_shows_in_the_status(opened):
+async def test_a_commit_under_way_shows_in_the_status(opened) -> None:
     sink = opened.broker.sinks._sinks["q.0"]
     fields = {name: getattr(sink.stored, name) for name in sink.stored.__struct_fields__}
     sink.stored = type(sink.stored)(**{**fields, "intent": Intent(batch_id=9, targets=[])})

@@ -1,6 +1,7 @@
 """Where the commit comes from that /v1/version tells."""
 
 from importlib import metadata
+from typing import Never
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_the_commit_is_what_the_installer_noted(monkeypatch, note, commit) -> No
 
 
 def test_a_package_that_is_not_installed_has_no_commit(monkeypatch) -> None:
-    def absent(name: str):
+    def absent(name: str) -> Never:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", absent)

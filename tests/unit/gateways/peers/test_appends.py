@@ -42,7 +42,7 @@ def two(path: Path) -> Cluster:
     return Cluster(path, 1, 2, replication_factor=2, min_in_sync=1)
 
 
-async def test_a_batch_is_appended_and_its_offset_told(tmp_path: Path):
+async def test_a_batch_is_appended_and_its_offset_told(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         await ready(cluster)
         link = await linked(cluster)
@@ -52,7 +52,7 @@ async def test_a_batch_is_appended_and_its_offset_told(tmp_path: Path):
         await link.aclose()
 
 
-async def test_who_has_not_proved_that_it_is_a_node_appends_nothing(tmp_path: Path):
+async def test_who_has_not_proved_that_it_is_a_node_appends_nothing(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         await ready(cluster)
         address = cluster.nodes[1].cluster.nodes.address(1, "peer")
@@ -66,14 +66,14 @@ async def test_who_has_not_proved_that_it_is_a_node_appends_nothing(tmp_path: Pa
         assert cluster.nodes[1].broker.partition("t", 0).log.next_offset == 0
 
 
-async def test_a_node_that_does_not_know_the_secret_is_refused(tmp_path: Path):
+async def test_a_node_that_does_not_know_the_secret_is_refused(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         with pytest.raises(PenstockError) as refused:
             await linked(cluster, b"another" * 5)
         assert refused.value.reason is Reason.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_another_leader_epoch_is_refused_before_anything_is_appended(tmp_path: Path):
+async def test_another_leader_epoch_is_refused_before_anything_is_appended(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         await ready(cluster)
         link = await linked(cluster)
@@ -87,7 +87,7 @@ async def test_another_leader_epoch_is_refused_before_anything_is_appended(tmp_p
 
 async def test_answers_come_as_they_are_ready_and_beyond_the_bound_nothing_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setattr(appends_module, "UNDER_WAY_MAX", 2)
     async with two(tmp_path) as cluster:
         await ready(cluster)
@@ -118,7 +118,7 @@ async def test_answers_come_as_they_are_ready_and_beyond_the_bound_nothing_is_re
         await link.aclose()
 
 
-async def test_what_cannot_be_read_ends_the_connection_alone(tmp_path: Path):
+async def test_what_cannot_be_read_ends_the_connection_alone(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         await ready(cluster)
         link = await linked(cluster)

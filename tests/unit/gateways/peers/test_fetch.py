@@ -51,7 +51,7 @@ def two(path: Path) -> Cluster:
     return Cluster(path, 1, 2, replication_factor=2, min_in_sync=1)
 
 
-async def test_two_questions_wait_and_a_third_ends_the_first_ones_wait(tmp_path: Path):
+async def test_two_questions_wait_and_a_third_ends_the_first_ones_wait(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
         first, second = asking.ask(question(0)), asking.ask(question(1))
         third = asking.ask(question(2))
@@ -64,7 +64,7 @@ async def test_two_questions_wait_and_a_third_ends_the_first_ones_wait(tmp_path:
         assert not fourth.done()
 
 
-async def test_news_answers_the_question_that_waited_longest_and_only_that_one(tmp_path: Path):
+async def test_news_answers_the_question_that_waited_longest_and_only_that_one(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
         assert (await asking.ask(question(0, 7))).responses
         first = asking.ask(question(1))
@@ -75,7 +75,7 @@ async def test_news_answers_the_question_that_waited_longest_and_only_that_one(t
         assert not second.done()
 
 
-async def test_what_a_question_is_the_first_to_name_answers_no_earlier_one(tmp_path: Path):
+async def test_what_a_question_is_the_first_to_name_answers_no_earlier_one(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
         first, second = asking.ask(question(0)), asking.ask(question(1, 7))
         assert (await first).responses == [], "the follower could not tell whether it is of the copy that it has by now"
@@ -83,13 +83,13 @@ async def test_what_a_question_is_the_first_to_name_answers_no_earlier_one(tmp_p
         assert [each.partition_index for each in topic.partitions] == [7]
 
 
-async def test_a_question_without_news_is_answered_when_its_time_is_over(tmp_path: Path):
+async def test_a_question_without_news_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
         assert (await asking.ask(question(0, wait_ms=1))).responses == []
         assert (await asking.ask(question(1, wait_ms=0))).responses == []
 
 
-async def test_a_question_of_many_partitions_is_read_to_its_end_before_the_next(tmp_path: Path):
+async def test_a_question_of_many_partitions_is_read_to_its_end_before_the_next(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster, Asking(cluster) as asking:
         first, second = asking.ask(question(0, *range(3000))), asking.ask(question(1, 5000))
         (topic,) = (await first).responses
@@ -100,7 +100,7 @@ async def test_a_question_of_many_partitions_is_read_to_its_end_before_the_next(
             assert [each.partition_index for each in topic.partitions] == [5000]
 
 
-async def test_a_follower_learns_what_is_committed_though_nothing_more_is_written(tmp_path: Path):
+async def test_a_follower_learns_what_is_committed_though_nothing_more_is_written(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         await cluster.create("t", (1, 2))
         await until(lambda: cluster.nodes[1].broker.opened("t", 0) is not None)
@@ -112,7 +112,7 @@ async def test_a_follower_learns_what_is_committed_though_nothing_more_is_writte
 
 async def test_an_answer_that_cannot_be_made_keeps_no_partition_from_being_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     async with two(tmp_path) as cluster:
         await cluster.create("t", (1, 2), (1, 2))
         for index in (0, 1):

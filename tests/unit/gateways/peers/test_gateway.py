@@ -45,7 +45,9 @@ async def linked(cluster: Cluster) -> Link:
     return link
 
 
-async def test_a_node_gets_in_however_many_strangers_there_are_and_the_oldest_of_them_make_place(tmp_path: Path):
+async def test_a_node_gets_in_however_many_strangers_there_are_and_the_oldest_of_them_make_place(
+    tmp_path: Path,
+) -> None:
     async with two(tmp_path) as cluster:
         strangers = [await stranger(cluster) for _ in range(STRANGERS_MAX + 3)]
         async with asyncio.timeout(SECONDS_MAX):
@@ -61,7 +63,7 @@ async def test_a_node_gets_in_however_many_strangers_there_are_and_the_oldest_of
         await link.aclose()
 
 
-async def test_strangers_never_cut_off_a_node(tmp_path: Path):
+async def test_strangers_never_cut_off_a_node(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         link = await linked(cluster)
         strangers = [await stranger(cluster) for _ in range(2 * STRANGERS_MAX)]
@@ -72,7 +74,7 @@ async def test_strangers_never_cut_off_a_node(tmp_path: Path):
         await link.aclose()
 
 
-async def test_who_does_not_prove_itself_in_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_who_does_not_prove_itself_in_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HANDSHAKE_SECONDS", 0.05)
     async with two(tmp_path) as cluster:
         reader, writer = await stranger(cluster)
@@ -82,7 +84,7 @@ async def test_who_does_not_prove_itself_in_time_is_cut_off(tmp_path: Path, monk
 
 async def test_what_a_stranger_asks_is_not_even_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     async with two(tmp_path) as cluster:
         reader, writer = await stranger(cluster)
         read: list[ApiKey] = []
@@ -101,7 +103,7 @@ async def test_what_a_stranger_asks_is_not_even_read(
         writer.close()
 
 
-async def test_who_is_taken_while_the_listener_closes_is_not_waited_for(tmp_path: Path):
+async def test_who_is_taken_while_the_listener_closes_is_not_waited_for(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         peers = cluster.nodes[1].node.peers
         await peers.stop()

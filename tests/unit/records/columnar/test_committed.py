@@ -55,7 +55,7 @@ class Log:
         return [] if found is None else found.column("value").to_pylist()
 
 
-def test_control_batches_are_no_records():
+def test_control_batches_are_no_records() -> None:
     log = Log()
     log.add(b"a", producer=1)
     log.mark(1, COMMIT)
@@ -63,7 +63,7 @@ def test_control_batches_are_no_records():
     assert log.values([]) == [b"a"]
 
 
-def test_an_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not():
+def test_an_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not() -> None:
     log = Log()
     log.add(b"before", producer=7)
     log.mark(7, COMMIT)
@@ -75,7 +75,7 @@ def test_an_aborted_transaction_is_left_out_and_the_next_of_its_producer_is_not(
     assert log.values([(7, first)]) == [b"before", b"after"]
 
 
-def test_other_producers_between_are_seen():
+def test_other_producers_between_are_seen() -> None:
     log = Log()
     first = log.add(b"gone", producer=7)
     log.add(b"plain", producer=-1, transactional=False)
@@ -87,7 +87,7 @@ def test_other_producers_between_are_seen():
     assert log.values([(7, first)]) == [b"plain", b"idempotent", b"theirs"]
 
 
-def test_the_aborted_may_come_in_any_order_and_have_begun_before_what_was_fetched():
+def test_the_aborted_may_come_in_any_order_and_have_begun_before_what_was_fetched() -> None:
     log = Log()
     log.add(b"gone", producer=7)
     log.mark(7, ABORT)
@@ -97,7 +97,7 @@ def test_the_aborted_may_come_in_any_order_and_have_begun_before_what_was_fetche
     assert log.values([(8, second), (7, -50)]) == [b"seen"]
 
 
-def test_a_producer_may_abort_twice():
+def test_a_producer_may_abort_twice() -> None:
     log = Log()
     first = log.add(b"1", producer=7)
     log.mark(7, ABORT)
@@ -109,7 +109,7 @@ def test_a_producer_may_abort_twice():
     assert log.values([(7, first), (7, third)]) == [b"2", b"4"]
 
 
-def test_markers_before_the_wanted_offset_count():
+def test_markers_before_the_wanted_offset_count() -> None:
     log = Log()
     first = log.add(b"gone", producer=7)
     log.mark(7, ABORT)
@@ -121,7 +121,7 @@ actions = st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["add", "add", "
 
 
 @given(actions)
-def test_whatever_the_order_only_what_was_not_aborted_is_seen(steps):
+def test_whatever_the_order_only_what_was_not_aborted_is_seen(steps) -> None:
     log = Log()
     aborted, seen = [], []
     open_values: dict[int, list[bytes]] = {}

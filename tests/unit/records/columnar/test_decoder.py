@@ -171,7 +171,7 @@ def built(described: list[tuple[list[Record], Compression, bool]], base_offset: 
 
 
 @given(some_batches)
-def test_the_columns_hold_what_the_row_reader_reads(described):
+def test_the_columns_hold_what_the_row_reader_reads(described) -> None:
     batches = built(described)
     assert rows(decoded(batches)) == expected(batches)
     with eager():
@@ -179,7 +179,7 @@ def test_the_columns_hold_what_the_row_reader_reads(described):
 
 
 @given(some_batches, st.integers(0, 70), st.integers(0, 70), st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1))
-def test_only_the_wanted_offsets_and_columns_come(described, from_offset, to_offset, columns):
+def test_only_the_wanted_offsets_and_columns_come(described, from_offset, to_offset, columns) -> None:
     batches = built(described, base_offset=5)
     wanted = [
         {name: row[name] for name in SCHEMA.names if name in columns}
@@ -192,7 +192,7 @@ def test_only_the_wanted_offsets_and_columns_come(described, from_offset, to_off
 
 
 @given(some_batches, st.integers(1, 3000))
-def test_in_groups_the_records_are_the_same(described, group_bytes):
+def test_in_groups_the_records_are_the_same(described, group_bytes) -> None:
     batches = built(described)
     groups = decode_each(
         batches, columns=COLUMNS, from_offset=0, to_offset=EVERYTHING, bytes_max=MIB, group_bytes=group_bytes
@@ -201,7 +201,7 @@ def test_in_groups_the_records_are_the_same(described, group_bytes):
 
 
 @given(some_batches)
-def test_batches_that_lie_in_buffers_of_their_own_are_read_too(described):
+def test_batches_that_lie_in_buffers_of_their_own_are_read_too(described) -> None:
     batches = [(header, bytes(data)) for header, data in built(described)]
     assert rows(decoded(batches)) == expected(batches)
 
@@ -231,7 +231,7 @@ def mutated(draw: st.DataObject, data: bytes) -> bytes:
 
 @settings(max_examples=300)
 @given(some_records, st.booleans(), st.data())
-def test_of_mutated_bytes_the_same_is_read_or_refused(records, is_eager, data):
+def test_of_mutated_bytes_the_same_is_read_or_refused(records, is_eager, data) -> None:
     body = bytes(build_batch(records)[61:])
     count = len(records) + data.draw(st.sampled_from([0, 0, 0, 0, -1, 1]))
     bad = batch_of(mutated(data, body), count, len(records) - 1 + data.draw(st.sampled_from([0, 0, 0, -1, 5])))
@@ -246,7 +246,7 @@ KINDS = ["text", "zeros", "fixed", "runs", "headers"]
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.sampled_from(KINDS), st.data())
-def test_of_long_mutated_batches_the_same_is_read_or_refused(seed, kind, data):
+def test_of_long_mutated_batches_the_same_is_read_or_refused(seed, kind, data) -> None:
     count = data.draw(st.integers(10, 300))
     body = bytes(long_batch(seed, kind, count)[61:])
     for _ in range(data.draw(st.integers(0, 2))):
@@ -271,7 +271,7 @@ def long_batch(seed: int, kind: str, count: int) -> bytearray:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
-def test_several_long_batches_are_read(kind, compression):
+def test_several_long_batches_are_read(kind, compression) -> None:
     """More records than are walked one by one, and than are read at a time."""
     batches = placed(
         *(
@@ -282,7 +282,7 @@ def test_several_long_batches_are_read(kind, compression):
     assert rows(decoded(batches)) == expected(batches)
 
 
-def test_long_batches_among_very_many_small_ones_are_read():
+def test_long_batches_among_very_many_small_ones_are_read() -> None:
     """Neither do they share lanes evenly, nor do the long ones tell how large the small ones are."""
     small = [build_batch([Record(0, n, None, b"v" * (n % 5))]) for n in range(150)]
     batches = placed(*small, *(long_batch(seed, "text", 90) for seed in range(100)), *small)
@@ -291,12 +291,12 @@ def test_long_batches_among_very_many_small_ones_are_read():
         assert rows(decoded(batches)) == expected(batches)
 
 
-def test_very_many_small_batches_are_read():
+def test_very_many_small_batches_are_read() -> None:
     batches = placed(*(build_batch([Record(0, n, b"%d" % n, b"v" * (n % 90))]) for n in range(1000)))
     assert rows(decoded(batches)) == expected(batches)
 
 
-def test_bytes_that_look_like_records_inside_values_mislead_nobody():
+def test_bytes_that_look_like_records_inside_values_mislead_nobody() -> None:
     inner = bytes(long_batch(3, "text", 6)[61:])
     builder = BatchBuilder()
     for index in range(2500):
@@ -308,14 +308,14 @@ def test_bytes_that_look_like_records_inside_values_mislead_nobody():
 
 
 @pytest.mark.parametrize("count", [3, 5000])
-def test_compacted_batches_keep_the_gaps_in_their_offsets(count):
+def test_compacted_batches_keep_the_gaps_in_their_offsets(count) -> None:
     data = b"".join(record(index * 7, b"x" * (index % 50)) for index in range(count))
     batches = placed(batch_of(data, count, count * 10), base_offset=1000)
     assert rows(decoded(batches)) == expected(batches)
     assert rows(decoded(batches, frozenset({"offset"}), from_offset=1008, to_offset=1015)) == [{"offset": 1014}]
 
 
-def test_the_delete_horizon_is_no_other_timestamp():
+def test_the_delete_horizon_is_no_other_timestamp() -> None:
     batch = build_batch([Record(0, 5000, b"k", None), Record(0, 5010, b"k", b"v")])
     header = read_header(batch)
     marked = seal(bytes(batch[61:]), header._replace(attributes=DELETE_HORIZON_BIT), Compression.NONE)
@@ -323,24 +323,24 @@ def test_the_delete_horizon_is_no_other_timestamp():
     assert rows(decoded(batches)) == expected(batches)
 
 
-def test_a_batch_without_records_has_none():
+def test_a_batch_without_records_has_none() -> None:
     empty = batch_of(b"", 0, 5)
     assert decoded(placed(empty)) is None
     batches = placed(build_batch([Record(0, 1, b"a", b"1")]), empty, build_batch([Record(0, 2, b"b", b"2")]))
     assert [row["offset"] for row in rows(decoded(batches))] == [0, 7]
 
 
-def test_without_batches_there_is_nothing():
+def test_without_batches_there_is_nothing() -> None:
     assert decoded([]) is None
 
 
-def test_without_columns_there_is_the_number_of_rows():
+def test_without_columns_there_is_the_number_of_rows() -> None:
     batch = decoded(placed(build_batch([Record(0, 1, b"a", b"1")] * 3)), frozenset())
     assert batch.num_rows == 3
     assert batch.num_columns == 0
 
 
-def test_the_schema_is_sparks():
+def test_the_schema_is_sparks() -> None:
     batch = decoded(placed(build_batch([Record(0, 1, b"a", b"1", (("h", b"x"),))])))
     assert batch.schema == SCHEMA
     assert batch.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
@@ -357,14 +357,14 @@ def test_the_schema_is_sparks():
         (2**62, -(2**62) + 7, 7000),
     ],
 )
-def test_a_timestamp_beyond_microseconds_is_the_last_that_there_is(base, delta, microseconds):
+def test_a_timestamp_beyond_microseconds_is_the_last_that_there_is(base, delta, microseconds) -> None:
     header = read_header(build_batch([Record(0, 0, b"k", b"v")]))._replace(base_timestamp=base)
     batches = placed(seal(record(0, timestamp_delta=delta), header, Compression.NONE))
     assert [row["timestamp"] for row in rows(decoded(batches))] == [microseconds]
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_a_batch_that_opens_to_more_than_the_bound_is_refused(compression):
+def test_a_batch_that_opens_to_more_than_the_bound_is_refused(compression) -> None:
     batches = placed(build_batch([Record(0, 0, b"k", bytes(10_000))], compression=compression))
     with pytest.raises(PenstockError) as caught:
         decoded(batches, bytes_max=9_999)
@@ -372,13 +372,13 @@ def test_a_batch_that_opens_to_more_than_the_bound_is_refused(compression):
 
 
 @pytest.mark.parametrize("compression", Compression)
-def test_a_batch_that_opens_to_nothing_is_corrupt(compression):
+def test_a_batch_that_opens_to_nothing_is_corrupt(compression) -> None:
     batches = placed(batch_of(b"", 1, 0, compression))
     assert rows_or_reason(expected, batches) is Reason.CORRUPT_RECORDS
     assert rows_or_reason(lambda: rows(decoded(batches))) is Reason.CORRUPT_RECORDS
 
 
-def test_an_unknown_codec_is_refused():
+def test_an_unknown_codec_is_refused() -> None:
     batch = build_batch([Record(0, 0, b"k", b"v")])
     batch[22] |= 7
     with pytest.raises(PenstockError) as caught:
@@ -386,7 +386,7 @@ def test_an_unknown_codec_is_refused():
     assert caught.value.reason is Reason.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_a_batch_that_is_not_whole_is_refused():
+def test_a_batch_that_is_not_whole_is_refused() -> None:
     ((header, data),) = placed(build_batch([Record(0, 0, b"k", b"v" * 100)]))
     for given_bytes in (data[:-1], bytes(data) + b"\x00"):
         with pytest.raises(PenstockError) as caught:
@@ -432,7 +432,7 @@ SOUND = b"\x00\x00\x00\x02k\x02v\x00"
     ],
 )
 @pytest.mark.parametrize("beside", [0, 60])
-def test_what_does_not_fit_is_corrupt(what, data, count, beside):
+def test_what_does_not_fit_is_corrupt(what, data, count, beside) -> None:
     """Alone, and among so many sound batches that all are walked together."""
     sound = [build_batch([Record(0, 1000, b"k", b"v")]) for _ in range(beside)]
     batches = placed(*sound, batch_of(data, count, max(0, count - 1)), *sound)
@@ -441,7 +441,7 @@ def test_what_does_not_fit_is_corrupt(what, data, count, beside):
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_an_offset_that_comes_twice_is_found_wherever_it_is(at):
+def test_an_offset_that_comes_twice_is_found_wherever_it_is(at) -> None:
     data = b"".join(record(index - (index >= at)) for index in range(12))
     batches = placed(batch_of(data, 12, 11), build_batch([Record(0, 1000, b"k", b"v")]))
     with eager():
@@ -457,19 +457,19 @@ def header_bytes(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("counts", [[0, 1, 2, 3] * 30, [5] * 100 + [200], [RECORD_HEADERS_MAX]])
-def test_headers_of_any_number_are_read(counts):
+def test_headers_of_any_number_are_read(counts) -> None:
     data = b"".join(record(index, headers=header_bytes(count)) for index, count in enumerate(counts))
     batches = placed(batch_of(data, len(counts), len(counts) - 1))
     assert rows(decoded(batches)) == expected(batches)
 
 
-def test_headers_are_bounded_because_a_million_compress_to_nothing():
+def test_headers_are_bounded_because_a_million_compress_to_nothing() -> None:
     data = record(0, headers=encode_varint(RECORD_HEADERS_MAX + 1) + b"\x00\x00" * (RECORD_HEADERS_MAX + 1))
     batches = placed(batch_of(data, 1, 0, Compression.ZSTD))
     assert rows_or_reason(lambda: rows(decoded(batches))) is Reason.CORRUPT_RECORDS
 
 
-def test_offsets_beyond_64_bits_are_refused():
+def test_offsets_beyond_64_bits_are_refused() -> None:
     batch = build_batch([Record(0, 0, b"k", b"v")] * 3)
     set_offset(batch, 2**63 - 2, 0)
     with pytest.raises(PenstockError) as caught:

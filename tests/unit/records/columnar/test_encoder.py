@@ -61,7 +61,7 @@ some_rows = st.lists(
 
 @settings(max_examples=300)
 @given(some_rows, st.sampled_from(Compression), st.integers(60, 9000), st.integers(1, 10))
-def test_the_batches_are_those_that_the_builder_makes(rows, compression, bytes_max, records_max):
+def test_the_batches_are_those_that_the_builder_makes(rows, compression, bytes_max, records_max) -> None:
     batches = encode(**columns(rows), compression=compression, batch_bytes_max=bytes_max, batch_records_max=records_max)
     assert batches == by_builder(rows, compression, bytes_max, records_max)
     for batch in batches:
@@ -69,7 +69,7 @@ def test_the_batches_are_those_that_the_builder_makes(rows, compression, bytes_m
 
 
 @given(some_rows, st.booleans(), st.booleans(), st.integers(0, 2**42))
-def test_columns_that_are_not_given_are_null_in_every_record(rows, with_key, with_headers, timestamp):
+def test_columns_that_are_not_given_are_null_in_every_record(rows, with_key, with_headers, timestamp) -> None:
     given_columns = columns(rows) | {"timestamps_ms": timestamp}
     if not with_key:
         given_columns["key"] = None
@@ -82,7 +82,7 @@ def test_columns_that_are_not_given_are_null_in_every_record(rows, with_key, wit
 
 @pytest.mark.parametrize("with_key", [False, True])
 @pytest.mark.parametrize("size", [0, 40, 70])
-def test_long_batches_grow_deltas_of_two_and_three_bytes(with_key, size):
+def test_long_batches_grow_deltas_of_two_and_three_bytes(with_key, size) -> None:
     rows = [(1000 + n * 3, b"%d" % n if with_key else None, b"v" * (size + n % 9), []) for n in range(9000)]
     builder = BatchBuilder()
     for row in rows:
@@ -92,7 +92,7 @@ def test_long_batches_grow_deltas_of_two_and_three_bytes(with_key, size):
 
 
 @pytest.mark.parametrize("bytes_max", [61 + 64, 1000, 16_384, 100_000])
-def test_many_batches_hold_all_records_and_none_is_too_large(bytes_max):
+def test_many_batches_hold_all_records_and_none_is_too_large(bytes_max) -> None:
     rows = [(1000 + n, b"%d" % (n % 7), b"v" * (n * 31 % 113), [("n", b"%d" % n)][: n % 2]) for n in range(5000)]
     batches = encode(**columns(rows), batch_bytes_max=bytes_max, batch_records_max=1000)
     assert max(len(batch) for batch in batches if read_header(batch).record_count > 1) <= bytes_max
@@ -100,7 +100,7 @@ def test_many_batches_hold_all_records_and_none_is_too_large(bytes_max):
     assert [(r.timestamp, r.key, r.value, list(r.headers)) for r in read] == rows
 
 
-def test_more_bytes_than_are_put_together_at_once_come_out_whole():
+def test_more_bytes_than_are_put_together_at_once_come_out_whole() -> None:
     values = [b"%d" % n * 20_000 for n in range(120)]
     batches = encode(value=pa.array(values), timestamps_ms=1, batch_bytes_max=MIB, batch_records_max=100)
     assert [record.value for batch in batches for record in read_records(batch, 2 * MIB)] == values
@@ -122,7 +122,7 @@ TEXT = ["a", None, "", "ü" * 90, "tail"]
     ],
     ids=["string", "large string", "large binary", "view", "slice", "chunks", "dictionary"],
 )
-def test_any_kind_of_binary_or_text_is_taken(value):
+def test_any_kind_of_binary_or_text_is_taken(value) -> None:
     rows = [(5, None, None if text is None else text.encode(), []) for text in TEXT]
     wanted = by_builder(rows, Compression.NONE, MIB, 100)
     assert encode(value=value, timestamps_ms=5, batch_bytes_max=MIB, batch_records_max=100) == wanted
@@ -131,7 +131,7 @@ def test_any_kind_of_binary_or_text_is_taken(value):
     assert encode(value=value, key=value, timestamps_ms=5, batch_bytes_max=MIB, batch_records_max=100) == wanted
 
 
-def test_slices_of_all_columns_are_taken():
+def test_slices_of_all_columns_are_taken() -> None:
     rows = [(1000 + n, b"%d" % n, b"v" * n, [("a", None), ("b", b"x")][: n % 3]) for n in range(20)]
     sliced = {name: column.slice(3, 11) for name, column in columns(rows).items()}
     chunked = {
@@ -142,7 +142,7 @@ def test_slices_of_all_columns_are_taken():
     assert encode(**chunked, batch_bytes_max=MIB, batch_records_max=100) == wanted
 
 
-def test_a_null_with_bytes_under_it_is_null():
+def test_a_null_with_bytes_under_it_is_null() -> None:
     whole = pa.array([b"seen", b"hidden", b"seen"])
     bits = pa.py_buffer(b"\x05")
     hiding = pa.Array.from_buffers(pa.binary(), 3, [bits, *whole.buffers()[1:]])
@@ -154,18 +154,18 @@ def test_a_null_with_bytes_under_it_is_null():
     ]
 
 
-def test_a_table_without_rows_makes_no_batch():
+def test_a_table_without_rows_makes_no_batch() -> None:
     assert encode(value=pa.array([], pa.binary()), timestamps_ms=1, batch_bytes_max=MIB, batch_records_max=10) == []
 
 
-def test_a_header_without_a_name_is_refused():
+def test_a_header_without_a_name_is_refused() -> None:
     bad = pa.array([[{"key": None, "value": b"x"}]], HEADERS)
     with pytest.raises(PenstockError) as caught:
         encode(value=pa.array([b"v"]), headers=bad, timestamps_ms=1, batch_bytes_max=MIB, batch_records_max=10)
     assert caught.value.reason is Reason.INVALID_RECORD
 
 
-def test_more_headers_than_a_reader_takes_are_refused():
+def test_more_headers_than_a_reader_takes_are_refused() -> None:
     many = pa.array([[{"key": "", "value": None}] * (RECORD_HEADERS_MAX + 1)], HEADERS)
     with pytest.raises(PenstockError) as caught:
         encode(value=pa.array([b"v"]), headers=many, timestamps_ms=1, batch_bytes_max=MIB, batch_records_max=10)
@@ -174,7 +174,7 @@ def test_more_headers_than_a_reader_takes_are_refused():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_timestamps_of_any_unit_are_milliseconds_rounded_down(unit, zone):
+def test_timestamps_of_any_unit_are_milliseconds_rounded_down(unit, zone) -> None:
     per_second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
     given_stamps = [0, 5 * per_second, -7 * per_second - (per_second > 1000)]
     stamps = pa.array(given_stamps, pa.int64()).cast(pa.timestamp(unit, zone))
@@ -184,13 +184,13 @@ def test_timestamps_of_any_unit_are_milliseconds_rounded_down(unit, zone):
 
 
 @pytest.mark.parametrize("stamps", [2**54, pa.array([-(2**54)]), pa.array([None], pa.int64())])
-def test_a_timestamp_that_is_none_is_refused(stamps):
+def test_a_timestamp_that_is_none_is_refused(stamps) -> None:
     with pytest.raises(PenstockError) as caught:
         encode(value=pa.array([b"v"]), timestamps_ms=stamps, batch_bytes_max=MIB, batch_records_max=10)
     assert caught.value.reason is Reason.INVALID_TIMESTAMP
 
 
-def test_columns_of_different_lengths_are_refused():
+def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="2 rows"):
         encode(
             value=pa.array([b"v"]),

@@ -32,7 +32,7 @@ def offsets(cluster, group="g"):
     return {place[1]: each.offset for place, each in GroupAdmin(cluster).offsets(group).items()}
 
 
-def test_an_archive_starts_where_the_lake_ends_and_its_group_says_what_the_lake_has(parquet, cluster):
+def test_an_archive_starts_where_the_lake_ends_and_its_group_says_what_the_lake_has(parquet, cluster) -> None:
     start = archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     assert (json.loads(start.offsets), start.behind) == ({"orders": {"0": -2, "1": -2}}, 20)
     assert offsets(cluster) == {0: 0, 1: 0}
@@ -42,14 +42,14 @@ def test_an_archive_starts_where_the_lake_ends_and_its_group_says_what_the_lake_
     assert offsets(cluster) == {0: 4, 1: 0}
 
 
-def test_a_group_that_promises_more_than_the_lake_has_is_taken_back(parquet, cluster):
+def test_a_group_that_promises_more_than_the_lake_has_is_taken_back(parquet, cluster) -> None:
     GroupAdmin(cluster).commit("g", {("orders", 0): 9, ("orders", 1): 9})
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     assert offsets(cluster) == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize("claims", [False, True])
-def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claims):
+def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claims) -> None:
     options, lake = {"kafka.bootstrap.servers": bare_broker.bootstrap}, parquet.open()
     if claims:
         lake.claim("orders", str(cluster.topic("orders").topic_id))
@@ -59,7 +59,7 @@ def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claim
     assert offsets(cluster) == {0: 5, 1: 4}
 
 
-def make_anew(cluster):
+def make_anew(cluster) -> None:
     Admin(cluster).delete_topic("orders")
     Admin(cluster).create_topic("orders", partitions=2)
     cluster.forget("orders")
@@ -68,7 +68,7 @@ def make_anew(cluster):
             producer.send("orders", b"new %d" % n, partition=n % 2)
 
 
-def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(bare_broker, cluster, parquet):
+def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(bare_broker, cluster, parquet) -> None:
     """The broker would drop what the group says is archived: records of the new topic that no lake has."""
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     options = {"kafka.bootstrap.servers": bare_broker.bootstrap, "archive.group": "g", "path": str(parquet.folder)}
@@ -83,7 +83,9 @@ def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(
     assert offsets(cluster) == {}
 
 
-def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commit(bare_broker, cluster, parquet):
+def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commit(
+    bare_broker, cluster, parquet
+) -> None:
     lake = parquet.open()
     archiving.prepare(cluster, lake, ["orders"], "g")
     make_anew(cluster)
@@ -92,7 +94,7 @@ def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commi
     assert offsets(cluster) == {}
 
 
-def test_a_lake_that_has_more_than_the_topic_is_of_another_topic(parquet, cluster):
+def test_a_lake_that_has_more_than_the_topic_is_of_another_topic(parquet, cluster) -> None:
     parquet.run(0, records(offsets=range(11)))
     with pytest.raises(LakeError, match="up to offset 11, but the topic ends at 10"):
         archiving.prepare(cluster, parquet.open(), ["orders"], "g")
@@ -108,7 +110,7 @@ def checkpoint(tmp_path):
     return folder
 
 
-def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, checkpoint):
+def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, checkpoint) -> None:
     lake, commit = parquet.open(), checkpoint / "query" / "commits" / "0"
     archiving.check_checkpoint(lake, str(checkpoint.with_name("none")))
     commit.unlink()
@@ -122,7 +124,7 @@ def test_a_checkpoint_is_for_the_lake_that_knows_its_query(parquet, checkpoint):
     archiving.remember(lake, "s3a://only/spark/knows/this")
 
 
-def test_a_checkpoint_of_another_lake_is_refused_with_both_places(parquet, checkpoint):
+def test_a_checkpoint_of_another_lake_is_refused_with_both_places(parquet, checkpoint) -> None:
     parquet.run(0, records(offsets=range(3)))
     archiving.remember(parquet.open(), str(checkpoint))
     other = Archive(parquet.folder.with_name("other"), parquet.format).open()
@@ -131,7 +133,7 @@ def test_a_checkpoint_of_another_lake_is_refused_with_both_places(parquet, check
         archiving.check_checkpoint(other, str(checkpoint))
 
 
-def test_a_lake_that_was_moved_is_missed_where_it_was(archive, checkpoint):
+def test_a_lake_that_was_moved_is_missed_where_it_was(archive, checkpoint) -> None:
     archive.run(0, records(offsets=range(3)))
     lake = archive.open()
     archiving.remember(lake, str(checkpoint))
@@ -145,7 +147,7 @@ def test_a_lake_that_was_moved_is_missed_where_it_was(archive, checkpoint):
 
 
 @pytest.mark.parametrize("place", ["moved", "elsewhere/lake"])
-def test_a_lake_that_was_moved_goes_on_where_it_is_unless_its_format_keeps_the_place(archive, cluster, place):
+def test_a_lake_that_was_moved_goes_on_where_it_is_unless_its_format_keeps_the_place(archive, cluster, place) -> None:
     """An Iceberg table was taken for none: a second one was made beside it, without what the first has."""
     archiving.prepare(cluster, archive.open(), ["orders"], "g")
     archive.run(0, records(offsets=range(3)))
@@ -163,7 +165,7 @@ def test_a_lake_that_was_moved_goes_on_where_it_is_unless_its_format_keeps_the_p
     assert ours.rows() == expected("orders", 0, range(5))
 
 
-def test_a_tier_is_set_kept_and_found(parquet, cluster):
+def test_a_tier_is_set_kept_and_found(parquet, cluster) -> None:
     lake = parquet.open()
     assert read_tier(cluster, "orders") is None
     archiving.check_tier(cluster, lake, ["orders"], "g", sets_tier=True)
@@ -181,7 +183,7 @@ def test_a_tier_is_set_kept_and_found(parquet, cluster):
         archiving.check_tier(cluster, parquet.open(), ["orders"], "g", sets_tier=False)
 
 
-def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluster):
+def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluster) -> None:
     parquet.run(0, records(offsets=range(2, 6)))
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
     tier = read_tier(cluster, "orders")
@@ -202,7 +204,7 @@ def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluste
     assert list(read_split(replace(split, whole=False), ["offset"])) == []
 
 
-def test_what_the_broker_dropped_since_the_files_were_listed_is_found(parquet, cluster):
+def test_what_the_broker_dropped_since_the_files_were_listed_is_found(parquet, cluster) -> None:
     """The archive goes on while a query is planned: the broker's first offset says what the lake has by now."""
     parquet.run(0, records(offsets=range(4), timestamps_ms=[NEW_YEAR_MS + n for n in range(4)]))
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
@@ -217,14 +219,14 @@ def test_what_the_broker_dropped_since_the_files_were_listed_is_found(parquet, c
     assert [split.to_offset for split in tier.splits(0, 0, 9, whole=False)] == [9]
 
 
-def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster):
+def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster) -> None:
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
     parquet.folder.rename(parquet.folder.with_name("elsewhere"))
     with pytest.raises(DataLossError, match=r"cannot be read .*no lake of records"):
         read_tier(cluster, "orders").earliest(0, 1)
 
 
-def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster):
+def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster) -> None:
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     parquet.run(0, records(offsets=range(4)))
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
@@ -238,7 +240,7 @@ def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_la
     assert offsets(cluster) == {}, "nothing of the new topic is archived"
 
 
-def test_a_checkpoint_of_an_archive_that_found_nothing_yet_is_its_own(archive, tmp_path):
+def test_a_checkpoint_of_an_archive_that_found_nothing_yet_is_its_own(archive, tmp_path) -> None:
     (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
     (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": "q"}))
     (tmp_path / "checkpoint" / "commits" / "0").write_text("v1")

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
+from typing import Never
 
 import pyarrow as pa
 import pytest
@@ -24,7 +25,7 @@ from penstock.spark.lake.task_files import task_files
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, NOW_MS, Archive, expected, records
 
 
-def test_committed_rows_are_there_for_the_formats_own_reader_by_topic_and_day(archive):
+def test_committed_rows_are_there_for_the_formats_own_reader_by_topic_and_day(archive) -> None:
     late = [NEW_YEAR_MS + n * DAY_MS for n in range(3)]
     done = archive.run(0, records(offsets=range(3), timestamps_ms=late), records("other", 1, [7]))
     assert (done.already, done.rows, done.ends) == (False, 4, {"orders": {0: 3}, "other": {1: 8}})
@@ -35,7 +36,7 @@ def test_committed_rows_are_there_for_the_formats_own_reader_by_topic_and_day(ar
     assert folders == {f"topic=orders/day=2026-01-0{n}" for n in (1, 2, 3)} | {"topic=other/day=2026-01-01"}
 
 
-def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(archive):
+def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(archive) -> None:
     archive.run(0, records(offsets=range(5)))
     files = archive.data_files()
     again = archive.run(0, records(offsets=range(5)))
@@ -46,7 +47,7 @@ def test_a_batch_that_comes_again_adds_nothing_and_leaves_nothing(archive):
     assert archive.open().last_batch("q") == 1
 
 
-def test_what_is_staged_is_not_seen_and_an_empty_batch_changes_nothing(archive):
+def test_what_is_staged_is_not_seen_and_an_empty_batch_changes_nothing(archive) -> None:
     archive.run(0, records(offsets=[0]))
     archive.stage(1, records(offsets=[1]))
     assert archive.rows() == expected("orders", 0, [0])
@@ -63,7 +64,7 @@ def crash_after(moves_max):
     """The process ends after so many files were moved."""
     move = Store.move
 
-    def crashing(store, moves):
+    def crashing(store, moves) -> Never:
         move(store, list(moves)[:moves_max])
         raise Crash
 
@@ -75,7 +76,7 @@ def crash_after(moves_max):
 @pytest.mark.parametrize("after_moves", [0, 1, 3])
 def test_a_crash_inside_a_commit_is_finished_or_cleaned_up_when_the_batch_comes_again(
     archive, monkeypatch, after_moves
-):
+) -> None:
     archive.run(0, records(offsets=range(3)))
     days = [NEW_YEAR_MS + n * DAY_MS for n in range(3)]
     second = records(offsets=range(3, 6), timestamps_ms=days)
@@ -90,10 +91,10 @@ def test_a_crash_inside_a_commit_is_finished_or_cleaned_up_when_the_batch_comes_
     assert (len(archive.data_files()), archive.staged()) == (4, [])
 
 
-def test_a_crash_behind_the_commit_is_no_second_batch(archive, monkeypatch):
+def test_a_crash_behind_the_commit_is_no_second_batch(archive, monkeypatch) -> None:
     files = archive.stage(0, records(offsets=range(3)))
 
-    def crash(*_):
+    def crash(*_) -> Never:
         raise Crash
 
     with monkeypatch.context() as patch:
@@ -105,7 +106,7 @@ def test_a_crash_behind_the_commit_is_no_second_batch(archive, monkeypatch):
     assert archive.rows() == expected("orders", 0, range(3))
 
 
-def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archive):
+def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archive) -> None:
     files = archive.stage(0, records(offsets=range(3)))
     with crash_after(0), pytest.raises(Crash):
         archive.commit(0, files)
@@ -119,7 +120,7 @@ def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archi
 
 
 @pytest.mark.parametrize("moment_ms", [9 * 10**15, 253_402_300_800_000, -62_135_596_800_001])
-def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms):
+def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms) -> None:
     archive.run(0, records(offsets=[0, 1], timestamps_ms=[NEW_YEAR_MS, moment_ms]))
     archive.run(1, records(offsets=[2]))
     assert archive.rows() == expected("orders", 0, range(3))
@@ -134,7 +135,7 @@ def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms
     assert find_time(files, NEW_YEAR_MS + 1) == (1 if moment_ms > NEW_YEAR_MS else None)
 
 
-def test_rows_with_a_time_that_is_no_date_are_refused_by_iceberg_with_what_to_do(tmp_path):
+def test_rows_with_a_time_that_is_no_date_are_refused_by_iceberg_with_what_to_do(tmp_path) -> None:
     def written(batch, moment_us):
         rows = pa.record_batch({"a": [1], "at": pa.array([moment_us], schema.field("at").type)}, schema=schema)
         files = task_files(lake.location, lake.format, layout, "q", batch).write([rows])
@@ -151,7 +152,7 @@ def test_rows_with_a_time_that_is_no_date_are_refused_by_iceberg_with_what_to_do
     assert len(lake.uris()) == len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
-def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive):
+def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive) -> None:
     files = archive.stage(0, records(offsets=range(3)))
     archive.open().abort("q", 0, files)
     assert archive.staged() == []
@@ -160,7 +161,7 @@ def test_an_abort_removes_what_was_staged_unless_the_batch_was_committed(archive
     assert archive.rows() == expected("orders", 0, range(3))
 
 
-def test_what_dead_attempts_left_goes_with_the_next_commit_and_that_of_other_queries_when_it_is_old(archive):
+def test_what_dead_attempts_left_goes_with_the_next_commit_and_that_of_other_queries_when_it_is_old(archive) -> None:
     archive.stage(0, records(offsets=range(3)))
     other = Archive(archive.folder, archive.format, "other")
     other.stage(0, records("another", offsets=range(3)))
@@ -173,7 +174,7 @@ def test_what_dead_attempts_left_goes_with_the_next_commit_and_that_of_other_que
     assert archive.staged() == []
 
 
-def test_offsets_that_the_lake_has_are_refused_from_another_query(archive):
+def test_offsets_that_the_lake_has_are_refused_from_another_query(archive) -> None:
     archive.run(0, records(offsets=range(5)), records(partition=1, offsets=range(9)))
     other = Archive(archive.folder, archive.format, "other")
     with pytest.raises(LakeError, match="orders/0 up to offset 5 already, from another query"):
@@ -182,7 +183,7 @@ def test_offsets_that_the_lake_has_are_refused_from_another_query(archive):
     assert archive.rows() == expected("orders", 0, range(8)) + expected("orders", 1, range(9))
 
 
-def test_offsets_are_found_again_as_ranges(archive):
+def test_offsets_are_found_again_as_ranges(archive) -> None:
     archive.run(0, records(offsets=range(5)))
     archive.run(1, records(offsets=range(5, 8)))
     archive.run(2, records(offsets=[20, 21]))
@@ -193,7 +194,7 @@ def test_offsets_are_found_again_as_ranges(archive):
     assert [file.rows for file in lake.files("orders")] == [5, 3, 2]
 
 
-def test_a_lake_stays_of_one_format_and_one_layout(archive):
+def test_a_lake_stays_of_one_format_and_one_layout(archive) -> None:
     archive.run(0, records(offsets=[0]))
     another = LakeFormat.DELTA if archive.format is LakeFormat.PARQUET else LakeFormat.PARQUET
     with pytest.raises(LakeError, match=f"lake of format {archive.format}, not {another}"):
@@ -203,7 +204,7 @@ def test_a_lake_stays_of_one_format_and_one_layout(archive):
         archive.open().prepare(rows)
 
 
-def test_looking_at_a_lake_that_is_not_there_makes_none(archive):
+def test_looking_at_a_lake_that_is_not_there_makes_none(archive) -> None:
     lake = open_lake(str(archive.folder), archive.format)
     assert (lake.exists(), lake.files("orders"), lake.schema(), lake.uris(), lake.is_records()) == (
         False,
@@ -215,7 +216,7 @@ def test_looking_at_a_lake_that_is_not_there_makes_none(archive):
     assert not archive.folder.exists()
 
 
-def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archive):
+def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archive) -> None:
     archive.run(0, records(offsets=range(3)), records(partition=1, offsets=range(4)))
     archive.run(1, records(offsets=range(3, 6)))
     if archive.format is LakeFormat.DELTA:
@@ -230,12 +231,12 @@ def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archiv
     assert archive.open().ranges("orders", 0) == [(0, 6)]
 
 
-def test_an_archive_that_starts_takes_nothing_from_one_that_is_in_the_midst_of_a_commit(archive, monkeypatch):
+def test_an_archive_that_starts_takes_nothing_from_one_that_is_in_the_midst_of_a_commit(archive, monkeypatch) -> None:
     archive.run(0, records(offsets=range(3)))
     files = archive.stage(1, records(offsets=range(3, 6)))
     move = Store.move
 
-    def start_another(store, moves):
+    def start_another(store, moves) -> None:
         moves = list(moves)
         monkeypatch.setattr(Store, "move", move)
         archive.open().recover({"orders"}, NOW_MS)
@@ -247,7 +248,7 @@ def test_an_archive_that_starts_takes_nothing_from_one_that_is_in_the_midst_of_a
     assert archive.rows() == expected("orders", 0, range(6))
 
 
-def test_what_a_query_that_is_long_gone_never_committed_goes(archive):
+def test_what_a_query_that_is_long_gone_never_committed_goes(archive) -> None:
     files = archive.stage(0, records(offsets=range(3)))
     with crash_after(1), pytest.raises(Crash):
         archive.commit(0, files)
@@ -259,14 +260,14 @@ def test_what_a_query_that_is_long_gone_never_committed_goes(archive):
     assert len(archive.data_files()) == (1 if archive.format is LakeFormat.PARQUET else 0)
 
 
-def test_a_lake_knows_a_query_that_has_found_nothing_yet(archive):
+def test_a_lake_knows_a_query_that_has_found_nothing_yet(archive) -> None:
     assert not archive.open().knows("q")
     archive.run(0)
     assert archive.open().knows("q")
     assert archive.run(1, records(offsets=range(3))).ends == {"orders": {0: 3}}
 
 
-def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive):
+def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive) -> None:
     archive.open().claim("orders", "one")
     archive.open().claim("orders", "two")
     archive.run(0, records(offsets=range(3)))
@@ -276,14 +277,14 @@ def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive):
 
 
 @pytest.mark.parametrize("place", ["my lake", "naïve", "a'b", "a+b=c"])
-def test_a_lake_may_lie_in_a_folder_of_any_name(tmp_path, archive, place):
+def test_a_lake_may_lie_in_a_folder_of_any_name(tmp_path, archive, place) -> None:
     archive.folder = tmp_path / place
     archive.run(0, records(offsets=range(3)))
     assert archive.open().ends("orders") == {0: 3}
     assert rows_of(archive.open(), ["offset"]) == [{"offset": n} for n in range(3)]
 
 
-def test_a_place_that_a_format_would_read_otherwise_is_refused(tmp_path):
+def test_a_place_that_a_format_would_read_otherwise_is_refused(tmp_path) -> None:
     open_lake(str(tmp_path / "a%20b"), LakeFormat.PARQUET)
     for lake_format, place in ((LakeFormat.DELTA, "a%20b"), (LakeFormat.ICEBERG, "a%20b"), (LakeFormat.ICEBERG, "a#b")):
         with pytest.raises(LakeError, match="choose another place"):
@@ -306,14 +307,14 @@ def write_rows(archive, table, folders=(), batch=0, query="q"):
     return lake
 
 
-def test_folders_of_any_value_and_any_name_are_read_back(archive):
+def test_folders_of_any_value_and_any_name_are_read_back(archive) -> None:
     values = ["é", "a/b", "x y", "100%", "%41", "a=b", "..", "it's", "a:b", "日本", None]
     lake = write_rows(archive, pa.table({"_of": values, "n": range(len(values))}), ["_of"])
     found = {row["n"]: row["_of"] for row in rows_of(lake)}
     assert [found[n] for n in range(len(values))] == values
 
 
-def test_an_empty_text_is_a_null_in_a_folder_as_spark_has_it(archive):
+def test_an_empty_text_is_a_null_in_a_folder_as_spark_has_it(archive) -> None:
     schema = pa.schema([pa.field("of", pa.string(), nullable=False), pa.field("n", pa.int64())])
     lake = write_rows(archive, pa.table({"of": ["a", "", "a"], "n": [0, 1, 2]}, schema=schema), ["of"])
     assert {row["n"]: row["of"] for row in rows_of(lake)} == {0: "a", 1: None, 2: "a"}
@@ -325,7 +326,7 @@ def asked(archive, monkeypatch):
     """Which manifests were read, and how often the table was opened."""
     seen = {"manifests": 0, "tables": 0}
 
-    def counting(owner, name, what):
+    def counting(owner, name, what) -> None:
         call = getattr(owner, name)
 
         def counted(*given):
@@ -341,7 +342,7 @@ def asked(archive, monkeypatch):
     return seen
 
 
-def test_a_write_of_rows_costs_the_same_however_many_were_before(archive, asked):
+def test_a_write_of_rows_costs_the_same_however_many_were_before(archive, asked) -> None:
     costs = []
     for number in range(4):
         asked |= {"manifests": 0, "tables": 0}
@@ -350,7 +351,7 @@ def test_a_write_of_rows_costs_the_same_however_many_were_before(archive, asked)
     assert costs[3] == costs[1]
 
 
-def test_a_commit_of_records_opens_the_table_no_more_often_for_many_queries(archive, asked):
+def test_a_commit_of_records_opens_the_table_no_more_often_for_many_queries(archive, asked) -> None:
     opened = []
     for number in range(4):
         asked["tables"] = 0
@@ -359,7 +360,7 @@ def test_a_commit_of_records_opens_the_table_no_more_often_for_many_queries(arch
     assert opened[3] == opened[1]
 
 
-def test_a_single_write_that_is_done_leaves_no_manifest_where_the_table_knows_it(archive):
+def test_a_single_write_that_is_done_leaves_no_manifest_where_the_table_knows_it(archive) -> None:
     lake = write_rows(archive, pa.table({"a": [1]}), query="write-1")
     write_rows(archive, pa.table({"a": [2]}), query="a-stream")
     # In a plain lake the manifest is the commit.
@@ -371,8 +372,8 @@ def test_a_single_write_that_is_done_leaves_no_manifest_where_the_table_knows_it
     assert {path.name for path in archive.folder.glob("_penstock/commits/*")} == kept
 
 
-def test_a_crash_before_the_manifest_of_a_single_write_goes_is_no_second_write(archive, monkeypatch):
-    def crash(*_):
+def test_a_crash_before_the_manifest_of_a_single_write_goes_is_no_second_write(archive, monkeypatch) -> None:
+    def crash(*_) -> Never:
         raise Crash
 
     with monkeypatch.context() as patch:
@@ -384,13 +385,13 @@ def test_a_crash_before_the_manifest_of_a_single_write_goes_is_no_second_write(a
     assert sorted(row["a"] for row in rows_of(lake)) == [1, 2]
 
 
-def test_records_of_a_single_write_are_refused_a_second_time(archive):
+def test_records_of_a_single_write_are_refused_a_second_time(archive) -> None:
     Archive(archive.folder, archive.format, "write-1").run(0, records(offsets=range(3)))
     with pytest.raises(LakeError, match="from another query"):
         Archive(archive.folder, archive.format, "write-2").run(0, records(offsets=range(3)))
 
 
-def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other_columns(tmp_path, caplog):
+def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other_columns(tmp_path, caplog) -> None:
     archive = Archive(tmp_path / "lake", LakeFormat.ICEBERG)
     archive.run(0, records(offsets=[0, 1], timestamps_ms=[NEW_YEAR_MS, 9 * 10**15]))
     assert "statistics missing" not in caplog.text
@@ -410,7 +411,7 @@ def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other
     ("later", "told"),
     [({"a": [3], "b": ["x"]}, "writes b too"), ({"a": ["text"]}, "the column a of .* is int64, and this query writes")],
 )
-def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archive, later, told):
+def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archive, later, told) -> None:
     write_rows(archive, pa.table({"a": [1, 2]}))
     with pytest.raises(LakeError, match=told):
         write_rows(archive, pa.table(later), batch=1)
@@ -418,7 +419,7 @@ def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archi
     assert sorted(row["a"] for row in rows_of(lake)) == [1, 2, 3]
 
 
-def test_a_table_of_somebody_else_is_left_alone(tmp_path):
+def test_a_table_of_somebody_else_is_left_alone(tmp_path) -> None:
     from deltalake import DeltaTable, write_deltalake
 
     write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))
@@ -427,7 +428,7 @@ def test_a_table_of_somebody_else_is_left_alone(tmp_path):
     assert DeltaTable(str(tmp_path / "lake")).version() == 0
 
 
-def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path):
+def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path) -> None:
     catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'catalog.sqlite'}", "warehouse": f"file://{tmp_path}"}
     layout = records_layout()
     first = open_lake(str(tmp_path / "a" / "lake"), LakeFormat.ICEBERG, catalog)
@@ -439,7 +440,7 @@ def test_lakes_of_one_name_in_one_catalog_are_not_mixed(tmp_path):
         open_lake(str(tmp_path / "b" / "lake"), LakeFormat.ICEBERG, catalog).prepare(layout)
 
 
-def test_of_two_archives_that_commit_the_same_offsets_at_once_one_is_refused(archive):
+def test_of_two_archives_that_commit_the_same_offsets_at_once_one_is_refused(archive) -> None:
     archive.run(0, records(offsets=range(3)))
     other = Archive(archive.folder, archive.format, "other")
     ready = Barrier(2)
@@ -458,7 +459,7 @@ def test_of_two_archives_that_commit_the_same_offsets_at_once_one_is_refused(arc
     assert archive.rows() == expected("orders", 0, range(6))
 
 
-def test_a_library_that_is_not_there_is_named_with_the_python_that_lacks_it(monkeypatch, tmp_path):
+def test_a_library_that_is_not_there_is_named_with_the_python_that_lacks_it(monkeypatch, tmp_path) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     monkeypatch.delitem(sys.modules, "penstock.spark.lake.delta", raising=False)
     with pytest.raises(LakeError, match=rf"needs the library deltalake.*{re.escape(sys.executable)}.*pip install"):

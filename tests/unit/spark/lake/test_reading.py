@@ -24,7 +24,7 @@ def read(lake, from_offset, to_offset, split_rows=1_000_000, batch_rows=7, colum
     return [pa.Table.from_batches(read_split(split, columns, batch_rows), schema) for split in splits]
 
 
-def test_records_come_back_whole_with_the_columns_asked_for(archive):
+def test_records_come_back_whole_with_the_columns_asked_for(archive) -> None:
     batch = records(offsets=range(20))
     archive.run(0, batch)
     columns = ["headers", "key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -32,7 +32,7 @@ def test_records_come_back_whole_with_the_columns_asked_for(archive):
     assert table.to_pylist() == pa.Table.from_batches([batch]).select(columns).to_pylist()
 
 
-def test_days_that_interleave_are_merged_into_the_order_of_offsets(archive):
+def test_days_that_interleave_are_merged_into_the_order_of_offsets(archive) -> None:
     days = [NEW_YEAR_MS + (n * 7 % 3) * DAY_MS for n in range(100)]
     archive.run(0, records(offsets=range(100), timestamps_ms=days), records(partition=1, offsets=range(100)))
     (table,) = read(archive.open(), 13, 87)
@@ -42,7 +42,7 @@ def test_days_that_interleave_are_merged_into_the_order_of_offsets(archive):
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_any_range_of_any_batches_is_read_once_and_in_order(tmp_path_factory, data):
+def test_any_range_of_any_batches_is_read_once_and_in_order(tmp_path_factory, data) -> None:
     archive = Archive(tmp_path_factory.mktemp("l") / "lake", LakeFormat.PARQUET)
     offset, every = 0, []
     for batch in range(data.draw(st.integers(1, 4))):
@@ -60,7 +60,7 @@ def test_any_range_of_any_batches_is_read_once_and_in_order(tmp_path_factory, da
     assert [n for table in tables for n in table["offset"].to_pylist()] == [n for n in every if low <= n < high]
 
 
-def test_a_plan_is_cut_between_files_only():
+def test_a_plan_is_cut_between_files_only() -> None:
     files = [StoredFile(f"f{n}", "orders", 0, n * 10, n * 10 + 9, 10) for n in range(6)]
     files.append(StoredFile("late", "orders", 0, 25, 34, 10))
     splits = plan_splits(files, 5, 58, split_rows=20)
@@ -68,7 +68,7 @@ def test_a_plan_is_cut_between_files_only():
     assert plan_splits(files, 100, 200) == []
 
 
-def test_the_first_offset_at_or_after_a_time_is_found(archive):
+def test_the_first_offset_at_or_after_a_time_is_found(archive) -> None:
     times = [NEW_YEAR_MS + n * DAY_MS // 2 for n in range(10)]
     archive.run(0, records(offsets=range(10), timestamps_ms=times))
     files = archive.open().files("orders")
@@ -78,7 +78,7 @@ def test_the_first_offset_at_or_after_a_time_is_found(archive):
     assert find_time(files, times[9] + 1) is None
 
 
-def test_the_first_offset_for_a_time_may_lie_in_a_file_that_begins_later(archive):
+def test_the_first_offset_for_a_time_may_lie_in_a_file_that_begins_later(archive) -> None:
     # Offset 1 is of the next day, and in a file of its own with offset 4; 2 and 3 are late.
     times = [NEW_YEAR_MS + hour * DAY_MS // 24 for hour in (10, 24, 22, 23, 25)]
     archive.run(0, records(offsets=range(5), timestamps_ms=times))
@@ -90,7 +90,7 @@ def test_the_first_offset_for_a_time_may_lie_in_a_file_that_begins_later(archive
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_a_time_is_found_as_by_looking_at_every_record(tmp_path_factory, data):
+def test_a_time_is_found_as_by_looking_at_every_record(tmp_path_factory, data) -> None:
     archive = Archive(tmp_path_factory.mktemp("l") / "lake", LakeFormat.PARQUET)
     hours = st.integers(-30, 30)
     times = data.draw(st.lists(hours.map(lambda hour: hour * DAY_MS // 12), min_size=1, max_size=20))
@@ -102,14 +102,14 @@ def test_a_time_is_found_as_by_looking_at_every_record(tmp_path_factory, data):
     assert find_time(archive.open().files("orders"), moment_ms) == first
 
 
-def test_a_file_that_somebody_put_in_another_order_is_searched_whole(tmp_path):
+def test_a_file_that_somebody_put_in_another_order_is_searched_whole(tmp_path) -> None:
     path = tmp_path / "rewritten.parquet"
     table = pa.Table.from_batches([records(offsets=[6, 7, 2, 3])])
     pq.write_table(table, path, row_group_size=2)
     assert find_time([StoredFile(path.as_uri(), "orders", 0, 2, 7, 4)], NEW_YEAR_MS) == 2
 
 
-def test_a_time_that_no_clock_shows_is_asked_for_too(archive):
+def test_a_time_that_no_clock_shows_is_asked_for_too(archive) -> None:
     archive.run(0, records(offsets=[0, 1], timestamps_ms=[-5000, 9 * 10**15]))
     files = archive.open().files("orders")
     assert find_time(files, -(2**63)) == 0

@@ -44,7 +44,7 @@ def phases(replay):
     return {phase.source: (phase.start, phase.end) for phase in replay.phases}
 
 
-def test_the_broker_gives_what_it_has_and_the_lake_what_lies_before(plan):
+def test_the_broker_gives_what_it_has_and_the_lake_what_lies_before(plan) -> None:
     replay = plan()
     assert phases(replay) == {"lake": ({0: 0}, {0: 6}), "broker": ({0: 6, 1: 0}, {0: 10, 1: 10})}
     assert (replay.total, replay.keep_partitions) == (20, True)
@@ -67,11 +67,11 @@ def test_the_broker_gives_what_it_has_and_the_lake_what_lies_before(plan):
         ({"from_offset": 5, "to_offset": 5}, {}),
     ],
 )
-def test_a_range_is_cut_to_what_there_is(plan, asked, settled):
+def test_a_range_is_cut_to_what_there_is(plan, asked, settled) -> None:
     assert phases(plan(**asked)) == settled
 
 
-def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(plan, bootstrap):
+def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(plan, bootstrap) -> None:
     begun = plan()
     with Cluster(bootstrap) as cluster, Producer(cluster) as producer:
         producer.send("orders", b"later", partition=0)
@@ -84,7 +84,7 @@ def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(p
     assert plan().total == 21
 
 
-def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_key(plan, bootstrap):
+def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_key(plan, bootstrap) -> None:
     notes = []
     plan(notes=notes)
     assert notes == ["made the topic again with 2 partitions and retention.ms -1, for old records to stay"]
@@ -96,18 +96,18 @@ def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_k
     assert plan(to="one", partition=0, folder="third").keep_partitions
 
 
-def test_where_nothing_can_come_from_is_said(plan):
+def test_where_nothing_can_come_from_is_said(plan) -> None:
     with pytest.raises(LakeError, match="has no tier, so where is its lake"):
         plan(location="")
     with pytest.raises(LakeError, match="there is no orders/7"):
         plan(partition=7)
 
 
-def test_a_phase_counts_its_offsets():
+def test_a_phase_counts_its_offsets() -> None:
     assert Phase("lake", {0: 3, 1: 5}, {0: 10, 1: 5}).total == 7
 
 
-def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap):
+def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap) -> None:
     with Cluster(bootstrap) as cluster:
         Admin(cluster).delete_records({("orders", 0): 9})
     notes = []
@@ -119,7 +119,7 @@ def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap):
 def early(bootstrap):
     """``early("orders-1969", [-5000, ...])``: a topic with records of these times."""
 
-    def make(topic, times_ms, dropped=0):
+    def make(topic, times_ms, dropped=0) -> None:
         with Cluster(bootstrap) as cluster:
             Admin(cluster).create_topic(topic, partitions=1, configs={"retention.ms": "-1"})
             with Producer(cluster) as producer:
@@ -133,7 +133,7 @@ def early(bootstrap):
 @pytest.mark.parametrize(
     ("time_ms", "first"), [(-10_000, 0), (-5000, 0), (-4999, 1), (-3, 1), (-2, 1), (-1, 1), (0, 3), (2000, 4)]
 )
-def test_a_time_before_1970_is_no_place_of_the_protocol(plan, early, time_ms, first):
+def test_a_time_before_1970_is_no_place_of_the_protocol(plan, early, time_ms, first) -> None:
     early("old", [-5000, -1, -700, 1000, 2000])
     after = plan(topic="old", lake=False, from_ms=time_ms)
     assert phases(after) == {"broker": ({0: first}, {0: 5})}
@@ -143,14 +143,16 @@ def test_a_time_before_1970_is_no_place_of_the_protocol(plan, early, time_ms, fi
 
 
 @pytest.mark.parametrize(("time_ms", "start"), [(-5000, 0), (-4999, 1), (-700, 1), (-600, 2)])
-def test_a_time_before_1970_is_found_in_the_lake_and_behind_it_at_the_broker(plan, early, parquet, time_ms, start):
+def test_a_time_before_1970_is_found_in_the_lake_and_behind_it_at_the_broker(
+    plan, early, parquet, time_ms, start
+) -> None:
     early("old", [-5000, -700, -600, 1000], dropped=2)
     parquet.run(1, records("old", offsets=range(3), timestamps_ms=[-5000, -700, -600]))
     lake = {"lake": ({0: start}, {0: 2})} if start < 2 else {}
     assert phases(plan(topic="old", from_ms=time_ms)) == lake | {"broker": ({0: max(start, 2)}, {0: 4})}
 
 
-def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, parquet):
+def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, parquet) -> None:
     # The file of the first day has 0, 1 and 3; that of the next has 2 alone, and the broker begins there.
     times = [NEW_YEAR_MS, NEW_YEAR_MS + 1, NEW_YEAR_MS + DAY_MS, NEW_YEAR_MS + 2]
     early("late", times, dropped=2)
@@ -160,7 +162,7 @@ def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, p
 
 @pytest.mark.parametrize("topic", ["orders", "0", "1"])
 @pytest.mark.parametrize("source", ["lake", "broker"])
-def test_how_far_a_phase_is_is_read_as_its_source_says_it_whatever_the_topics_name(topic, source):
+def test_how_far_a_phase_is_is_read_as_its_source_says_it_whatever_the_topics_name(topic, source) -> None:
     phase = Phase(source, {0: 3, 1: 5}, {0: 10, 1: 9})
     wanted = Wanted(topic, "again", None, None, None, None, None, True, True, True, "", "parquet")
     sending = Sending(None, Replay(wanted, "run", "", "", "parquet", True, [phase]), phase, "", 100)

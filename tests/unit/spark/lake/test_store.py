@@ -8,7 +8,7 @@ from penstock.spark.lake.formats import LakeError
 from penstock.spark.lake.store import Store, absolute, local_path_of, open_uri
 
 
-def test_a_path_becomes_a_uri_that_means_the_same_everywhere(monkeypatch, tmp_path):
+def test_a_path_becomes_a_uri_that_means_the_same_everywhere(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     assert absolute("lake") == f"file://{tmp_path}/lake"
     assert absolute("/a b/") == "file:///a%20b"
@@ -18,12 +18,12 @@ def test_a_path_becomes_a_uri_that_means_the_same_everywhere(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize("location", ["", " ", "what://ever/it/is"])
-def test_a_location_that_cannot_be_is_refused(location):
+def test_a_location_that_cannot_be_is_refused(location) -> None:
     with pytest.raises(LakeError):
         Store(location)
 
 
-def test_files_in_a_folder_with_a_space_are_written_moved_and_opened_by_uri(tmp_path):
+def test_files_in_a_folder_with_a_space_are_written_moved_and_opened_by_uri(tmp_path) -> None:
     store = Store(str(tmp_path / "a lake"))
     store.write_atomic("x/one", b"1")
     store.move([("x/one", "y/z/two")])

@@ -19,7 +19,7 @@ def files(tmp_path):
     return make
 
 
-def test_rows_are_gathered_into_row_groups_of_the_size_that_was_told(files, tmp_path):
+def test_rows_are_gathered_into_row_groups_of_the_size_that_was_told(files, tmp_path) -> None:
     (file,) = files(group_rows_max=100).write(records(offsets=range(n, n + 30)) for n in range(0, 300, 30))
     metadata = pq.read_metadata(tmp_path / file.staged)
     # A group is closed by the batch that fills it.
@@ -28,13 +28,13 @@ def test_rows_are_gathered_into_row_groups_of_the_size_that_was_told(files, tmp_
     assert file.size_bytes == (tmp_path / file.staged).stat().st_size
 
 
-def test_a_file_that_is_large_enough_is_closed_and_another_begun(files):
+def test_a_file_that_is_large_enough_is_closed_and_another_begun(files) -> None:
     written = files(group_bytes=1, file_bytes_max=1).write(records(offsets=[n]) for n in range(4))
     assert [(file.first_offset, file.last_offset) for file in written] == [(n, n) for n in range(4)]
     assert len({file.path for file in written}) == 4
 
 
-def test_rows_that_wait_in_many_files_are_bounded_together(files):
+def test_rows_that_wait_in_many_files_are_bounded_together(files) -> None:
     task = files(waiting_bytes_max=3_000, open_max=100)
     most = 0
 
@@ -49,7 +49,7 @@ def test_rows_that_wait_in_many_files_are_bounded_together(files):
     assert most <= 3_000
 
 
-def test_no_more_files_are_open_than_were_told_and_every_row_is_written(files):
+def test_no_more_files_are_open_than_were_told_and_every_row_is_written(files) -> None:
     task = files(open_max=3)
     most = 0
 
@@ -64,7 +64,7 @@ def test_no_more_files_are_open_than_were_told_and_every_row_is_written(files):
     assert sorted(n for file in written for n in range(file.first_offset, file.last_offset + 1, 5)) == list(range(50))
 
 
-def test_one_batch_of_many_topics_partitions_and_days_is_split_in_its_order(files, tmp_path):
+def test_one_batch_of_many_topics_partitions_and_days_is_split_in_its_order(files, tmp_path) -> None:
     days = [NEW_YEAR_MS + (n % 2) * DAY_MS for n in range(6)]
     written = files().write([records(offsets=range(6), timestamps_ms=days), records("b", 3, [5, 4])])
     found = {
@@ -78,12 +78,12 @@ def test_one_batch_of_many_topics_partitions_and_days_is_split_in_its_order(file
     assert (written[-1].first_offset, written[-1].last_offset) == (4, 5)
 
 
-def test_records_without_a_timestamp_have_the_day_before_1970(files):
+def test_records_without_a_timestamp_have_the_day_before_1970(files) -> None:
     (file,) = files().write([records(offsets=[0], timestamps_ms=[-1])])
     assert file.values == ("orders", "1969-12-31")
 
 
-def test_a_task_that_fails_leaves_nothing_behind(files, tmp_path):
+def test_a_task_that_fails_leaves_nothing_behind(files, tmp_path) -> None:
     def failing():
         yield records(offsets=range(10))
         yield records(partition=1, offsets=range(10))

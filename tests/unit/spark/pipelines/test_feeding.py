@@ -20,7 +20,7 @@ def told(text, overrides=None):
     return []
 
 
-def sink(topic, view=""):
+def sink(topic, view="") -> str:
     return f'[[sinks]]\nkind = "topic"\ntopic = "{topic}"\n' + (f'from = "{view}"\n' if view else "")
 
 
@@ -41,11 +41,11 @@ def sink(topic, view=""):
         ),
     ],
 )  # fmt: skip
-def test_a_pipeline_that_would_feed_itself_is_told_with_its_line(text, problems):
+def test_a_pipeline_that_would_feed_itself_is_told_with_its_line(text, problems) -> None:
     assert told(text) == problems
 
 
-def test_set_can_close_a_circle_too():
+def test_set_can_close_a_circle_too() -> None:
     assert told(ONE + sink("x"), {"sinks.0.topic": "orders"}) == [f"--set: [[sinks]] topic: orders {ENDLESS} topic"]
 
 
@@ -62,5 +62,5 @@ def test_set_can_close_a_circle_too():
         '[source]\nlake = "orders"\n' + sink("orders"),
     ],
 )  # fmt: skip
-def test_what_ends_is_no_circle(text):
+def test_what_ends_is_no_circle(text) -> None:
     assert told(text) == []

@@ -31,7 +31,7 @@ def hint(sources, sql, error=None, lines=None, view="step1"):
         (BOTH, FILE_OF_TWO, ': schema = "amount DOUBLE, ..." in [sources.payments]'),
     ],
 )
-def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, written):
+def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, written) -> None:
     names = " JOIN ".join(sources)
     assert hint(sources, f"SELECT amount FROM {names}", lines=lines).endswith(written)
 
@@ -44,7 +44,7 @@ def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, writ
         (missing("", "INVALID_EXTRACT_BASE_FIELD_TYPE"), '"id INT, amount DOUBLE"'),
     ],
 )
-def test_the_schema_has_the_field_that_was_meant(error, fields):
+def test_the_schema_has_the_field_that_was_meant(error, fields) -> None:
     assert hint(ORDERS, "SELECT 1 FROM Orders o", error).endswith(f": --schema {fields}")
 
 
@@ -58,10 +58,10 @@ def test_the_schema_has_the_field_that_was_meant(error, fields):
         (ORDERS, ValueError("UNRESOLVED_COLUMN")),
     ],
 )
-def test_nothing_is_said_where_a_schema_would_not_help(sources, error):
+def test_nothing_is_said_where_a_schema_would_not_help(sources, error) -> None:
     assert hint(sources, "SELECT amount FROM orders", error) == ""
 
 
-def test_a_source_that_is_not_read_is_not_blamed():
+def test_a_source_that_is_not_read_is_not_blamed() -> None:
     assert hint(BOTH, "SELECT amount FROM orders") == ""
     assert hint(BOTH, "SELECT 1 FROM orders", view="payments")

@@ -53,7 +53,7 @@ def problems(text, overrides=None):
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_one_mistake_in_the_head_hides_no_other():
+def test_one_mistake_in_the_head_hides_no_other() -> None:
     text = changed("rate = 1000", 'rate = "many"').replace('trigger = "10s"', 'trigger = "soon"')
     text = text.replace('kind = "topic"', 'kind = "topics"')
     assert [problem.partition(":")[2].split(" got ")[0] for problem in problems(text)] == [
@@ -63,12 +63,12 @@ def test_one_mistake_in_the_head_hides_no_other():
     ]
 
 
-def test_a_file_with_a_head_alone_lacks_two_things():
+def test_a_file_with_a_head_alone_lacks_two_things() -> None:
     told = problems('[pipeline]\nname = "x"\n')
     assert [problem.split(";")[0] for problem in told] == ["p.toml:1: there is no source", "p.toml:1: there is no sink"]
 
 
-def test_a_whole_file():
+def test_a_whole_file() -> None:
     pipeline = read(GOOD)
     assert pipeline.head.name == "big-orders"
     source = pipeline.sources["orders"]
@@ -80,13 +80,13 @@ def test_a_whole_file():
     assert pipeline.lines["steps.0.sql"] == 18
 
 
-def test_the_shortest_file_is_called_after_itself():
+def test_the_shortest_file_is_called_after_itself() -> None:
     pipeline = loads('[source]\ntopics = "a"\n[[sinks]]\nkind = "console"\n', Path("dir/copy.toml"), {})
     assert pipeline.head.name == "copy"
     assert [sink.from_ for sink in pipeline.sinks] == ["a"]
 
 
-def test_several_topics_are_one_source_called_source():
+def test_several_topics_are_one_source_called_source() -> None:
     pipeline = read(
         '[source]\ntopics = ["a", "b"]\n[[steps]]\nsql = "SELECT * FROM source"\n[[sinks]]\nkind = "console"\n'
     )
@@ -94,7 +94,7 @@ def test_several_topics_are_one_source_called_source():
     assert pipeline.steps[0].as_ == "step1"
 
 
-def test_a_time_may_be_written_without_quotes():
+def test_a_time_may_be_written_without_quotes() -> None:
     pipeline = read('[source]\ntopics = "a"\nstart = 2026-03-01T12:00:00Z\n[[sinks]]\nkind = "console"\n')
     assert pipeline.sources["a"].start == "2026-03-01T12:00:00+00:00"
 
@@ -184,18 +184,18 @@ topics = "payments"
         ('[stats]\ntopics = ["a"]\n[source]\ntopics = "a"\n[[sinks]]\nkind = "console"\n', 'p.toml:1: [stats]: a table of a built-in needs kind = "stats" in [pipeline]'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line_and_what_to_write(text, told):
+def test_a_mistake_is_told_with_its_line_and_what_to_write(text, told) -> None:
     assert problems(text) == [told]
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines():
+def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
     text = changed("rate = 1000", "rat = 1000").replace('kind = "topic"', 'kind = "topik"')
     assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:5:", "p.toml:24:"]
     text = changed("topics =", "topcs =").replace('kind = "topic"', 'kind = "topik"')
     assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:8:", "p.toml:24:"]
 
 
-def test_set_wins_over_the_file():
+def test_set_wins_over_the_file() -> None:
     pipeline = read(
         GOOD, **{"source.start": "latest", "pipeline.rate": "5", "sinks.0.topic": "other", "pipeline.conf.a": "b"}
     )
@@ -212,40 +212,40 @@ def test_set_wins_over_the_file():
         ("sinks.0", "x", "--set: sinks.0: names no key; write TABLE.KEY=VALUE, as source.start=latest or sinks.0.topic=out"),
     ],
 )  # fmt: skip
-def test_a_wrong_set_is_told_as_such(path, value, told):
+def test_a_wrong_set_is_told_as_such(path, value, told) -> None:
     assert problems(GOOD, {path: value}) == [told]
 
 
-def test_a_file_that_is_not_there_names_those_that_are(tmp_path):
+def test_a_file_that_is_not_there_names_those_that_are(tmp_path) -> None:
     (tmp_path / "orders.toml").write_text(GOOD)
     assert load(tmp_path / "orders.toml").head.name == "big-orders"
     with pytest.raises(PipelineUsageError, match=r"there is no file .*order\.toml; did you mean orders\.toml\?"):
         load(tmp_path / "order.toml")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path):
+def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(PipelineUsageError, match="cannot be read"):
         load(tmp_path / "binary.toml")
 
 
-def test_a_mark_before_the_first_character_is_no_part_of_the_file(tmp_path):
+def test_a_mark_before_the_first_character_is_no_part_of_the_file(tmp_path) -> None:
     (tmp_path / "orders.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
     assert load(tmp_path / "orders.toml").head.name == "big-orders"
 
 
-def test_numbers_and_lists_that_python_cannot_read_are_told():
+def test_numbers_and_lists_that_python_cannot_read_are_told() -> None:
     for text in (f"a = {'[' * 5000}{']' * 5000}", f"a = {'9' * 5000}"):
         assert "not TOML that a pipeline is written in" in problems(text)[0]
     assert '[pipeline] rate: got "999' in problems(GOOD, {"pipeline.rate": "9" * 5000})[0]
 
 
-def test_two_queries_share_neither_a_checkpoint_nor_a_folder():
+def test_two_queries_share_neither_a_checkpoint_nor_a_folder() -> None:
     sinks = GOOD + '\n[[sinks]]\nkind = "topic"\ntopic = "x"\nname = "bad-orders"\n'
     assert problems(sinks)[0].endswith("bad-orders is what writes the dead letters of orders; take another name")
     sinks = GOOD + "".join(f'\n[[sinks]]\nkind = "delta"\nname = "{name}"\npath = "x/y{name}"\n' for name in ("", "/"))
     assert any(told.endswith("two sinks write x/y; give each a folder of its own") for told in problems(sinks))
 
 
-def test_a_name_leads_to_no_other_folder():
+def test_a_name_leads_to_no_other_folder() -> None:
     assert bad_name("/../../orders") == "bad-_.._.._orders"

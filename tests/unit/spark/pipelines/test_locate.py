@@ -54,7 +54,7 @@ def paths_in(value, path=()):
             yield from paths_in(each, (*path, number))
 
 
-def test_every_key_that_tomllib_finds_has_a_line_and_no_other_has():
+def test_every_key_that_tomllib_finds_has_a_line_and_no_other_has() -> None:
     lines = lines_of(TEXT)
     assert set(lines.keys) == set(paths_in(tomllib.loads(TEXT)))
 
@@ -78,27 +78,27 @@ def test_every_key_that_tomllib_finds_has_a_line_and_no_other_has():
         (("sinks", 0, "options", "z"), 33),
     ],
 )
-def test_a_key_is_found_on_its_line(path, line):
+def test_a_key_is_found_on_its_line(path, line) -> None:
     assert lines_of(TEXT).of(path) == line
 
 
-def test_a_key_that_is_missing_is_told_by_its_table():
+def test_a_key_that_is_missing_is_told_by_its_table() -> None:
     lines = lines_of(TEXT)
     assert lines.of(("steps", 1, "python")) == 22
     assert lines.of(("nothing", "at all")) == 1
 
 
-def test_the_text_of_a_long_string_begins_behind_the_first_line_break():
+def test_the_text_of_a_long_string_begins_behind_the_first_line_break() -> None:
     lines = lines_of(TEXT)
     assert lines.of(("steps", 0, "sql")) == 16
     assert lines.of_value(("steps", 0, "sql")) == 17
     assert lines.of_value(("steps", 1, "sql")) == 23
 
 
-def test_windows_line_ends_count_once():
+def test_windows_line_ends_count_once() -> None:
     assert lines_of("[a]\r\nb = 1\r\n\r\n[c]\r\n").of(("c",)) == 4
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "a = 1", 'a = "\\u00e9\\n"', "a.b.c = []\nd = {}\n", "# only a comment"])
-def test_small_texts_are_read_to_the_end(text):
+def test_small_texts_are_read_to_the_end(text) -> None:
     assert set(lines_of(text).keys) == set(paths_in(tomllib.loads(text)))

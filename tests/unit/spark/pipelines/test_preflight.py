@@ -24,13 +24,13 @@ def pipeline(tmp_path):
     return loads(FILE.format(path=tmp_path / "table"), Path("orders.toml"), {})
 
 
-def log(folder, *names):
+def log(folder, *names) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         (folder / name).touch()
 
 
-def test_a_folder_with_batches_of_another_checkpoint_is_refused(pipeline, tmp_path):
+def test_a_folder_with_batches_of_another_checkpoint_is_refused(pipeline, tmp_path) -> None:
     checkpoint = tmp_path / "checkpoint"
     check_folders(pipeline, str(checkpoint))
     log(tmp_path / "table" / "_spark_metadata", "8", "9.compact", "10", ".10.crc")
@@ -44,16 +44,16 @@ def test_a_folder_with_batches_of_another_checkpoint_is_refused(pipeline, tmp_pa
     check_folders(pipeline, str(checkpoint))
 
 
-def test_a_place_that_only_spark_knows_is_left_to_it(pipeline):
+def test_a_place_that_only_spark_knows_is_left_to_it(pipeline) -> None:
     check_folders(pipeline, "s3a://only/spark/knows/this")
 
 
-def test_a_broker_that_does_not_answer_is_told():
+def test_a_broker_that_does_not_answer_is_told() -> None:
     with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1"):
         check_broker("127.0.0.1:1")
 
 
-def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_broker_factory):
+def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_broker_factory) -> None:
     broker = penstock_broker_factory()
 
     def there():

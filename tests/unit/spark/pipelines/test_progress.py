@@ -19,11 +19,11 @@ from penstock.spark.pipelines.progress import Follower, lag_of, status_of
         ("offset", "offset", None),
     ],
 )
-def test_lag_is_what_is_there_and_not_read(done, latest, lag):
+def test_lag_is_what_is_there_and_not_read(done, latest, lag) -> None:
     assert lag_of(done, latest) == lag
 
 
-def test_the_numbers_of_a_batch():
+def test_the_numbers_of_a_batch() -> None:
     report = {
         "id": "q",
         "batchId": 4,
@@ -45,7 +45,7 @@ def test_the_numbers_of_a_batch():
 class Report:
     """One of Spark's, as far as it is asked."""
 
-    def __init__(self, batch, rows, second):
+    def __init__(self, batch, rows, second) -> None:
         self.batchId, self.numInputRows, self.timestamp = batch, rows, f"2026-03-01T12:00:{second:02}.000Z"
         self.json = json.dumps({"id": "q", "batchId": batch, "timestamp": self.timestamp, "numInputRows": rows})
 
@@ -53,7 +53,7 @@ class Report:
 class Query:
     """One that has reported."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.id, self.recentProgress = "q", []
 
     @property
@@ -61,7 +61,7 @@ class Query:
         return self.recentProgress[-1] if self.recentProgress else None
 
 
-def test_rows_of_every_batch_are_counted_once_however_seldom_it_is_asked():
+def test_rows_of_every_batch_are_counted_once_however_seldom_it_is_asked() -> None:
     query = Query()
     follower = Follower("sink", query)
     assert not follower.ask()

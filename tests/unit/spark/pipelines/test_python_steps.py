@@ -48,11 +48,11 @@ def folder(tmp_path):
         ("a b:f", '"a b" is neither a file nor a module; write "FILE.py:FUNCTION" or "MODULE:FUNCTION"'),
     ],
 )
-def test_the_name_of_a_function_is_checked(folder, text, problem):
+def test_the_name_of_a_function_is_checked(folder, text, problem) -> None:
     assert problem_with(text, folder) == problem
 
 
-def test_checking_runs_nothing(folder):
+def test_checking_runs_nothing(folder) -> None:
     import sys
 
     vars(sys).pop("ran_the_step_file", None)
@@ -60,6 +60,6 @@ def test_checking_runs_nothing(folder):
     assert not hasattr(sys, "ran_the_step_file")
 
 
-def test_a_function_gets_the_session_when_it_asks_for_it(folder):
+def test_a_function_gets_the_session_when_it_asks_for_it(folder) -> None:
     assert load("steps.py:enrich", folder)("frame", "spark") == ("enriched", "frame")
     assert load("steps.py:with_session", folder)("frame", "spark") == ("frame", "spark")

@@ -42,7 +42,7 @@ def a_run(**more):
     )
 
 
-def test_a_run_is_read_as_it_was_saved(registry):
+def test_a_run_is_read_as_it_was_saved(registry) -> None:
     run = a_run(queries=[QueryStatus(name="a", query_id="q", batch_id=3, lag=5)])
     registry.save(run)
     assert registry.load("orders") == run
@@ -50,20 +50,20 @@ def test_a_run_is_read_as_it_was_saved(registry):
     assert [path.name for path in registry.folder.iterdir()] == ["orders.json"]
 
 
-def test_looking_makes_no_folder(registry):
+def test_looking_makes_no_folder(registry) -> None:
     assert registry.all() == []
     with pytest.raises(PipelineNotFoundError, match=rf"^there is no pipeline x in {registry.folder}$"):
         registry.load("x")
     assert not registry.folder.exists()
 
 
-def test_an_unknown_name_is_told_those_that_are_known(registry):
+def test_an_unknown_name_is_told_those_that_are_known(registry) -> None:
     registry.save(a_run())
     with pytest.raises(PipelineNotFoundError, match="known are orders"):
         registry.load("order")
 
 
-def test_a_process_that_is_gone_failed(registry, start):
+def test_a_process_that_is_gone_failed(registry, start) -> None:
     child = start("input()")
     registry.save(a_run(pid=child.pid, birth=birth_of(child.pid)))
     assert registry.load("orders").state is State.RUNNING
@@ -76,7 +76,7 @@ def test_a_process_that_is_gone_failed(registry, start):
     )
 
 
-def test_a_zombie_is_dead(start):
+def test_a_zombie_is_dead(start) -> None:
     child = start("input()")
     birth = birth_of(child.pid)
     child.kill()
@@ -86,17 +86,17 @@ def test_a_zombie_is_dead(start):
     child.wait()
 
 
-def test_another_process_of_the_same_number_is_not_taken_for_it(registry):
+def test_another_process_of_the_same_number_is_not_taken_for_it(registry) -> None:
     registry.save(a_run(birth="another boot/1"))
     assert registry.load("orders").state is State.FAILED
 
 
-def test_how_a_run_ended_stays_though_its_process_is_gone(registry):
+def test_how_a_run_ended_stays_though_its_process_is_gone(registry) -> None:
     registry.save(a_run(birth="gone", state=State.STOPPED))
     assert registry.load("orders").state is State.STOPPED
 
 
-def test_a_name_is_held_by_one_run_at_a_time(registry):
+def test_a_name_is_held_by_one_run_at_a_time(registry) -> None:
     registry.save(a_run(pid=4242))
     with (
         registry.running("orders"),
@@ -110,7 +110,7 @@ def test_a_name_is_held_by_one_run_at_a_time(registry):
         pass
 
 
-def test_the_hold_of_a_killed_process_is_let_go(registry, start):
+def test_the_hold_of_a_killed_process_is_let_go(registry, start) -> None:
     program = (
         "import sys, pathlib\n"
         "from penstock.spark.pipelines.registry import Registry\n"
@@ -127,7 +127,7 @@ def test_the_hold_of_a_killed_process_is_let_go(registry, start):
         pass
 
 
-def test_what_is_no_run_is_told(registry):
+def test_what_is_no_run_is_told(registry) -> None:
     registry.folder.mkdir()
     (registry.folder / "bad.json").write_text("{")
     with pytest.raises(PipelineError, match=r"bad\.json does not hold a run"):
@@ -136,17 +136,17 @@ def test_what_is_no_run_is_told(registry):
     assert [(run.name, run.state) for run in registry.all()] == [("bad", State.FAILED), ("orders", State.RUNNING)]
 
 
-def test_one_that_is_about_to_start_is_not_forgotten(registry):
+def test_one_that_is_about_to_start_is_not_forgotten(registry) -> None:
     registry.save(a_run(state=State.STOPPED))
     with registry.running("orders"), pytest.raises(PipelineError, match="is running already"):
         registry.forget("orders")
     assert registry.load("orders").state is State.STOPPED
 
 
-def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch):
+def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch) -> None:
     flock = fcntl.flock
 
-    def forgotten_before(file, operation):
+    def forgotten_before(file, operation) -> None:
         (registry.folder / "orders.lock").unlink()
         flock(file, operation)
 
@@ -155,12 +155,12 @@ def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch):
         pass
 
 
-def test_a_file_is_for_people_and_programs_too(registry):
+def test_a_file_is_for_people_and_programs_too(registry) -> None:
     registry.save(a_run())
     assert json.loads((registry.folder / "orders.json").read_text())["state"] == "running"
 
 
-def test_forgetting_leaves_the_checkpoint_and_what_runs(registry):
+def test_forgetting_leaves_the_checkpoint_and_what_runs(registry) -> None:
     registry.save(a_run())
     with pytest.raises(PipelineError, match="is running"):
         registry.forget("orders")
@@ -171,7 +171,7 @@ def test_forgetting_leaves_the_checkpoint_and_what_runs(registry):
     assert registry.checkpoint("orders").exists()
 
 
-def test_the_numbers_of_several_queries():
+def test_the_numbers_of_several_queries() -> None:
     one = QueryStatus(name="a", query_id="1", batch_id=3, rows=10, rows_per_second=5.0, lag=0)
     two = QueryStatus(name="b", query_id="2", batch_id=2, rows=7, rows_per_second=9.0, lag=3)
     run = a_run(queries=[one, two])
@@ -189,5 +189,5 @@ def test_the_numbers_of_several_queries():
         (None, {}, os.path.expanduser("~/.local/share/penstock/pipelines")),
     ],
 )
-def test_where_runs_are_remembered(given, environment, folder):
+def test_where_runs_are_remembered(given, environment, folder) -> None:
     assert str(state_folder(given, environment)) == folder

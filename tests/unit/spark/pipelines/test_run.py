@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Never
 
 import pytest
 
@@ -13,27 +14,27 @@ from penstock.spark.pipelines.run import Execution, Settings
 class Screen:
     """Keeps what it is shown."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.done = 0
         self.stops = 0
 
-    def stopping(self):
+    def stopping(self) -> None:
         self.stops += 1
 
-    def clear(self):
+    def clear(self) -> None:
         pass
 
     def progress(self, what, total):
         return self
 
-    def advance(self, amount=1, note=""):
+    def advance(self, amount=1, note="") -> None:
         self.done += amount
 
 
 class Query:
     """A query that has done what it had to, or that failed."""
 
-    def __init__(self, error=None):
+    def __init__(self, error=None) -> None:
         self.id, self.name, self.error, self.active, self.stopped = "q", "name", error, error is None, False
         self.lastProgress = None
         self.status = {"isTriggerActive": False}
@@ -45,12 +46,12 @@ class Query:
     def exception(self):
         return self.error
 
-    def stop(self):
+    def stop(self) -> None:
         self.stopped = True
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch):
+def often(monkeypatch) -> None:
     """Look at the queries as often as can be: these answer at once."""
     monkeypatch.setattr("penstock.spark.pipelines.run.ASK_INTERVAL_S", 0.001)
 
@@ -65,7 +66,7 @@ def execution(registry, screen=None, **more):
     return Execution(Settings(**given), registry, screen or Screen())
 
 
-def test_one_that_ends_is_finished_and_was_starting_before(registry):
+def test_one_that_ends_is_finished_and_was_starting_before(registry) -> None:
     seen = []
     run = execution(registry).execute(lambda _: seen.append(registry.load("p").state))
     assert seen == [State.STARTING]
@@ -74,8 +75,8 @@ def test_one_that_ends_is_finished_and_was_starting_before(registry):
     assert run.ended_at_ms >= run.started_at_ms > 0
 
 
-def test_one_that_fails_says_why_and_lets_its_name_go(registry):
-    def work(_):
+def test_one_that_fails_says_why_and_lets_its_name_go(registry) -> None:
+    def work(_) -> Never:
         raise PipelineError("no more disk; make some")
 
     with pytest.raises(PipelineError):
@@ -85,7 +86,7 @@ def test_one_that_fails_says_why_and_lets_its_name_go(registry):
     assert execution(registry).execute(lambda _: None).state is State.FINISHED
 
 
-def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry):
+def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry) -> None:
     before = signal.getsignal(signal.SIGTERM)
     screen = Screen()
     run = execution(registry, screen).execute(lambda _: os.kill(os.getpid(), signal.SIGTERM))
@@ -98,14 +99,14 @@ def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, number):
+def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, number) -> None:
     queries = [Query(), Query()]
 
-    def told_once():
+    def told_once() -> None:
         queries[0].exception = lambda: None
         os.kill(os.getpid(), number)
 
-    def work(context):
+    def work(context) -> None:
         queries[0].exception = told_once
         context.follow(queries)
 
@@ -115,7 +116,7 @@ def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, numbe
     assert screen.stops == 1
 
 
-def test_one_query_that_fails_stops_the_others(registry):
+def test_one_query_that_fails_stops_the_others(registry) -> None:
     queries = [Query(), Query(error=ValueError("boom"))]
     with pytest.raises(PipelineError, match="query name failed: boom"):
         execution(registry).execute(lambda context: context.follow(queries))
@@ -126,7 +127,7 @@ def test_one_query_that_fails_stops_the_others(registry):
 class Writer:
     """Starts queries, each the next of a list."""
 
-    def __init__(self, *queries):
+    def __init__(self, *queries) -> None:
         self.queries = list(queries)
 
     def queryName(self, name):  # noqa: N802  Spark's name
@@ -145,16 +146,16 @@ class Writer:
 class Done(Query):
     """One that is done when it is looked at."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.active = False
 
 
-def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry):
+def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry) -> None:
     slow = RuntimeError("Python worker failed to connect back.")
     notes = []
 
-    def work(context):
+    def work(context) -> None:
         writer = Writer(Query(slow), Query(slow), Done())
         context.follow([context.start(writer, "sink")])
         assert writer.queries == []
@@ -165,11 +166,11 @@ def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry):
     assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 2
 
 
-def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins_again(registry):
+def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins_again(registry) -> None:
     slow = RuntimeError("Python worker failed to connect back.")
     notes = []
 
-    def work(context):
+    def work(context) -> None:
         writer = Writer(slow, Query(slow), slow, slow, Done())
         context.follow([context.start(writer, "sink")])
         assert writer.queries == []
@@ -181,7 +182,7 @@ def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins
 
 
 @pytest.mark.parametrize("error", ["Python worker failed to connect back.", "boom"])
-def test_a_start_that_fails_otherwise_or_for_ever_is_not_tried_again(registry, error):
+def test_a_start_that_fails_otherwise_or_for_ever_is_not_tried_again(registry, error) -> None:
     writer = Writer(*[RuntimeError(error)] * 7)
     run = execution(registry)
     run.note = lambda text: None
@@ -190,7 +191,7 @@ def test_a_start_that_fails_otherwise_or_for_ever_is_not_tried_again(registry, e
     assert len(writer.queries) == (6 if error == "boom" else 1)
 
 
-def test_it_does_not_begin_again_for_ever(registry):
+def test_it_does_not_begin_again_for_ever(registry) -> None:
     slow = RuntimeError("Python worker failed to connect back.")
     run = execution(registry)
     run.note = lambda text: None
@@ -198,8 +199,8 @@ def test_it_does_not_begin_again_for_ever(registry):
         run.execute(lambda context: context.follow([context.start(Writer(*[Query(slow)] * 6), "sink")]))
 
 
-def test_progress_is_shown_and_remembered(registry):
-    def work(context):
+def test_progress_is_shown_and_remembered(registry) -> None:
+    def work(context) -> None:
         progress = context.progress("copying", 10)
         assert registry.load("p").state is State.RUNNING
         progress.advance(3)
@@ -208,7 +209,7 @@ def test_progress_is_shown_and_remembered(registry):
     assert execution(registry, streams=False).execute(work).rows == 7
 
 
-def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_cluster(registry):
+def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_cluster(registry) -> None:
     assert execution(registry).checkpoint == str(registry.folder / "checkpoints" / "p")
     assert execution(registry, checkpoint="s3a://there").checkpoint == "s3a://there"
     with pytest.raises(
@@ -230,7 +231,7 @@ LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to go on with
         ({"kind": "archive"}, " In an archive that option is --skip-lost."),
     ],
 )  # fmt: skip
-def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice):
+def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice) -> None:
     with pytest.raises(PipelineError) as caught:
         execution(registry, **more).execute(lambda context: context.follow([Query(RuntimeError(LOST))]))
     assert str(caught.value) == f"query name failed: {LOST}{advice}".replace("STATE", str(registry.folder))

@@ -18,7 +18,7 @@ from penstock.spark.pipelines.sqltext import slips_of, views_read
         "SELECT `a)b` FROM t",
     ],
 )
-def test_a_query_has_no_slips(sql):
+def test_a_query_has_no_slips(sql) -> None:
     assert slips_of(sql) == []
 
 
@@ -39,7 +39,7 @@ def test_a_query_has_no_slips(sql):
         ),
     ],
 )
-def test_a_slip_is_told_with_its_line(sql, line, text):
+def test_a_slip_is_told_with_its_line(sql, line, text) -> None:
     assert [(slip.line, slip.text) for slip in slips_of(sql)] == [(line, text)]
 
 
@@ -58,5 +58,5 @@ def test_a_slip_is_told_with_its_line(sql, line, text):
         ("SELECT 'FROM nowhere' -- FROM nothing\n FROM t", [("t", 1)]),
     ],
 )
-def test_the_views_that_a_query_reads_are_found(sql, views):
+def test_the_views_that_a_query_reads_are_found(sql, views) -> None:
     assert views_read(sql) == views

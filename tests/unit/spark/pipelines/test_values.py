@@ -25,18 +25,18 @@ from penstock.spark.pipelines.values import (
         ("7 min", 420_000),
     ],
 )
-def test_durations(text, ms):
+def test_durations(text, ms) -> None:
     assert duration_ms(text) == ms
     assert interval_of(text) == f"{ms} milliseconds"
 
 
 @pytest.mark.parametrize("text", ["", "ten seconds", "10", "10 fortnights", "-1s", "1s 2s"])
-def test_what_is_no_duration_is_refused(text):
+def test_what_is_no_duration_is_refused(text) -> None:
     with pytest.raises(ValueError, match='wanted a time span as "10s", "5 minutes" or "2 hours"'):
         duration_ms(text)
 
 
-def test_triggers():
+def test_triggers() -> None:
     assert trigger_of("once") == trigger_of("available-now") == Trigger(once=True)
     assert trigger_of("10s") == Trigger(every_ms=10_000)
     assert trigger_of("") == Trigger()
@@ -54,11 +54,11 @@ def test_triggers():
         ("2026-03-01", {"startingTimestamp": "1772323200000", "startingOffsetsByTimestampStrategy": "latest"}),
     ],
 )
-def test_where_a_source_starts(start, options):
+def test_where_a_source_starts(start, options) -> None:
     assert start_options(start) == options
 
 
-def test_moments_are_the_same_everywhere():
+def test_moments_are_the_same_everywhere() -> None:
     assert moment_ms("2026-03-01T12:00:00Z") == moment_ms("2026-03-01T14:00:00+02:00") == 1772366400000
     with pytest.raises(ValueError, match='says no zone; write "2026-03-01T12:00:00Z" for UTC'):
         moment_ms("2026-03-01T12:00:00")
@@ -73,7 +73,7 @@ def test_moments_are_the_same_everywhere():
         ('{"orders": {"0": "x"}}', "the offsets are not numbers by topic and partition"),
     ],
 )
-def test_a_start_that_cannot_be_understood_says_what_to_write(start, text):
+def test_a_start_that_cannot_be_understood_says_what_to_write(start, text) -> None:
     with pytest.raises(ValueError, match=text.replace("[", r"\[")):
         start_options(start)
 
@@ -86,7 +86,7 @@ def test_a_start_that_cannot_be_understood_says_what_to_write(start, text):
         "`odd, name` STRING, b: bigint NOT NULL COMMENT 'a, b'",
     ],
 )
-def test_schemas_that_spark_takes(schema):
+def test_schemas_that_spark_takes(schema) -> None:
     check_schema(schema)
 
 
@@ -105,7 +105,7 @@ def test_schemas_that_spark_takes(schema):
         ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
     ],
 )
-def test_a_slip_in_a_schema_says_what_to_write(schema, text):
+def test_a_slip_in_a_schema_says_what_to_write(schema, text) -> None:
     with pytest.raises(ValueError) as caught:
         check_schema(schema)
     assert str(caught.value) == text

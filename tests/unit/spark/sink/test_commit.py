@@ -13,7 +13,7 @@ from tests.unit.client.test_sinks import COMMITTED, LATE, answer, body_of
 LIFE = "00000000-0000-0000-0000-000000000007"
 
 
-def test_a_partition_gets_what_the_tasks_staged_task_by_task():
+def test_a_partition_gets_what_the_tasks_staged_task_by_task() -> None:
     first = Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 5), (0, 9, 1)]), StagedPart("u", 1, [(0, 5, 4)])))
     second = Staged("s", 1, LIFE, (StagedPart("u", 1, [(0, 10, 2)]), StagedPart("t", 0, [(0, 12, 3)])))
     assert merged([first, Staged("s", 1, LIFE), second]) == [
@@ -22,31 +22,31 @@ def test_a_partition_gets_what_the_tasks_staged_task_by_task():
     ]
 
 
-def test_a_task_that_failed_or_produced_by_itself_staged_nothing():
+def test_a_task_that_failed_or_produced_by_itself_staged_nothing() -> None:
     assert staged_by([None, Delivered(3), Staged("s", 1, LIFE)]) == [Staged("s", 1, LIFE)]
 
 
-def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch):
+def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr("penstock.client.sinks.OPEN_TIMEOUT_MS", 0)
     with pytest.raises(CannotConnect, match=r"exactly-once writes at 127\.0\.0\.1:1 .* start it with --http"):
         open_sink(parse_address("127.0.0.1:1"), "s")
 
 
-def test_a_commit_says_in_which_life_of_the_staging_topic_its_parts_lie():
+def test_a_commit_says_in_which_life_of_the_staging_topic_its_parts_lie() -> None:
     done = Staged("s", 1, "another, of a task with nothing to write")
     with server(answer(COMMITTED)) as (address, requests):
         commit(parse_address(address), [done, Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 3)]),))][::-1])
     assert body_of(requests[0])["staging_id"] == LIFE
 
 
-def test_rows_that_were_staged_in_two_lives_are_not_committed():
+def test_rows_that_were_staged_in_two_lives_are_not_committed() -> None:
     staged = [Staged("s", 1, life, (StagedPart("t", 0, [(0, 0, 3)]),)) for life in (LIFE, "other")]
     with server() as (address, requests), pytest.raises(ClientError, match="Run the batch again"):
         commit(parse_address(address), staged)
     assert requests == []
 
 
-def test_who_waits_for_a_commit_is_told_once_what_for(caplog):
+def test_who_waits_for_a_commit_is_told_once_what_for(caplog) -> None:
     staged = [Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 3)]),))]
     with server(LATE, LATE, answer(COMMITTED)) as (address, requests):
         commit(parse_address(address), staged)
@@ -75,6 +75,6 @@ def test_who_waits_for_a_commit_is_told_once_what_for(caplog):
     ],
     ids=["taken back", "gone", "goes on", "no answer"],
 )
-def test_a_write_that_was_not_committed_says_whether_it_may_be_run_again(told, text):
+def test_a_write_that_was_not_committed_says_whether_it_may_be_run_again(told, text) -> None:
     with server(told) as (address, _):
         assert str(not_committed(address, "batch-1", 0, ClientError("the disk is full"))) == text

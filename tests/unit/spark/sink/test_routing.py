@@ -37,7 +37,7 @@ def router(counts, topic=None, seed=0):
     return Router(counts.__getitem__, topic=topic, seed=seed)
 
 
-def test_a_key_decides_as_in_kafkas_clients():
+def test_a_key_decides_as_in_kafkas_clients() -> None:
     keys = [b"a", b"b", b"c", b"", "ünï".encode(), b"a", b"b"]
     values = [b"%d" % number for number in range(len(keys))]
     found = routed(router({"t": 5}, "t"), rows(values, keys))
@@ -47,7 +47,7 @@ def test_a_key_decides_as_in_kafkas_clients():
     assert found == expected
 
 
-def test_the_partition_column_wins_and_null_leaves_it_to_the_key():
+def test_the_partition_column_wins_and_null_leaves_it_to_the_key() -> None:
     found = routed(router({"t": 3}, "t"), rows([b"1", b"2", b"3"], [b"a", b"a", b"a"], partitions=[2, None, 0]))
     expected = {("t", 2): [b"1"], ("t", 0): [b"3"]}
     expected.setdefault(("t", partition_for_key(b"a", 3)), []).append(b"2")
@@ -56,12 +56,12 @@ def test_the_partition_column_wins_and_null_leaves_it_to_the_key():
     }
 
 
-def test_without_keys_small_writes_stay_together_and_begin_at_the_seed():
+def test_without_keys_small_writes_stay_together_and_begin_at_the_seed() -> None:
     assert routed(router({"t": 4}, "t", seed=6), rows([b"1", b"2", b"3"])) == {("t", 2): [b"1", b"2", b"3"]}
     assert routed(router({"t": 4}, "t", seed=7), rows([b"1"], [None])) == {("t", 3): [b"1"]}
 
 
-def test_without_keys_large_writes_are_cut_so_that_they_reach_every_partition():
+def test_without_keys_large_writes_are_cut_so_that_they_reach_every_partition() -> None:
     one = router({"t": 3}, "t")
     (shard,) = one.route(rows([bytes(PIECE_BYTES)] * 30))
     assert shard.partition is None
@@ -71,45 +71,45 @@ def test_without_keys_large_writes_are_cut_so_that_they_reach_every_partition():
 
 
 @pytest.mark.parametrize("size", [20, 100, 1000])
-def test_no_small_batch_is_left_over_of_the_pieces(size):
+def test_no_small_batch_is_left_over_of_the_pieces(size) -> None:
     one = router({"t": 4}, "t")
     (shard,) = one.route(rows([bytes(size)] * (8 * PIECE_BYTES // size)))
     batches = encoded(shard.records, now_ms=0, compression=Compression.NONE, batch_bytes_max=one.piece_bytes(shard))
     assert len(list(batches)) == 4
 
 
-def test_pieces_without_a_key_take_turns():
+def test_pieces_without_a_key_take_turns() -> None:
     one = router({"t": 3}, "t")
     assert [list(routed(one, rows([b"x"]))) for _ in range(4)] == [[("t", 0)], [("t", 1)], [("t", 2)], [("t", 0)]]
 
 
-def test_rows_without_a_key_among_keyed_ones_go_somewhere():
+def test_rows_without_a_key_among_keyed_ones_go_somewhere() -> None:
     found = routed(router({"t": 4}, "t", seed=1), rows([b"k", b"n"], [b"a", None]))
     assert found[("t", partition_for_key(b"a", 4))][0] == b"k"
     assert b"n" in found[("t", 1)]
 
 
-def test_the_topic_column_shares_rows_out_by_topic():
+def test_the_topic_column_shares_rows_out_by_topic() -> None:
     found = routed(
         router({"x": 1, "y": 2}), rows([b"1", b"2", b"3", b"4"], topics=["x", "y", "x", "y"], partitions=[0, 1, 0, 1])
     )
     assert found == {("x", 0): [b"1", b"3"], ("y", 1): [b"2", b"4"]}
 
 
-def test_one_topic_in_the_column_is_not_shared_out():
+def test_one_topic_in_the_column_is_not_shared_out() -> None:
     assert routed(router({"x": 1}), rows([b"1", b"2"], topics=["x", "x"])) == {("x", 0): [b"1", b"2"]}
 
 
-def test_no_rows_go_nowhere():
+def test_no_rows_go_nowhere() -> None:
     assert routed(router({"t": 2}, "t"), rows([])) == {}
 
 
-def test_a_null_topic_is_refused():
+def test_a_null_topic_is_refused() -> None:
     with pytest.raises(RowError, match="null in its column 'topic'"):
         routed(router({"x": 1}), rows([b"1", b"2"], topics=["x", None]))
 
 
-def test_a_partition_that_is_not_there_is_refused_with_what_is():
+def test_a_partition_that_is_not_there_is_refused_with_what_is() -> None:
     with pytest.raises(RowError, match=r"partition 3 of topic 't', which has 3 \(0 to 2\)"):
         routed(router({"t": 3}, "t"), rows([b"1", b"2"], partitions=[0, 3]))
     with pytest.raises(RowError, match="partition -1"):
@@ -128,7 +128,7 @@ def test_a_partition_that_is_not_there_is_refused_with_what_is():
     ),
     st.integers(0, 9),
 )
-def test_every_row_goes_to_one_place_and_equal_destinations_keep_their_order(given_rows, seed):
+def test_every_row_goes_to_one_place_and_equal_destinations_keep_their_order(given_rows, seed) -> None:
     counts = {"x": 2, "y": 3, "z": 7}
     values = [b"%06d" % number for number in range(len(given_rows))]
     frame = rows(

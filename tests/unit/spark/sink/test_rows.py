@@ -42,7 +42,7 @@ def layout(ddl, *, topic_given=True, keep_timestamp=False):
     return layout_of(schema(ddl), topic_given=topic_given, keep_timestamp=keep_timestamp)
 
 
-def test_every_column_is_found_by_its_name_wherever_it_stands():
+def test_every_column_is_found_by_its_name_wherever_it_stands() -> None:
     found = layout(
         {
             "partition": "int",
@@ -57,13 +57,13 @@ def test_every_column_is_found_by_its_name_wherever_it_stands():
     assert found == Layout(value=5, key=2, headers=3, topic=4, partition=0, timestamp=None)
 
 
-def test_value_alone_is_enough_when_the_topic_is_named():
+def test_value_alone_is_enough_when_the_topic_is_named() -> None:
     assert layout({"value": "binary"}) == Layout(
         value=0, key=None, headers=None, topic=None, partition=None, timestamp=None
     )
 
 
-def test_the_option_wins_over_the_column_whatever_its_type():
+def test_the_option_wins_over_the_column_whatever_its_type() -> None:
     assert layout({"value": "binary", "topic": "long"}).topic is None
 
 
@@ -78,22 +78,22 @@ def test_the_option_wins_over_the_column_whatever_its_type():
         ({"VALUE": "string"}, "there are: VALUE"),
     ],
 )
-def test_a_column_that_cannot_be_used_is_told_with_its_type(columns, said):
+def test_a_column_that_cannot_be_used_is_told_with_its_type(columns, said) -> None:
     with pytest.raises(OptionError, match=said.replace("(", r"\(")):
         layout(columns)
 
 
-def test_without_a_topic_anywhere_it_is_said_how_to_name_one():
+def test_without_a_topic_anywhere_it_is_said_how_to_name_one() -> None:
     with pytest.raises(OptionError, match="option 'topic'"):
         layout({"value": "string"}, topic_given=False)
 
 
-def test_a_topic_column_must_be_text():
+def test_a_topic_column_must_be_text() -> None:
     with pytest.raises(OptionError, match="'topic' is of type bigint, and must be string"):
         layout({"value": "string", "topic": "long"}, topic_given=False)
 
 
-def test_a_timestamp_counts_only_when_asked_for():
+def test_a_timestamp_counts_only_when_asked_for() -> None:
     columns = {"value": "string", "timestamp": "timestamp"}
     assert layout(columns).timestamp is None
     assert layout({"value": "string", "timestamp": "long"}).timestamp is None
@@ -106,14 +106,14 @@ def test_a_timestamp_counts_only_when_asked_for():
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
-def test_text_and_bytes_become_bytes(kind):
+def test_text_and_bytes_become_bytes(kind) -> None:
     batch = pa.record_batch({"value": pa.array(["ä", None, ""]).cast(pa.binary()).cast(kind)})
     rows = rows_of(batch, layout({"value": "string"}), 0)
     assert rows.records.column("value").to_pylist() == ["ä".encode(), None, b""]
     assert rows.records.schema.names == ["value"]
 
 
-def test_kept_timestamps_are_whole_milliseconds_and_now_where_there_is_none():
+def test_kept_timestamps_are_whole_milliseconds_and_now_where_there_is_none() -> None:
     moment = dt.datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=dt.UTC)
     kinds = [pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.timestamp("us", tz="Europe/Berlin")]
     for kind in kinds:
@@ -125,7 +125,7 @@ def test_kept_timestamps_are_whole_milliseconds_and_now_where_there_is_none():
         assert rows.records.column("timestamp").to_pylist() == [int(moment.timestamp() * 1000), 77]
 
 
-def test_a_time_before_1970_keeps_the_millisecond_that_it_is_in():
+def test_a_time_before_1970_keeps_the_millisecond_that_it_is_in() -> None:
     stamps = pa.array([-1, -1500, 1500], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     batch = pa.record_batch({"value": pa.array([b"a"] * 3), "timestamp": stamps})
     kept = layout({"value": "binary", "timestamp": "timestamp"}, keep_timestamp=True)

@@ -10,7 +10,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.sink.settings import settings_of
 
 
-def test_nothing_needs_to_be_said():
+def test_nothing_needs_to_be_said() -> None:
     settings = settings_of({})
     assert settings.topic is None
     assert settings.exactly_once
@@ -21,7 +21,7 @@ def test_nothing_needs_to_be_said():
     assert (settings.sink_name, settings.batch_id) == (None, None)
 
 
-def test_names_have_no_case_and_values_no_edges():
+def test_names_have_no_case_and_values_no_edges() -> None:
     settings = settings_of(
         {
             "TOPIC": " orders ",
@@ -40,7 +40,7 @@ def test_names_have_no_case_and_values_no_edges():
     assert settings.batch_bytes == 4096
 
 
-def test_what_a_producer_has_and_this_sink_does_not_need_is_taken():
+def test_what_a_producer_has_and_this_sink_does_not_need_is_taken() -> None:
     settings_of(
         {
             "kafka.linger.ms": "5",
@@ -64,7 +64,7 @@ def test_what_a_producer_has_and_this_sink_does_not_need_is_taken():
         "kafka.transactional.id",
     ],
 )
-def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name):
+def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name) -> None:
     with pytest.raises(OptionError, match=f"'{name}' is not supported: .+"):
         settings_of({name.upper(): "x"})
 
@@ -84,11 +84,11 @@ def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name):
         ({"sinkName": "x", "exactlyOnce": "false"}, "only with exactlyOnce=true"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_told_with_what_to_write(options, said):
+def test_a_value_that_cannot_be_used_is_told_with_what_to_write(options, said) -> None:
     with pytest.raises(OptionError, match=said):
         settings_of(options)
 
 
-def test_settings_travel_to_tasks():
+def test_settings_travel_to_tasks() -> None:
     settings = settings_of({"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1"})
     assert pickle.loads(pickle.dumps(settings)) == settings

@@ -14,7 +14,7 @@ def delivery(base_offset, count):
     return Delivery("__staging.s", 0, base_offset, count)
 
 
-def test_batches_are_told_by_their_destination_in_order():
+def test_batches_are_told_by_their_destination_in_order() -> None:
     targets = [("t", 0), ("u", 1), ("t", 0)]
     deliveries = [delivery(0, 5), delivery(5, 2), delivery(9, 1)]
     assert parts_of(targets, deliveries) == [
@@ -23,18 +23,18 @@ def test_batches_are_told_by_their_destination_in_order():
     ]
 
 
-def test_batches_that_touch_are_one_range():
+def test_batches_that_touch_are_one_range() -> None:
     assert parts_of([("t", 0)] * 3, [delivery(3, 5), delivery(8, 2), delivery(11, 1)]) == [
         StagedPart("t", 0, [(0, 3, 7), (0, 11, 1)])
     ]
 
 
-def test_a_batch_whose_place_nobody_knows_is_not_committed():
+def test_a_batch_whose_place_nobody_knows_is_not_committed() -> None:
     with pytest.raises(ClientError, match="try again"):
         parts_of([("t", 0)], [delivery(-1, 5)])
 
 
-def test_what_no_request_can_carry_is_told_by_where_it_was_to_go():
+def test_what_no_request_can_carry_is_told_by_where_it_was_to_go() -> None:
     opened = Opened("s", "t", "an id", 1, None)
     with Cluster("127.0.0.1:1") as cluster:
         staging = Staging(cluster, opened, 0, 3)

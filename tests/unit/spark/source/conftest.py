@@ -34,7 +34,7 @@ def topic(admin):
 def fill(cluster):
     """``fill(topic, 10, 4)``: so many records into partition 0, 1, ...; their values say where they stand."""
 
-    def send(topic, *counts, timestamp_ms=None, **more):
+    def send(topic, *counts, timestamp_ms=None, **more) -> None:
         with Producer(cluster, **more) as producer:
             for partition, count in enumerate(counts):
                 for index in range(count):

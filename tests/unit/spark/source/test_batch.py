@@ -28,7 +28,7 @@ def by_partition(topic, *numbers):
     return json.dumps({topic: {str(index): number for index, number in enumerate(numbers)}})
 
 
-def test_everything_is_read_from_the_earliest_to_the_latest(rows, fill, topic):
+def test_everything_is_read_from_the_earliest_to_the_latest(rows, fill, topic) -> None:
     fill(topic, 3, 2)
     read = rows()
     assert offsets(read) == [[0, 1, 2], [0, 1]]
@@ -37,11 +37,11 @@ def test_everything_is_read_from_the_earliest_to_the_latest(rows, fill, topic):
     assert read[0]["timestampType"] == 0
 
 
-def test_an_empty_topic_has_no_rows(rows):
+def test_an_empty_topic_has_no_rows(rows) -> None:
     assert rows() == []
 
 
-def test_keys_values_and_headers_come_as_they_were_sent(rows, cluster, topic):
+def test_keys_values_and_headers_come_as_they_were_sent(rows, cluster, topic) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, None, key=b"k", partition=0, timestamp_ms=NOON)
         producer.send(topic, b"v", key=None, partition=0, timestamp_ms=NOON, headers=[("a", b"1"), ("b", None)])
@@ -55,7 +55,7 @@ def test_keys_values_and_headers_come_as_they_were_sent(rows, cluster, topic):
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read(rows, fill, topic, compression):
+def test_every_compression_is_read(rows, fill, topic, compression) -> None:
     from penstock.records.batch import Compression
 
     fill(topic, 500, compression=Compression[compression.upper()])
@@ -65,7 +65,7 @@ def test_every_compression_is_read(rows, fill, topic, compression):
 @pytest.mark.parametrize(
     "columns", [["value"], ["offset", "key"], ["topic"], ["partition", "topic"], ["timestampType"]]
 )
-def test_only_the_columns_that_are_asked_for_are_made_in_their_order(reader, fill, topic, columns):
+def test_only_the_columns_that_are_asked_for_are_made_in_their_order(reader, fill, topic, columns) -> None:
     from penstock.spark.schema import RECORDS
 
     fill(topic, 3)
@@ -75,20 +75,20 @@ def test_only_the_columns_that_are_asked_for_are_made_in_their_order(reader, fil
     assert batch.num_rows == 3
 
 
-def test_offsets_by_partition(rows, fill, topic):
+def test_offsets_by_partition(rows, fill, topic) -> None:
     fill(topic, 10, 10)
     read = rows(startingOffsets=by_partition(topic, 4, -2), endingOffsets=by_partition(topic, 6, -1))
     assert offsets(read) == [[4, 5], list(range(10))]
 
 
-def test_offsets_must_name_every_partition(rows, topic):
+def test_offsets_must_name_every_partition(rows, topic) -> None:
     with pytest.raises(
         OptionError, match=f"startingOffsets must name every partition .* {topic}/0; there are {topic}/0, {topic}/1"
     ):
         rows(startingOffsets=by_partition(topic, 4))
 
 
-def test_times(rows, fill, topic):
+def test_times(rows, fill, topic) -> None:
     fill(topic, 10, 10, timestamp_ms=NOON)
     assert offsets(rows(startingTimestamp=str(NOON + 7))) == [[7, 8, 9], [7, 8, 9]]
     assert offsets(rows(endingTimestamp=str(NOON + 2))) == [[0, 1], [0, 1]]
@@ -100,7 +100,7 @@ def test_times(rows, fill, topic):
     assert len(rows(startingTimestamp="-5")) == 20, "a time before 1970"
 
 
-def test_a_time_that_nothing_is_as_late_as_is_an_error_or_the_end(rows, fill, topic):
+def test_a_time_that_nothing_is_as_late_as_is_an_error_or_the_end(rows, fill, topic) -> None:
     fill(topic, 3, 3, timestamp_ms=NOON)
     with pytest.raises(
         OptionError, match=f"{topic}/0 has no record at or after .* startingOffsetsByTimestampStrategy to latest"
@@ -109,37 +109,37 @@ def test_a_time_that_nothing_is_as_late_as_is_an_error_or_the_end(rows, fill, to
     assert rows(startingTimestamp=str(NOON + 100), startingOffsetsByTimestampStrategy="latest") == []
 
 
-def test_patterns_and_partitions_select(rows, fill, topic):
+def test_patterns_and_partitions_select(rows, fill, topic) -> None:
     fill(topic, 3, 2)
     assert offsets(rows(assign=json.dumps({topic: [1]}))) == [[0, 1]]
     assert len(rows(subscribePattern=f"^{topic[:-2]}..$")) == 5
     assert rows(subscribePattern=uuid.uuid4().hex) == []
 
 
-def test_a_topic_that_is_not_there_is_said(rows):
+def test_a_topic_that_is_not_there_is_said(rows) -> None:
     with pytest.raises(SourceError, match=r"no topic nowhere: create it first .* subscribePattern"):
         rows(subscribe="nowhere")
 
 
-def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic):
+def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic) -> None:
     fill(topic, 3, 2)
     with pytest.raises(SourceError, match=f"no partition {topic}/7: correct the option assign"):
         rows(assign=json.dumps({topic: [0, 7]}))
 
 
-def test_a_fetch_size_beyond_what_the_protocol_can_say_is_the_most_that_it_can(rows, fill, topic):
+def test_a_fetch_size_beyond_what_the_protocol_can_say_is_the_most_that_it_can(rows, fill, topic) -> None:
     fill(topic, 3)
     more = {"kafka.max.partition.fetch.bytes": str(2**31), "kafka.fetch.max.wait.ms": str(2**40)}
     assert offsets(rows(**more)) == [[0, 1, 2]]
 
 
-def test_a_start_behind_the_end_is_said(rows, fill, topic):
+def test_a_start_behind_the_end_is_said(rows, fill, topic) -> None:
     fill(topic, 5, 5)
     with pytest.raises(OptionError, match=f"{topic}/0 would start at offset 9 .startingOffsets. behind its end, 5"):
         rows(startingOffsets=by_partition(topic, 9, 0))
 
 
-def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, admin):
+def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, admin) -> None:
     fill(topic, 10)
     admin.delete_records({(topic, 0): 6})
     assert offsets(rows()) == [[6, 7, 8, 9]], "earliest is wherever it is"
@@ -149,7 +149,7 @@ def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, ad
     assert offsets(rows(startingOffsets=start, failOnDataLoss="false")) == [[6, 7, 8, 9]]
 
 
-def test_an_end_that_is_not_there_is_a_data_loss_unless_told(rows, fill, topic):
+def test_an_end_that_is_not_there_is_a_data_loss_unless_told(rows, fill, topic) -> None:
     fill(topic, 10)
     end = by_partition(topic, 12, 0)
     with pytest.raises(DataLossError, match=rf"{topic}/0 ends at offset 10: endingOffsets asks for 12"):
@@ -159,7 +159,7 @@ def test_an_end_that_is_not_there_is_a_data_loss_unless_told(rows, fill, topic):
 
 def test_records_that_go_between_plan_and_task_are_a_data_loss_unless_the_start_was_earliest(
     reader, fill, topic, admin
-):
+) -> None:
     fill(topic, 10)
     plans = {
         start: (made := reader(startingOffsets=start[0], failOnDataLoss=start[1]), made.partitions())
@@ -176,7 +176,7 @@ def test_records_that_go_between_plan_and_task_are_a_data_loss_unless_the_start_
     assert f"{topic}/0 [2, 10) cannot be read whole: the partition begins at offset 6 now" in outcomes[1]
 
 
-def test_a_topic_that_goes_between_plan_and_task_is_a_data_loss(reader, fill, topic, admin):
+def test_a_topic_that_goes_between_plan_and_task_is_a_data_loss(reader, fill, topic, admin) -> None:
     fill(topic, 10)
     strict, lenient = reader(), reader(failOnDataLoss="false")
     plans = strict.partitions(), lenient.partitions()
@@ -186,7 +186,7 @@ def test_a_topic_that_goes_between_plan_and_task_is_a_data_loss(reader, fill, to
     assert list(lenient.read(plans[1][0])) == []
 
 
-def test_partitions_are_cut_as_the_options_say(reader, fill, topic):
+def test_partitions_are_cut_as_the_options_say(reader, fill, topic) -> None:
     fill(topic, 10, 2)
     made = reader(maxRecordsPerPartition="4")
     assert [str(part.range).split("/")[1] for part in made.partitions()] == [
@@ -200,7 +200,7 @@ def test_partitions_are_cut_as_the_options_say(reader, fill, topic):
     assert read == [*range(10), 0, 1]
 
 
-def test_pushed_filters_are_what_is_read(options, fill, topic):
+def test_pushed_filters_are_what_is_read(options, fill, topic) -> None:
     from penstock.spark.options import Options
     from penstock.spark.schema import RECORDS
     from penstock.spark.source.settings import batch_settings
@@ -212,7 +212,7 @@ def test_pushed_filters_are_what_is_read(options, fill, topic):
     assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)
 
 
-def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, fill, topic):
+def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, fill, topic) -> None:
     from penstock.spark.options import Options
     from penstock.spark.schema import RECORDS
     from penstock.spark.source.settings import batch_settings
@@ -223,7 +223,7 @@ def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, 
     assert offsets(taken(made, made.partitions())) == [[7, 8, 9]]
 
 
-def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic):
+def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic) -> None:
     """Spark plans it once and runs the same tasks again."""
     fill(topic, 3)
     late, fixed = reader(), reader(endingTimestamp=str(2**52))
@@ -233,7 +233,7 @@ def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic)
     assert offsets(taken(fixed, plans[1])) == [[0, 1, 2]], "an end that was given stays"
 
 
-def test_a_dataframe_whose_topic_was_made_anew_has_what_is_there_now(reader, fill, topic, admin):
+def test_a_dataframe_whose_topic_was_made_anew_has_what_is_there_now(reader, fill, topic, admin) -> None:
     fill(topic, 10)
     admin.delete_records({(topic, 0): 8})
     made = reader()
@@ -255,13 +255,13 @@ def taken(made, parts):
     return [row for part in parts for batch in made.read(part) for row in batch.to_pylist()]
 
 
-def test_a_task_that_spark_made_up_reads_nothing(reader):
+def test_a_task_that_spark_made_up_reads_nothing(reader) -> None:
     from pyspark.sql.datasource import InputPartition
 
     assert list(reader().read(InputPartition(None))) == []
 
 
-def test_records_of_a_megabyte_and_many_small_ones_come_in_batches_of_bounded_size(reader, cluster, topic):
+def test_records_of_a_megabyte_and_many_small_ones_come_in_batches_of_bounded_size(reader, cluster, topic) -> None:
     with Producer(cluster) as producer:
         for index in range(20):
             producer.send(topic, bytes([index]) * 1_000_000, partition=0)
@@ -280,7 +280,7 @@ def test_records_of_a_megabyte_and_many_small_ones_come_in_batches_of_bounded_si
     assert values[20 + 69_999].as_py() == b"69999"
 
 
-def test_a_fetch_smaller_than_a_record_still_reads_it(rows, cluster, topic):
+def test_a_fetch_smaller_than_a_record_still_reads_it(rows, cluster, topic) -> None:
     with Producer(cluster) as producer:
         producer.send(topic, b"x" * 100_000, partition=0)
         producer.send(topic, b"y" * 100_000, partition=0)

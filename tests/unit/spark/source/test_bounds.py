@@ -15,13 +15,13 @@ def end(**options):
     return ending(Options(options))
 
 
-def test_the_default_is_the_callers_for_the_start_and_latest_for_the_end():
+def test_the_default_is_the_callers_for_the_start_and_latest_for_the_end() -> None:
     assert start().kind is Kind.LATEST
     assert starting(Options({}), Kind.EARLIEST).kind is Kind.EARLIEST
     assert end().kind is Kind.LATEST
 
 
-def test_a_time_for_all_goes_before_times_and_times_before_offsets():
+def test_a_time_for_all_goes_before_times_and_times_before_offsets() -> None:
     everything = {
         "startingTimestamp": " 5 ",
         "startingOffsetsByTimestamp": '{"a":{"0":7}}',
@@ -36,7 +36,7 @@ def test_a_time_for_all_goes_before_times_and_times_before_offsets():
     assert start(**everything).kind is Kind.EARLIEST
 
 
-def test_the_same_holds_for_the_end():
+def test_the_same_holds_for_the_end() -> None:
     everything = {"endingTimestamp": "5", "endingOffsetsByTimestamp": '{"a":{"0":7}}', "endingOffsets": '{"a":{"0":9}}'}
     assert end(**everything).kind is Kind.TIMESTAMP
     del everything["endingTimestamp"]
@@ -45,19 +45,19 @@ def test_the_same_holds_for_the_end():
     assert end(**everything).by_partition == {("a", 0): 9}
 
 
-def test_words_may_be_written_in_any_case():
+def test_words_may_be_written_in_any_case() -> None:
     assert start(startingOffsets=" Earliest ").kind is Kind.EARLIEST
     assert start(startingOffsets="LATEST").kind is Kind.LATEST
 
 
-def test_offsets_by_partition():
+def test_offsets_by_partition() -> None:
     bound = start(startingOffsets='{"a":{"0":23,"1":-1},"b":{"0":-2}}')
     assert bound.by_partition == {("a", 0): 23, ("a", 1): LATEST, ("b", 0): EARLIEST}
     assert bound.mentions(LATEST)
     assert bound.mentions(EARLIEST)
 
 
-def test_a_time_without_a_record_is_an_error_unless_told():
+def test_a_time_without_a_record_is_an_error_unless_told() -> None:
     assert not start(startingTimestamp="5").no_match_is_latest
     assert start(startingTimestamp="5", startingOffsetsByTimestampStrategy="Latest").no_match_is_latest
     assert end(endingTimestamp="5").no_match_is_latest
@@ -80,7 +80,7 @@ def test_a_time_without_a_record_is_an_error_unless_told():
         ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not 'guess'"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_an_example(options, text):
+def test_what_cannot_be_read_is_refused_with_an_example(options, text) -> None:
     with pytest.raises(OptionError, match=text):
         start(**options)
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_refused_with_an_example(options, text):
         ),
     ],
 )
-def test_a_query_that_ends_cannot_start_or_end_so(options, text):
+def test_a_query_that_ends_cannot_start_or_end_so(options, text) -> None:
     bounds = starting(Options(options), Kind.EARLIEST), ending(Options(options))
     with pytest.raises(OptionError, match=text):
         check_batch(*bounds)
@@ -119,9 +119,9 @@ def test_a_query_that_ends_cannot_start_or_end_so(options, text):
         {"startingOffsets": '{"a":{"0":5}}', "endingTimestamp": "1"},
     ],
 )
-def test_a_query_that_ends_may_start_and_end_so(options):
+def test_a_query_that_ends_may_start_and_end_so(options) -> None:
     check_batch(starting(Options(options), Kind.EARLIEST), ending(Options(options)))
 
 
-def test_offsets_are_read_as_the_kafka_connector_writes_them():
+def test_offsets_are_read_as_the_kafka_connector_writes_them() -> None:
     assert parse_offsets('{"a":{"0":1,"11":2}}', "x") == {("a", 0): 1, ("a", 11): 2}

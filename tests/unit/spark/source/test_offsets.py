@@ -13,7 +13,7 @@ PLACE = ("t", 0)
 class Saying(Edges):
     """Edges of a broker that gives these ends, one after the other."""
 
-    def __init__(self, *ends, **options):
+    def __init__(self, *ends, **options) -> None:
         given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0", **options}
         super().__init__(None, stream_settings(Options(given)))
         self.ends = list(ends)
@@ -34,7 +34,7 @@ class Saying(Edges):
         ([5, 12], {"fetchOffset.numRetries": "1"}, 5, [12]),
     ],
 )
-def test_an_end_that_went_back_is_asked_for_again(ends, options, found, left):
+def test_an_end_that_went_back_is_asked_for_again(ends, options, found, left) -> None:
     edges = Saying(*ends, **options)
     assert edges.latest_not_before([PLACE], {PLACE: 10}) == {PLACE: found}
     assert edges.ends == left
@@ -54,12 +54,12 @@ def old(topic, cluster):
     ("time_ms", "found"),
     [(-(10**30), 0), (-5000, 0), (-4999, 1), (-3, 1), (-2, 1), (-1, 1), (0, 3), (1001, 4), (2001, None)],
 )
-def test_a_time_before_1970_is_no_place_of_the_protocol(old, cluster, options, time_ms, found):
+def test_a_time_before_1970_is_no_place_of_the_protocol(old, cluster, options, time_ms, found) -> None:
     edges = Edges(cluster, stream_settings(Options(options)))
     assert edges.first_at_or_after({(old, 0): time_ms}) == {(old, 0): found}
 
 
-def test_times_before_1970_are_found_beside_others_and_where_all_records_are_so_old(old, cluster, options):
+def test_times_before_1970_are_found_beside_others_and_where_all_records_are_so_old(old, cluster, options) -> None:
     edges = Edges(cluster, stream_settings(Options(options)))
     assert edges.first_at_or_after({(old, 0): -4000, (old, 1): -4000}) == {(old, 0): 1, (old, 1): 0}
     assert edges.first_at_or_after({(old, 0): 1500, (old, 1): -9000}) == {(old, 0): 4, (old, 1): 0}
@@ -67,7 +67,7 @@ def test_times_before_1970_are_found_beside_others_and_where_all_records_are_so_
 
 def test_where_every_record_is_before_1970_a_time_between_them_is_found_and_one_behind_them_is_not(
     topic, cluster, options, fill
-):
+) -> None:
     fill(topic, 4, 0, timestamp_ms=-1000)
     edges = Edges(cluster, stream_settings(Options(options)))
     assert edges.first_at_or_after({(topic, 0): -998, (topic, 1): -998}) == {(topic, 0): 2, (topic, 1): None}
@@ -84,6 +84,6 @@ def test_where_every_record_is_before_1970_a_time_between_them_is_found_and_one_
         ({"startingTimestamp": "-1000", "endingTimestamp": "0"}, [1, 2]),
     ],
 )
-def test_a_query_begins_and_ends_at_times_before_1970(old, rows, bounds, offsets):
+def test_a_query_begins_and_ends_at_times_before_1970(old, rows, bounds, offsets) -> None:
     found = rows(**bounds)
     assert [row["offset"] for row in found if row["partition"] == 0] == offsets

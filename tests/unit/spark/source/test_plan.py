@@ -42,7 +42,7 @@ def spans(divided):
         ([(0, 2)], 10, None, [(0, 0, 1), (0, 1, 2)]),
     ],
 )
-def test_ranges_are_cut_as_the_options_say(given_spans, min_partitions, records_max, expected):
+def test_ranges_are_cut_as_the_options_say(given_spans, min_partitions, records_max, expected) -> None:
     assert spans(divide(ranges(*given_spans), min_partitions, records_max)) == expected
 
 
@@ -51,7 +51,7 @@ def test_ranges_are_cut_as_the_options_say(given_spans, min_partitions, records_
     st.none() | st.integers(1, 50),
     st.none() | st.integers(1000, 5000),
 )
-def test_pieces_cover_the_ranges_exactly(sizes, min_partitions, records_max):
+def test_pieces_cover_the_ranges_exactly(sizes, min_partitions, records_max) -> None:
     whole = ranges(*((first, first + size) for first, size in sizes))
     divided = divide(whole, min_partitions, records_max)
     for each in whole:
@@ -65,12 +65,12 @@ def test_pieces_cover_the_ranges_exactly(sizes, min_partitions, records_max):
         assert all(piece.size <= records_max for piece in divided)
 
 
-def test_only_the_first_piece_begins_wherever_the_partition_does():
+def test_only_the_first_piece_begins_wherever_the_partition_does() -> None:
     divided = divide([Range("t", 0, 0, 10, from_earliest=True)], 2, None)
     assert [piece.from_earliest for piece in divided] == [True, False]
 
 
-def test_only_the_last_piece_ends_wherever_the_partition_does_and_an_empty_one_may_fill():
+def test_only_the_last_piece_ends_wherever_the_partition_does_and_an_empty_one_may_fill() -> None:
     divided = divide([Range("t", 0, 0, 10, to_latest=True), Range("t", 1, 5, 5, to_latest=True)], 3, None)
     assert [(piece.partition, piece.size, piece.to_latest) for piece in divided] == [
         (0, 3, False),

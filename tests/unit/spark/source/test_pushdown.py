@@ -46,7 +46,7 @@ AT_MS = 1735689600000
         ([IsNotNull(OFFSET), IsNotNull(TIME), IsNotNull(("timestampType",))], Constraints()),
     ],
 )
-def test_filters_that_are_met_exactly_are_not_left_to_spark(filters, expected):
+def test_filters_that_are_met_exactly_are_not_left_to_spark(filters, expected) -> None:
     assert push(filters) == (expected, [])
 
 
@@ -64,18 +64,18 @@ def test_filters_that_are_met_exactly_are_not_left_to_spark(filters, expected):
         [LessThan(TIME, AT)],
     ],
 )
-def test_all_other_filters_are_left_to_spark(filters):
+def test_all_other_filters_are_left_to_spark(filters) -> None:
     assert push(filters) == (Constraints(), filters)
 
 
 @pytest.mark.parametrize("kind", [GreaterThan, GreaterThanOrEqual, EqualTo])
-def test_a_time_from_below_says_where_to_start_and_is_still_applied(kind):
+def test_a_time_from_below_says_where_to_start_and_is_still_applied(kind) -> None:
     constraints, rest = push([filter_ := kind(TIME, AT + timedelta(microseconds=1999))])
     assert constraints == Constraints(not_before_ms=AT_MS + 1)
     assert rest == [filter_]
 
 
-def test_a_time_without_a_zone_is_utc_and_one_with_a_zone_is_a_moment():
+def test_a_time_without_a_zone_is_utc_and_one_with_a_zone_is_a_moment() -> None:
     east = timezone(timedelta(hours=2))
     for moment in (AT.replace(tzinfo=None), AT.astimezone(east)):
         assert push([GreaterThan(TIME, moment)])[0].not_before_ms == AT_MS
@@ -84,14 +84,14 @@ def test_a_time_without_a_zone_is_utc_and_one_with_a_zone_is_a_moment():
 class Times:
     """Answers with the first offset for each partition, as the broker does."""
 
-    def __init__(self, *found):
+    def __init__(self, *found) -> None:
         self.found = found
 
     def first_at_or_after(self, times_ms):
         return {place: self.found[place[1]] for place in times_ms}
 
 
-def test_constraints_narrow_ranges():
+def test_constraints_narrow_ranges() -> None:
     ranges = [Range("a", 0, 0, 10), Range("a", 1, 0, 10), Range("b", 0, 0, 10)]
     narrowed = Constraints(topics=frozenset({"a"}), from_offset=3, to_offset=8).narrow(Times(), ranges)
     assert narrowed == [Range("a", 0, 3, 8), Range("a", 1, 3, 8)]
@@ -99,13 +99,13 @@ def test_constraints_narrow_ranges():
     assert Constraints(from_offset=10).narrow(Times(), ranges) == []
 
 
-def test_a_time_narrows_from_below_and_drops_what_is_all_too_old():
+def test_a_time_narrows_from_below_and_drops_what_is_all_too_old() -> None:
     ranges = [Range("a", 0, 5, 10), Range("a", 1, 5, 10), Range("a", 2, 5, 10), Range("a", 3, 5, 10)]
     narrowed = Constraints(not_before_ms=AT_MS).narrow(Times(7, None, 10, 2), ranges)
     assert narrowed == [Range("a", 0, 7, 10), Range("a", 3, 5, 10)]
 
 
-def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeypatch):
+def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeypatch) -> None:
     asked = Options({"pushdown": "true"})
     assert not is_wanted(asked)
     name = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -114,7 +114,7 @@ def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeyp
     assert not is_wanted(Options({}))
 
 
-def test_a_range_to_the_latest_stays_open_unless_a_filter_ends_it():
+def test_a_range_to_the_latest_stays_open_unless_a_filter_ends_it() -> None:
     (narrowed,) = Constraints(from_offset=3).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)])
     assert narrowed == Range("a", 0, 3, 3, to_latest=True)
     assert Constraints(from_offset=3, to_offset=9).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)]) == []

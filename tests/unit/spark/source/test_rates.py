@@ -27,7 +27,7 @@ A, B, C = ("t", 0), ("t", 1), ("u", 0)
         (10, {}, {}, {}),
     ],
 )
-def test_an_upper_bound_is_shared_in_proportion(limit, start, end, expected):
+def test_an_upper_bound_is_shared_in_proportion(limit, start, end, expected) -> None:
     assert share(limit, start, end) == expected
 
 
@@ -35,7 +35,7 @@ def test_an_upper_bound_is_shared_in_proportion(limit, start, end, expected):
     st.integers(1, 10**12),
     st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 2**62), st.integers(0, 2**40)), min_size=1),
 )
-def test_shares_move_forward_stay_within_the_end_and_sum_to_the_limit(limit, partitions):
+def test_shares_move_forward_stay_within_the_end_and_sum_to_the_limit(limit, partitions) -> None:
     start = {("t", index): first for index, (first, _) in partitions.items()}
     end = {("t", index): first + count for index, (first, count) in partitions.items()}
     shared = share(limit, start, end)
@@ -46,11 +46,11 @@ def test_shares_move_forward_stay_within_the_end_and_sum_to_the_limit(limit, par
     assert taken >= min(limit, sum(end[place] - start[place] for place in waiting)) - len(waiting)
 
 
-def test_the_first_batch_does_not_wait():
+def test_the_first_batch_does_not_wait() -> None:
     assert not Patience(100, 1000).holds_back({A: 0}, {A: 1}, now_ms=5)
 
 
-def test_a_batch_waits_for_enough_or_for_long_enough():
+def test_a_batch_waits_for_enough_or_for_long_enough() -> None:
     patience = Patience(100, 1000)
     assert not patience.holds_back({A: 0}, {A: 1}, now_ms=0)
     assert patience.holds_back({A: 1}, {A: 100}, now_ms=999), "99 are waiting"
@@ -59,7 +59,7 @@ def test_a_batch_waits_for_enough_or_for_long_enough():
     assert not patience.holds_back({A: 101}, {A: 102}, now_ms=1999), "a second has passed"
 
 
-def test_partitions_that_appeared_count_whole():
+def test_partitions_that_appeared_count_whole() -> None:
     patience = Patience(10, 1000)
     patience.holds_back({}, {}, now_ms=0)
     assert not patience.holds_back({A: 5}, {A: 5, B: 10}, now_ms=1)

@@ -14,15 +14,15 @@ def of(**options):
     return selection_of(Options(options))
 
 
-def test_subscribe_takes_names_between_commas():
+def test_subscribe_takes_names_between_commas() -> None:
     assert of(subscribe=" a, b,,c ").topics == {"a", "b", "c"}
 
 
-def test_assign_takes_partitions():
+def test_assign_takes_partitions() -> None:
     assert of(assign='{"a":[0,2],"b":[1]}').partitions == {("a", 0), ("a", 2), ("b", 1)}
 
 
-def test_named_groups_may_be_spelt_as_java_does():
+def test_named_groups_may_be_spelt_as_java_does() -> None:
     assert of(subscribePattern="(?<kind>orders|payments)").pattern == "(?P<kind>orders|payments)"
     assert of(subscribePattern="(?<=a)b(?<!c)").pattern == "(?<=a)b(?<!c)"
 
@@ -43,7 +43,7 @@ def test_named_groups_may_be_spelt_as_java_does():
         ({"assign": "[]"}, "assign names partitions as"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options, text):
+def test_what_cannot_be_meant_is_refused(options, text) -> None:
     with pytest.raises(OptionError, match=text):
         of(**options)
 
@@ -54,7 +54,7 @@ def cluster(penstock_broker):
         yield cluster
 
 
-def test_partitions_are_those_that_there_are(cluster):
+def test_partitions_are_those_that_there_are(cluster) -> None:
     stem = uuid.uuid4().hex
     Admin(cluster).create_topic(f"{stem}-a", partitions=2)
     Admin(cluster).create_topic(f"{stem}-b", partitions=1)
@@ -73,7 +73,7 @@ def test_partitions_are_those_that_there_are(cluster):
     assert find(cluster, assigned).missing_partitions == {(f"{stem}-a", 7)}
 
 
-def test_the_brokers_own_topics_are_not_read(cluster):
+def test_the_brokers_own_topics_are_not_read(cluster) -> None:
     from penstock.client import GroupAdmin
 
     Admin(cluster).create_topic(topic := uuid.uuid4().hex, partitions=1)

@@ -15,7 +15,7 @@ def options(**more):
     return Options({**NEEDED, **{name.replace("__", "."): value for name, value in more.items()}})
 
 
-def test_defaults_are_those_of_the_kafka_connector():
+def test_defaults_are_those_of_the_kafka_connector() -> None:
     settings = stream_settings(options())
     assert settings.fail_on_data_loss
     assert not settings.read_committed
@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_kafka_connector():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_options_that_would_change_what_is_read_are_refused_with_the_reason(name):
+def test_options_that_would_change_what_is_read_are_refused_with_the_reason(name) -> None:
     with pytest.raises(OptionError, match=f"{name} is not supported: .+"):
         check_general(Options({**NEEDED, name.upper(): "x"}))
 
@@ -47,25 +47,25 @@ def test_options_that_would_change_what_is_read_are_refused_with_the_reason(name
         ({"endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp is for batch queries"),
     ],
 )
-def test_a_stream_refuses(more, text):
+def test_a_stream_refuses(more, text) -> None:
     with pytest.raises(OptionError, match=text):
         stream_settings(options(**more))
 
 
-def test_options_of_kafkas_client_that_do_nothing_are_taken_with_a_warning(caplog):
+def test_options_of_kafkas_client_that_do_nothing_are_taken_with_a_warning(caplog) -> None:
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         stream_settings(options(kafka__session__timeout__ms="1", kafka__isolation__level="read_committed"))
     assert "kafka.session.timeout.ms" in caplog.text
     assert "isolation" not in caplog.text
 
 
-def test_options_of_streams_do_nothing_in_a_batch_and_that_is_said(caplog):
+def test_options_of_streams_do_nothing_in_a_batch_and_that_is_said(caplog) -> None:
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         batch_settings(options(maxOffsetsPerTrigger="5"))
     assert "maxOffsetsPerTrigger is for streams" in caplog.text
 
 
-def test_values_reach_the_settings():
+def test_values_reach_the_settings() -> None:
     settings = stream_settings(
         options(
             kafka__isolation__level="READ_COMMITTED",

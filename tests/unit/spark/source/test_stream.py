@@ -23,13 +23,13 @@ def read(stream, start, end):
     return found
 
 
-def test_offsets_stand_in_a_checkpoint_as_the_kafka_connector_writes_them():
+def test_offsets_stand_in_a_checkpoint_as_the_kafka_connector_writes_them() -> None:
     offsets = {("b", 0): 5, ("a", 10): 1, ("a", 2): 7}
     assert json.dumps(dump(offsets)) == '{"a": {"2": 7, "10": 1}, "b": {"0": 5}}'
     assert load(dump(offsets)) == offsets
 
 
-def test_a_stream_from_the_earliest_reads_what_is_there_and_then_what_comes(stream, fill, topic):
+def test_a_stream_from_the_earliest_reads_what_is_there_and_then_what_comes(stream, fill, topic) -> None:
     fill(topic, 3, 2)
     query = stream(startingOffsets="earliest")
     start = query.initialOffset()
@@ -42,7 +42,7 @@ def test_a_stream_from_the_earliest_reads_what_is_there_and_then_what_comes(stre
     assert read(query, end, query.latestOffset(end, ALL)) == {(topic, 0): [3]}
 
 
-def test_a_stream_begins_at_the_latest_and_a_first_batch_that_is_tried_again_loses_nothing(stream, fill, topic):
+def test_a_stream_begins_at_the_latest_and_a_first_batch_that_is_tried_again_loses_nothing(stream, fill, topic) -> None:
     fill(topic, 3, 2)
     first = stream()
     start = first.initialOffset()
@@ -57,14 +57,14 @@ def test_a_stream_begins_at_the_latest_and_a_first_batch_that_is_tried_again_los
     assert read(again, end, again.latestOffset(end, ALL)) == {(topic, 0): [3, 4, 5, 6, 7]}
 
 
-def test_one_partition_at_the_latest_is_enough_for_that(stream, fill, topic):
+def test_one_partition_at_the_latest_is_enough_for_that(stream, fill, topic) -> None:
     fill(topic, 3, 2)
     query = stream(startingOffsets=json.dumps({topic: {"0": 1, "1": -1}}))
     assert query.initialOffset() == NOT_BEGUN
     assert query.latestOffset(NOT_BEGUN, ALL) == {topic: {"0": 1, "1": 2}}
 
 
-def test_a_batch_takes_what_the_limit_allows_in_proportion(stream, fill, topic):
+def test_a_batch_takes_what_the_limit_allows_in_proportion(stream, fill, topic) -> None:
     fill(topic, 90, 10)
     query = stream(startingOffsets="earliest", maxOffsetsPerTrigger="20")
     limit = query.getDefaultReadLimit()
@@ -75,7 +75,7 @@ def test_a_batch_takes_what_the_limit_allows_in_proportion(stream, fill, topic):
     assert query.latestOffset(start, ALL) == {topic: {"0": 90, "1": 10}}, "the trigger wants everything"
 
 
-def test_a_limit_takes_new_partitions_from_where_they_begin(stream, fill, topic, admin):
+def test_a_limit_takes_new_partitions_from_where_they_begin(stream, fill, topic, admin) -> None:
     query = stream(startingOffsets="earliest", maxOffsetsPerTrigger="4")
     start = query.initialOffset()
     admin.add_partitions(topic, 3)
@@ -83,7 +83,7 @@ def test_a_limit_takes_new_partitions_from_where_they_begin(stream, fill, topic,
     assert query.latestOffset(start, query.getDefaultReadLimit()) == {topic: {"0": 0, "1": 0, "2": 4}}
 
 
-def test_a_batch_waits_for_the_minimum(stream, fill, topic):
+def test_a_batch_waits_for_the_minimum(stream, fill, topic) -> None:
     query = stream(startingOffsets="earliest", minOffsetsPerTrigger="5", maxTriggerDelay="1h")
     limit = query.getDefaultReadLimit()
     assert limit == ReadMinRows(5)
@@ -96,7 +96,7 @@ def test_a_batch_waits_for_the_minimum(stream, fill, topic):
     assert query.latestOffset(end, limit) == {topic: {"0": 6, "1": 0}}
 
 
-def test_both_limits_hold_together(stream, fill, topic):
+def test_both_limits_hold_together(stream, fill, topic) -> None:
     query = stream(startingOffsets="earliest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
     limit = query.getDefaultReadLimit()
     assert limit == ReadMaxRows(6)
@@ -107,7 +107,7 @@ def test_both_limits_hold_together(stream, fill, topic):
     assert query.latestOffset(start, limit) == {topic: {"0": 6, "1": 0}}
 
 
-def test_available_now_ends_where_the_topics_ended_and_does_not_wait_for_a_minimum(stream, fill, topic):
+def test_available_now_ends_where_the_topics_ended_and_does_not_wait_for_a_minimum(stream, fill, topic) -> None:
     fill(topic, 3)
     query = stream(startingOffsets="earliest", maxOffsetsPerTrigger="2", minOffsetsPerTrigger="2")
     query.prepareForTriggerAvailableNow()
@@ -121,7 +121,7 @@ def test_available_now_ends_where_the_topics_ended_and_does_not_wait_for_a_minim
     assert query.latestOffset(last, limit) == last
 
 
-def test_available_now_from_the_latest_reads_in_the_next_run_what_came_in_between(stream, fill, topic):
+def test_available_now_from_the_latest_reads_in_the_next_run_what_came_in_between(stream, fill, topic) -> None:
     fill(topic, 3)
     first = stream()
     first.prepareForTriggerAvailableNow()
@@ -134,7 +134,7 @@ def test_available_now_from_the_latest_reads_in_the_next_run_what_came_in_betwee
     assert read(second, end, second.latestOffset(end, ALL)) == {(topic, 0): [3]}
 
 
-def test_new_partitions_and_topics_are_read_from_their_beginning(stream, fill, topic, admin):
+def test_new_partitions_and_topics_are_read_from_their_beginning(stream, fill, topic, admin) -> None:
     query = stream(subscribePattern=f"^{topic}")
     start = query.latestOffset(query.initialOffset(), ALL)
     admin.add_partitions(topic, 3)
@@ -145,7 +145,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(stream, fill, t
     assert read(query, start, end) == {(topic, 2): [0, 1], (f"{topic}-new", 0): [0]}
 
 
-def test_a_pattern_that_finds_nothing_yet_waits(stream, admin, fill):
+def test_a_pattern_that_finds_nothing_yet_waits(stream, admin, fill) -> None:
     name = f"t-{uuid.uuid4().hex}"
     query = stream(subscribePattern=f"^{name}$")
     start = query.initialOffset()
@@ -155,12 +155,12 @@ def test_a_pattern_that_finds_nothing_yet_waits(stream, admin, fill):
     assert read(query, start, query.latestOffset(start, ALL)) == {(name, 0): [0, 1]}
 
 
-def test_a_topic_that_is_not_there_at_the_start_is_said(stream):
+def test_a_topic_that_is_not_there_at_the_start_is_said(stream) -> None:
     with pytest.raises(SourceError, match="no topic nowhere: create it first"):
         stream(subscribe="nowhere").initialOffset()
 
 
-def test_a_new_partition_that_lost_its_first_records_is_a_data_loss(stream, fill, topic, admin):
+def test_a_new_partition_that_lost_its_first_records_is_a_data_loss(stream, fill, topic, admin) -> None:
     query, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss="false")
     start = query.initialOffset()
     admin.add_partitions(topic, 3)
@@ -172,7 +172,7 @@ def test_a_new_partition_that_lost_its_first_records_is_a_data_loss(stream, fill
     assert read(lenient, start, end) == {(topic, 2): [3, 4]}
 
 
-def test_records_that_aged_out_are_a_data_loss(stream, fill, topic, admin):
+def test_records_that_aged_out_are_a_data_loss(stream, fill, topic, admin) -> None:
     fill(topic, 10)
     query, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss="false")
     start = query.initialOffset()
@@ -183,7 +183,7 @@ def test_records_that_aged_out_are_a_data_loss(stream, fill, topic, admin):
     assert read(lenient, start, end) == {(topic, 0): [6, 7, 8, 9]}
 
 
-def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(stream, fill, topic, admin):
+def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(stream, fill, topic, admin) -> None:
     other = f"{topic}-other"
     admin.create_topic(other, partitions=1)
     both = {"subscribe": f"{topic},{other}", "startingOffsets": "earliest"}
@@ -213,7 +213,7 @@ def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(
     assert read(lenient, end, lenient.latestOffset(end, ALL)) == {(topic, 0): [0, 1]}
 
 
-def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admin):
+def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admin) -> None:
     fill(topic, 5)
     query = stream(startingOffsets="earliest")
     start = query.initialOffset()
@@ -225,7 +225,7 @@ def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admi
         query.latestOffset({}, ALL)
 
 
-def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning(stream, fill, topic, admin):
+def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning(stream, fill, topic, admin) -> None:
     fill(topic, 10)
     query, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss="false")
     start = query.latestOffset(query.initialOffset(), ALL)
@@ -240,7 +240,7 @@ def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning
     assert read(lenient, start, end) == {(topic, 0): [0, 1, 2, 3]}
 
 
-def test_a_topic_that_was_named_by_mistake_gets_into_no_checkpoint(stream, fill, topic, admin):
+def test_a_topic_that_was_named_by_mistake_gets_into_no_checkpoint(stream, fill, topic, admin) -> None:
     other = f"{topic}-other"
     admin.create_topic(other, partitions=1)
     fill(topic, 5)
@@ -255,7 +255,7 @@ def test_a_topic_that_was_named_by_mistake_gets_into_no_checkpoint(stream, fill,
     assert read(right, known, right.latestOffset(known, ALL)) == {(topic, 0): [5, 6]}
 
 
-def test_the_group_has_read_what_was_processed(stream, fill, topic, cluster):
+def test_the_group_has_read_what_was_processed(stream, fill, topic, cluster) -> None:
     fill(topic, 5)
     group = f"g-{uuid.uuid4().hex}"
     query = stream(startingOffsets="earliest", **{"kafka.group.id": group})
@@ -271,7 +271,7 @@ def test_the_group_has_read_what_was_processed(stream, fill, topic, cluster):
     assert GroupAdmin(cluster).offsets(group)[topic, 0].offset == 6
 
 
-def test_a_commit_that_fails_stops_nothing(stream, fill, topic, cluster, caplog):
+def test_a_commit_that_fails_stops_nothing(stream, fill, topic, cluster, caplog) -> None:
     fill(topic, 1)
     group = f"g-{uuid.uuid4().hex}"
     with GroupConsumer(cluster, group, [topic], start=At.EARLIEST) as member:
@@ -282,7 +282,7 @@ def test_a_commit_that_fails_stops_nothing(stream, fill, topic, cluster, caplog)
     assert f"could not commit the offsets of the group {group}" in caplog.text
 
 
-def test_without_a_group_nothing_is_committed(stream, topic, cluster):
+def test_without_a_group_nothing_is_committed(stream, topic, cluster) -> None:
     before = GroupAdmin(cluster).groups()
     query = stream(startingOffsets="earliest", groupIdPrefix="mine")
     query.commit(query.latestOffset(query.initialOffset(), ALL))

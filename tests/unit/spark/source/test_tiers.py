@@ -49,7 +49,7 @@ def starting(topic, offset):
     return json.dumps({topic: {"0": offset, "1": 0}})
 
 
-def test_earliest_is_the_first_record_of_the_lake(rows, tiered, drop_old):
+def test_earliest_is_the_first_record_of_the_lake(rows, tiered, drop_old) -> None:
     drop_old()
     read = rows()
     assert offsets(read) == list(range(END))
@@ -57,7 +57,7 @@ def test_earliest_is_the_first_record_of_the_lake(rows, tiered, drop_old):
     assert {(row["topic"], row["partition"]) for row in read} == {(tiered, 0)}
 
 
-def test_offsets_and_times_may_lie_in_the_lake(rows, tiered, drop_old):
+def test_offsets_and_times_may_lie_in_the_lake(rows, tiered, drop_old) -> None:
     drop_old()
     assert offsets(rows(startingOffsets=starting(tiered, 3))) == list(range(3, END))
     assert offsets(rows(startingOffsets=starting(tiered, 3), endingOffsets=starting(tiered, 5))) == [3, 4]
@@ -68,7 +68,7 @@ def test_offsets_and_times_may_lie_in_the_lake(rows, tiered, drop_old):
     assert offsets(rows(**times)) == list(range(4, END))
 
 
-def test_only_the_columns_that_are_asked_for_come_from_the_lake(reader, drop_old):
+def test_only_the_columns_that_are_asked_for_come_from_the_lake(reader, drop_old) -> None:
     from pyspark.sql.types import StructType
 
     from penstock.spark.schema import RECORDS
@@ -81,7 +81,7 @@ def test_only_the_columns_that_are_asked_for_come_from_the_lake(reader, drop_old
         assert sum(batch.num_rows for batch in batches) == END
 
 
-def test_what_the_broker_drops_between_plan_and_task_comes_from_the_lake(reader, tiered, drop_old):
+def test_what_the_broker_drops_between_plan_and_task_comes_from_the_lake(reader, tiered, drop_old) -> None:
     made = [reader(), reader(startingOffsets=starting(tiered, 2), endingOffsets=starting(tiered, 9))]
     plans = [each.partitions() for each in made]
     drop_old()
@@ -92,7 +92,7 @@ def test_what_the_broker_drops_between_plan_and_task_comes_from_the_lake(reader,
     assert read == [list(range(END)), list(range(2, 9))]
 
 
-def test_a_stream_catches_up_from_the_lake(stream, tiered, drop_old):
+def test_a_stream_catches_up_from_the_lake(stream, tiered, drop_old) -> None:
     drop_old()
     query = stream(startingOffsets="earliest")
     start = query.initialOffset()
@@ -102,7 +102,7 @@ def test_a_stream_catches_up_from_the_lake(stream, tiered, drop_old):
     assert offsets(read) == list(range(END))
 
 
-def test_a_lake_that_is_gone_is_a_data_loss_unless_told(rows, folder, drop_old):
+def test_a_lake_that_is_gone_is_a_data_loss_unless_told(rows, folder, drop_old) -> None:
     drop_old()
     shutil.rmtree(folder)
     with pytest.raises(DataLossError, match="lake"):

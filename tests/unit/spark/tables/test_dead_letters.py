@@ -6,7 +6,7 @@ from penstock.limits import TOPIC_NAME_CHARS_MAX
 from penstock.spark.tables import dead_letters as ours
 
 
-def test_headers_are_named_as_the_broker_names_them():
+def test_headers_are_named_as_the_broker_names_them() -> None:
     assert ours.STORY == envelope.DEAD_LETTER_HEADERS
     for name in ("ORIGINAL_TOPIC", "ORIGINAL_PARTITION", "ORIGINAL_OFFSET", "ORIGINAL_GROUP", "ATTEMPTS", "LAST_ERROR"):
         assert getattr(ours, name) == getattr(envelope, name)
@@ -15,6 +15,6 @@ def test_headers_are_named_as_the_broker_names_them():
     assert ours.REDRIVE_GROUP == moves.REDRIVE_GROUP
 
 
-def test_dead_letters_lie_where_the_broker_puts_them():
+def test_dead_letters_lie_where_the_broker_puts_them() -> None:
     for topic in ("orders", "dlq.orders", "x" * TOPIC_NAME_CHARS_MAX):
         assert ours.dead_letter_topic(topic) == moves.dead_letter_topic(topic)

@@ -22,24 +22,24 @@ def headers(*rows):
     return pa.array(rows, TYPE)
 
 
-def test_a_header_is_a_column_with_null_where_a_record_has_none():
+def test_a_header_is_a_column_with_null_where_a_record_has_none() -> None:
     columns = HeaderColumns(headers([("a", b"1"), ("b", b"x")], None, [], [("a", None)]))
     assert columns.text("a").to_pylist() == ["1", None, None, None]
     assert columns.text("nothing").to_pylist() == [None] * 4
 
 
-def test_of_two_headers_of_a_name_the_last_counts():
+def test_of_two_headers_of_a_name_the_last_counts() -> None:
     assert HeaderColumns(headers([("a", b"1"), ("b", b"x"), ("a", b"2")])).text("a").to_pylist() == ["2"]
 
 
-def test_what_is_not_text_or_not_a_number_is_still_told():
+def test_what_is_not_text_or_not_a_number_is_still_told() -> None:
     columns = HeaderColumns(headers([("a", b"\xff7")], [("a", b"7")], []))
     assert columns.text("a").to_pylist() == ["\ufffd7", "7", None]
     assert columns.number("a", pa.array([10, 20, 30])).to_pylist() == [10, 7, 30]
     assert columns.number_if_there("a", 0).to_pylist() == [0, 7, None]
 
 
-def test_headers_without_some_names_keep_their_order_and_are_null_when_none_is_left():
+def test_headers_without_some_names_keep_their_order_and_are_null_when_none_is_left() -> None:
     columns = HeaderColumns(headers([("b", b"1"), ("a", b"x"), ("c", None)], [("a", b"y")], None, [("c", b"2")]))
     left = columns.without({"a"})
     assert left.type == TYPE
@@ -51,7 +51,7 @@ def test_headers_without_some_names_keep_their_order_and_are_null_when_none_is_l
     ]
 
 
-def test_a_slice_of_a_batch_is_read_as_the_whole_is():
+def test_a_slice_of_a_batch_is_read_as_the_whole_is() -> None:
     whole = headers([("a", b"1")], [("a", b"2"), ("b", b"x")], None, [("a", b"4")])
     columns = HeaderColumns(whole.slice(1, 3))
     assert columns.text("a").to_pylist() == ["2", None, "4"]
@@ -59,7 +59,7 @@ def test_a_slice_of_a_batch_is_read_as_the_whole_is():
 
 
 @given(BATCHES)
-def test_columns_say_what_the_broker_reads_from_each_record(rows):
+def test_columns_say_what_the_broker_reads_from_each_record(rows) -> None:
     columns = HeaderColumns(headers(*rows))
     letters = [read_dead_letter("dlq.t", 3, Record(at, 0, None, None, tuple(row or ()))) for at, row in enumerate(rows)]
     there = pa.array([3] * len(rows), pa.int64())

@@ -10,13 +10,13 @@ def options(**given):
     return TableOptions("topics", {"table": "topics", **given}, SELECTS_TOPICS)
 
 
-def test_a_name_that_a_table_does_not_know_is_refused_with_those_that_it_knows():
+def test_a_name_that_a_table_does_not_know_is_refused_with_those_that_it_knows() -> None:
     with pytest.raises(OptionError, match=r"no option 'topc': it has .*topic"):
         options(topc="orders")
     assert options(**{"kafka.request.timeout.ms": "5", "Bootstrap.Servers": "x:1"}).get("topic") is None
 
 
-def test_only_one_way_to_choose_topics_is_taken():
+def test_only_one_way_to_choose_topics_is_taken() -> None:
     with pytest.raises(OptionError, match="give one of"):
         options(topic="a", subscribePattern="b")
 
@@ -31,15 +31,15 @@ def test_only_one_way_to_choose_topics_is_taken():
         ({"subscribePattern": "^orders$"}, ["orders"]),
     ],
 )
-def test_topics_are_chosen_by_name_by_pattern_or_all(given, chosen):
+def test_topics_are_chosen_by_name_by_pattern_or_all(given, chosen) -> None:
     assert options(**given).selects(["orders", "payments", "shipments"]) == chosen
 
 
-def test_a_pattern_that_is_none_is_told():
+def test_a_pattern_that_is_none_is_told() -> None:
     with pytest.raises(OptionError, match="not a regular expression"):
         options(subscribePattern="(").selects(["orders"])
 
 
-def test_an_option_that_a_table_needs_is_asked_for():
+def test_an_option_that_a_table_needs_is_asked_for() -> None:
     with pytest.raises(OptionError, match=r'\.option\("topic"'):
         options(topic="  ").require("topic")

@@ -9,7 +9,7 @@ from penstock.spark.tables.states import QueueStates, Window
 class Pages:
     """A broker whose answers about states end where a test says."""
 
-    def __init__(self, *ends):
+    def __init__(self, *ends) -> None:
         self.ends = ends
         self.asked: list[int] = []
 
@@ -27,7 +27,7 @@ def offsets(*numbers):
     return np.array(numbers, dtype=np.int64)
 
 
-def test_below_the_floor_and_in_a_run_records_are_finished():
+def test_below_the_floor_and_in_a_run_records_are_finished() -> None:
     window = Window(0, 100, 4, [], [(7, 10), (17, 20)])
     assert window.finished(offsets(0, 3, 4, 6, 7, 9, 10, 16, 17, 19, 20)).tolist() == [
         *(True, True, False, False, True, True, False, False, True, True, False),
@@ -35,14 +35,14 @@ def test_below_the_floor_and_in_a_run_records_are_finished():
     assert Window(0, 100, 4, [], []).finished(offsets(3, 4)).tolist() == [True, False]
 
 
-def test_a_record_that_nothing_happened_to_has_no_place():
+def test_a_record_that_nothing_happened_to_has_no_place() -> None:
     touched = [RecordState(5, "leased", 1), RecordState(9, "ready", 2)]
     window = Window(0, 100, 0, touched, [])
     assert window.places(offsets(4, 5, 6, 9, 10)).to_pylist() == [None, 0, None, 1, None]
     assert Window(0, 100, 0, [], []).places(offsets(4, 5)).to_pylist() == [None, None]
 
 
-def test_pages_are_asked_for_until_the_batch_is_covered_and_kept_for_the_next():
+def test_pages_are_asked_for_until_the_batch_is_covered_and_kept_for_the_next() -> None:
     admin = Pages(30, 60)
     states = QueueStates(admin, "orders", "workers")
     window = states.window(1, 0, 40)
@@ -54,7 +54,7 @@ def test_pages_are_asked_for_until_the_batch_is_covered_and_kept_for_the_next():
     assert admin.asked == [0, 30, 58, 60]
 
 
-def test_an_answer_to_the_end_covers_all_that_comes():
+def test_an_answer_to_the_end_covers_all_that_comes() -> None:
     admin = Pages()
     states = QueueStates(admin, "orders", "workers")
     assert states.window(1, 10, 20) is states.window(1, 1_000_000, 2_000_000)

@@ -26,13 +26,13 @@ SERVED = {
 
 
 @pytest.mark.parametrize("key", SERVED)
-def test_the_codec_covers_the_versions_a_broker_serves(key):
+def test_the_codec_covers_the_versions_a_broker_serves(key) -> None:
     api = API[key]
     assert (api.min_version, api.max_version, api.first_flexible) == SERVED[key]
 
 
 @pytest.mark.parametrize("api", API.values(), ids=repr)
-def test_every_table_has_every_version(api):
+def test_every_table_has_every_version(api) -> None:
     versions = list(range(api.min_version, api.max_version + 1))
     for table in (
         api.decode_request_table,
@@ -45,7 +45,7 @@ def test_every_table_has_every_version(api):
     assert not api.covers(api.max_version + 1)
 
 
-def test_header_versions_follow_flexibility_except_for_api_versions():
+def test_header_versions_follow_flexibility_except_for_api_versions() -> None:
     produce, api_versions = API[ApiKey.PRODUCE], API[ApiKey.API_VERSIONS]
     assert [produce.request_header_version(version) for version in (8, 9)] == [1, 2]
     assert [produce.response_header_version(version) for version in (8, 9)] == [0, 1]
@@ -54,7 +54,7 @@ def test_header_versions_follow_flexibility_except_for_api_versions():
 
 
 @pytest.mark.parametrize("version", [-1, 3, 19])
-def test_a_version_the_codec_does_not_have_is_a_protocol_violation(version):
+def test_a_version_the_codec_does_not_have_is_a_protocol_violation(version) -> None:
     with pytest.raises(ProtocolViolation, match="use 4 to 18"):
         API[ApiKey.FETCH].decode_request(b"", 0, version)
     with pytest.raises(ProtocolViolation, match="use 4 to 18"):
@@ -62,7 +62,7 @@ def test_a_version_the_codec_does_not_have_is_a_protocol_violation(version):
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
-def test_decoded_records_are_a_view_of_the_input(version):
+def test_decoded_records_are_a_view_of_the_input(version) -> None:
     request = ProduceRequest(
         topic_data=[ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(0, b"r" * 9000)])]
     )
@@ -76,19 +76,19 @@ def test_decoded_records_are_a_view_of_the_input(version):
 
 @pytest.mark.parametrize("version", [4, 12, 18])
 @pytest.mark.parametrize("size", [0, 4000, 4095, 4096, 4097, 100_000])
-def test_records_of_any_size_come_back_from_a_fetch_answer(version, size):
+def test_records_of_any_size_come_back_from_a_fetch_answer(version, size) -> None:
     partitions = [FetchResponsePartition(0, records=memoryview(bytes(size))), FetchResponsePartition(1, records=None)]
     response = FetchResponse(responses=[FetchResponseTopic(partitions=partitions)])
     decoded = DECODE_RESPONSE[version](join(API[ApiKey.FETCH].encode_response(response, version)), 0)
     assert [partition.records for partition in decoded.responses[0].partitions] == [bytes(size), None]
 
 
-def test_null_that_the_version_cannot_say_is_our_own_mistake():
+def test_null_that_the_version_cannot_say_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match=r"MetadataRequest\.topics"):
         API[ApiKey.METADATA].encode_request(MetadataRequest(topics=None), 0)
 
 
-def test_codec_modules_are_imported_when_first_used():
+def test_codec_modules_are_imported_when_first_used() -> None:
     program = (
         "import sys, penstock.wire.kafka.headers\n"
         "print(sorted(name for name in sys.modules if name.endswith('_generated')))"

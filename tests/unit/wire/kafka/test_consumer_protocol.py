@@ -26,7 +26,7 @@ def kio_data_class(kind: str, version: int) -> type:
 
 @pytest.mark.parametrize("version", range(4))
 @pytest.mark.parametrize("seed", range(20))
-def test_subscriptions_and_assignments_agree_with_kio(version, seed):
+def test_subscriptions_and_assignments_agree_with_kio(version, seed) -> None:
     for kind, cls, encode, decode in (
         ("subscription", Subscription, encode_subscription, decode_subscription),
         ("assignment", Assignment, encode_assignment, decode_assignment),
@@ -39,7 +39,7 @@ def test_subscriptions_and_assignments_agree_with_kio(version, seed):
         assert decode(memoryview(data + b"newer fields")) == ours
 
 
-def test_a_version_newer_than_we_know_is_read_as_the_newest_we_know():
+def test_a_version_newer_than_we_know_is_read_as_the_newest_we_know() -> None:
     subscription = Subscription(["t"], b"u", [TopicPartitions("t", [1])], 4, "rack")
     data = struct.pack(">h", 9) + encode_subscription(subscription, 3)[2:] + b"and what version 9 added"
     assert decode_subscription(data) == subscription
@@ -59,13 +59,13 @@ def test_a_version_newer_than_we_know_is_read_as_the_newest_we_know():
         b"\0\0\0\0\0\0\0\0\0\x09abc",
     ],
 )
-def test_a_broken_subscription_is_refused(data):
+def test_a_broken_subscription_is_refused(data) -> None:
     with pytest.raises(ProtocolViolation):
         decode_subscription(data)
 
 
 @given(st.binary(max_size=80), st.integers(-1, 5))
-def test_random_bytes_never_raise_anything_else(data, version):
+def test_random_bytes_never_raise_anything_else(data, version) -> None:
     for decode in (decode_subscription, decode_assignment):
         try:
             decode(struct.pack(">h", version) + data)

@@ -73,12 +73,12 @@ def assert_same(ours: object, theirs: object) -> None:
         assert ours == theirs
 
 
-def test_kafka_python_covers_most_of_the_codec():
+def test_kafka_python_covers_most_of_the_codec() -> None:
     assert len({api.key for api, _version, _kind in cases()}) >= len(API) - 1
 
 
 @pytest.mark.parametrize(("api", "version", "kind"), cases(), ids=oracle.case_id)
-def test_kafka_python_reads_the_same_names_and_values_and_writes_the_same_bytes(api, version, kind):
+def test_kafka_python_reads_the_same_names_and_values_and_writes_the_same_bytes(api, version, kind) -> None:
     encode = (api.encode_request_table if kind == "request" else api.encode_response_table)[version]
     decode = (api.decode_request_table if kind == "request" else api.decode_response_table)[version]
     for number in range(3):
@@ -96,7 +96,7 @@ def test_kafka_python_reads_the_same_names_and_values_and_writes_the_same_bytes(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_produce_before_version_3_is_as_kafka_python_had_it(version):
+def test_produce_before_version_3_is_as_kafka_python_had_it(version) -> None:
     old = importlib.import_module("kafka.protocol.old.produce")
     request = ProduceRequest(
         None, 1, 700, [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(4, b"xyz")])]
@@ -114,7 +114,7 @@ def test_produce_before_version_3_is_as_kafka_python_had_it(version):
     assert API[ApiKey.PRODUCE].decode_response(data, 0, version) == response
 
 
-def test_describe_configs_version_0_is_as_kafka_python_had_it():
+def test_describe_configs_version_0_is_as_kafka_python_had_it() -> None:
     old = importlib.import_module("kafka.protocol.old.admin")
     api = API[ApiKey.DESCRIBE_CONFIGS]
     request = DescribeConfigsRequest([DescribeConfigsRequestResource(2, "t", ["retention.ms"])])

@@ -11,7 +11,7 @@ ROUNDS = 8
 
 
 @pytest.mark.parametrize(("api", "version", "kind"), oracle.cases(), ids=oracle.case_id)
-def test_bytes_and_values_agree_with_kio(api, version, kind):
+def test_bytes_and_values_agree_with_kio(api, version, kind) -> None:
     kio_class, our_class = oracle.kio_class(api, version, kind), oracle.our_class(api, kind)
     encode = (api.encode_request_table if kind == "request" else api.encode_response_table)[version]
     decode = (api.decode_request_table if kind == "request" else api.decode_response_table)[version]
@@ -25,7 +25,7 @@ def test_bytes_and_values_agree_with_kio(api, version, kind):
 
 
 @pytest.mark.parametrize(("api", "version", "kind"), oracle.cases(), ids=oracle.case_id)
-def test_kio_reads_what_we_write(api, version, kind):
+def test_kio_reads_what_we_write(api, version, kind) -> None:
     theirs = oracle.random_message(oracle.kio_class(api, version, kind), random.Random(f"{api.name} {version} {kind}"))
     ours = oracle.to_ours(theirs, oracle.our_class(api, kind))
     encode = api.encode_request if kind == "request" else api.encode_response

@@ -16,15 +16,15 @@ def generator(monkeypatch):
         del sys.modules[name]
 
 
-def test_the_committed_codec_is_what_the_generator_writes(generator):
+def test_the_committed_codec_is_what_the_generator_writes(generator) -> None:
     assert generator.stale(generator.generate()) == [], "run: python tools/generate_kafka_codec.py"
 
 
-def test_the_same_schemas_give_the_same_bytes(generator):
+def test_the_same_schemas_give_the_same_bytes(generator) -> None:
     assert generator.generate() == generator.generate()
 
 
-def test_a_changed_missing_or_left_over_module_is_noticed(generator):
+def test_a_changed_missing_or_left_over_module_is_noticed(generator) -> None:
     sources = generator.generate()
     sources["fetch_generated.py"] = sources["fetch_generated.py"].replace(">ihqqqB", ">ihqqqb")
     del sources["produce_generated.py"]

@@ -24,14 +24,14 @@ def without_version(text: str) -> str:
     return re.sub(r"ValidateProtobufRuntimeVersion\([^)]*\)", "", text)
 
 
-def test_the_code_in_the_tree_is_what_the_proto_gives():
+def test_the_code_in_the_tree_is_what_the_proto_gives() -> None:
     generator = tool()
     for name, text in generator.generate().items():
         in_tree = (ROOT / name).read_text(encoding="utf-8")
         assert without_version(in_tree) == without_version(text), f"{name} is old: run tools/generate_protos.py"
 
 
-def test_a_program_can_load_its_own_code_of_the_same_package_beside_the_broker(tmp_path):
+def test_a_program_can_load_its_own_code_of_the_same_package_beside_the_broker(tmp_path) -> None:
     """In the common pool of descriptors a second file of these names would be refused."""
     assert protoc.main(["protoc", f"-I{ROOT / 'proto'}", f"--python_out={tmp_path}", "mq.proto"]) == 0
     program = (
@@ -43,7 +43,7 @@ def test_a_program_can_load_its_own_code_of_the_same_package_beside_the_broker(t
     assert (done.stdout, done.stderr) == ("t\n", "")
 
 
-def test_the_numbers_of_the_original_fields_are_fixed_and_ours_start_at_ten():
+def test_the_numbers_of_the_original_fields_are_fixed_and_ours_start_at_ten() -> None:
     original = {
         "CreateTopicRequest": ["name"],
         "CreateTopicResponse": ["success"],

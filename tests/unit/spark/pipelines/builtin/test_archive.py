@@ -6,7 +6,7 @@ from penstock.spark.pipelines.builtin.archive import ArchiveArguments, _checked
 from penstock.spark.pipelines.errors import PipelineUsageError
 
 
-def test_the_options_of_a_lake_are_those_of_its_catalog_too():
+def test_the_options_of_a_lake_are_those_of_its_catalog_too() -> None:
     given = ArchiveArguments(topics=("orders",), to="/lake", catalog=("uri = http://catalog:8181",))
     assert _checked(given) == {"path": "file:///lake", "lake": "parquet", "catalog.uri": "http://catalog:8181"}
 
@@ -20,6 +20,6 @@ def test_the_options_of_a_lake_are_those_of_its_catalog_too():
         ({"catalog": ("uri=x",), "tier": True}, "who reads a tier does not know --catalog"),
     ],
 )
-def test_what_cannot_be_is_refused(more, told):
+def test_what_cannot_be_is_refused(more, told) -> None:
     with pytest.raises(PipelineUsageError, match=told):
         _checked(ArchiveArguments(topics=("orders",), to="/lake", **more))

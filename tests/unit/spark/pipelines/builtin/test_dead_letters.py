@@ -16,10 +16,10 @@ from penstock.spark.tables.dead_letters import DeadLettersTable
         ("reasonable = 1", set()),
     ],
 )
-def test_a_column_that_a_condition_mentions_is_read(where, columns):
+def test_a_column_that_a_condition_mentions_is_read(where, columns) -> None:
     assert mentioned(where, DeadLettersTable.columns.names) == columns
 
 
-def test_a_moment_is_in_utc():
+def test_a_moment_is_in_utc() -> None:
     assert moment(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert moment(None) is None

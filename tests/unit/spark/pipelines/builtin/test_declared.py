@@ -11,7 +11,7 @@ from penstock.spark.pipelines.convert import keys_of, wanted_of
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(name):
+def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(name) -> None:
     builtin = builtin_named(name)
     assert isinstance(builtin, Builtin)
     assert issubclass(builtin.arguments, Arguments)
@@ -21,7 +21,7 @@ def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(na
         assert wanted_of(kind)
 
 
-def test_checking_files_and_helping_imports_no_spark():
+def test_checking_files_and_helping_imports_no_spark() -> None:
     program = (
         "import sys\n"
         "from penstock.spark.pipelines.builtin import MODULES, builtin_named\n"
@@ -33,7 +33,7 @@ def test_checking_files_and_helping_imports_no_spark():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_a_pipeline_works_on_is_in_its_name():
+def test_what_a_pipeline_works_on_is_in_its_name() -> None:
     transform = msgspec.convert(
         {"from": ["a", "b=c"], "sql": "SELECT 1", "to": "d"}, builtin_named("transform").arguments
     )

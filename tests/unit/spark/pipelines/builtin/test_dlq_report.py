@@ -16,5 +16,5 @@ from penstock.spark.pipelines.builtin.dlq_report import _whole_characters
         (b"", b""),
     ],
 )
-def test_a_text_that_was_cut_inside_a_character_loses_the_piece(cut, whole):
+def test_a_text_that_was_cut_inside_a_character_loses_the_piece(cut, whole) -> None:
     assert _whole_characters(cut) == whole

@@ -8,25 +8,25 @@ from penstock.gateways.http.v1_models import RedriveRequest
 from penstock.spark.pipelines.builtin.redrive import CHUNK, Outcome, _send_back, by_partition
 
 
-def test_places_are_gathered_by_partition_in_their_order():
+def test_places_are_gathered_by_partition_in_their_order() -> None:
     chunk = [("dlq.t", 0, 3), ("dlq.t", 0, 7), ("dlq.t", 2, 1)]
     assert by_partition(chunk) == [Chosen(0, [3, 7]), Chosen(2, [1])]
 
 
-def test_a_request_is_what_the_broker_reads():
+def test_a_request_is_what_the_broker_reads() -> None:
     body = msgspec.json.encode({"chosen": by_partition([("dlq.t", 1, 5)]), "rate_per_second": 2.5})
     read = msgspec.json.decode(body, type=RedriveRequest)
     assert (read.chosen[0].partition, read.chosen[0].offsets, read.rate_per_second) == (1, [5], 2.5)
 
 
-def test_a_piece_is_no_larger_than_the_broker_takes():
+def test_a_piece_is_no_larger_than_the_broker_takes() -> None:
     assert CHUNK <= CHOSEN_MAX
 
 
 class Finished:
     """Answers a redrive as the broker does when another one finishes letters at the same time."""
 
-    def __init__(self, **counts):
+    def __init__(self, **counts) -> None:
         self._counts = counts
 
     def redrive(self, *_, **__):
@@ -34,11 +34,11 @@ class Finished:
 
 
 class Bar:
-    def advance(self, *_):
+    def advance(self, *_) -> None:
         pass
 
 
-def test_letters_that_another_finished_before_their_turn_count_as_skipped():
+def test_letters_that_another_finished_before_their_turn_count_as_skipped() -> None:
     outcome = Outcome("t", "dlq.t", planned=10)
     # Two were finished before the broker counted, three more before it came to them, of which it tells of one.
     admin = Finished(total=8, finished=4, skipped=1, failed=1)

@@ -9,7 +9,7 @@ from penstock.spark.pipelines.errors import PipelineUsageError
 
 
 @pytest.mark.parametrize("more", [{}, {"from_offset": 3}, {"from_time": "2026-01-01"}, {"source": ReplaySource.BOTH}])
-def test_a_topic_is_not_sent_to_itself_without_an_end(more):
+def test_a_topic_is_not_sent_to_itself_without_an_end(more) -> None:
     with pytest.raises(PipelineUsageError, match=r"orders to itself without an end .*: write --to-offset or --to-time"):
         _wanted(ReplayArguments(topic="orders", to="orders", **more))
     assert _wanted(ReplayArguments(topic="orders", to="again", **more)).to == "again"
@@ -18,7 +18,7 @@ def test_a_topic_is_not_sent_to_itself_without_an_end(more):
 @pytest.mark.parametrize(
     "more", [{"to_offset": 3}, {"from_offset": 1, "to_time": "2026-01-01"}, {"source": ReplaySource.LAKE}]
 )
-def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more):
+def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more) -> None:
     wanted = _wanted(ReplayArguments(topic="orders", to="orders", **more))
     assert (wanted.topic, wanted.to) == ("orders", "orders")
 
@@ -34,7 +34,7 @@ def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more):
         ({"rate": 0}, "--rate: got 0, wanted 1 or more"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_names_the_option(more, text):
+def test_what_cannot_be_meant_names_the_option(more, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         _wanted(ReplayArguments(topic="orders", to="again", **more))
     assert str(caught.value) == text
@@ -45,13 +45,13 @@ class Context:
 
     bootstrap, checkpoint = "h:1", "there"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.notes, self.rows = [], []
 
-    def note(self, text):
+    def note(self, text) -> None:
         self.notes.append(text)
 
-    def emit(self, rows, columns, *, nothing=""):
+    def emit(self, rows, columns, *, nothing="") -> None:
         assert all(set(columns) <= set(row) for row in rows)
         self.rows += rows
 
@@ -59,7 +59,7 @@ class Context:
 @pytest.mark.parametrize(
     ("offsets", "last"), [(10, "replayed 10 offsets of orders to again"), (0, "there is nothing in this range")]
 )
-def test_the_end_is_told_to_people_and_to_programs(offsets, last, monkeypatch):
+def test_the_end_is_told_to_people_and_to_programs(offsets, last, monkeypatch) -> None:
     arguments, context = ReplayArguments(topic="orders", to="again"), Context()
     phase = replaying.Phase("broker", {0: 0}, {0: offsets})
     begun = replaying.Replay(_wanted(arguments), "run", "there", "", "parquet", True, [phase])

@@ -8,7 +8,7 @@ from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, SinkKind
 
 
-def test_a_topic_gets_changes_and_a_table_what_is_final():
+def test_a_topic_gets_changes_and_a_table_what_is_final() -> None:
     arguments = StatsArguments(topics=("a", "b"), to="s", table="lake", format=LakeFormat.DELTA, every="5 minutes")
     pipeline = pipeline_of(arguments, "stats")
     topic, table = pipeline.sinks
@@ -26,7 +26,7 @@ def test_a_topic_gets_changes_and_a_table_what_is_final():
         ({"to": "s", "lateness": "x"}, '--lateness: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_spark_starts(arguments, text):
+def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         pipeline_of(StatsArguments(topics=("a",), **arguments), "stats")
     assert str(caught.value) == text

@@ -12,7 +12,7 @@ def made(**arguments):
     return pipeline_of(TransformArguments(**given), "name")
 
 
-def test_one_topic():
+def test_one_topic() -> None:
     pipeline = made(
         schema=("id INT, a STRUCT<b: INT>",), mode=Mode.UPDATE, on_bad=OnBad.FAIL, key="id", watermark=("5s",)
     )
@@ -22,7 +22,7 @@ def test_one_topic():
     assert (sink.topic, sink.mode, sink.key, sink.from_, sink.name) == ("out", Mode.UPDATE, "id", "step1", "topic-out")
 
 
-def test_several_topics_have_names_and_options_of_their_own():
+def test_several_topics_have_names_and_options_of_their_own() -> None:
     pipeline = made(
         from_=("o=orders", "payments"),
         sql="SELECT * FROM o JOIN payments USING (id)",
@@ -50,12 +50,12 @@ def test_several_topics_have_names_and_options_of_their_own():
         ({"watermark": ("soon",)}, '--watermark: got "soon", wanted a time span as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_spark_starts(arguments, text):
+def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         made(**arguments)
     assert str(caught.value) == text
 
 
-def test_a_query_may_lie_in_a_file(tmp_path):
+def test_a_query_may_lie_in_a_file(tmp_path) -> None:
     (tmp_path / "q.sql").write_text("SELECT id FROM orders")
     assert made(sql=f"@{tmp_path}/q.sql").steps[0].sql == "SELECT id FROM orders"
