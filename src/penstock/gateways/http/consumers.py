@@ -16,7 +16,7 @@ from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
 from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_refusal
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
-from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, in_time, required, route
+from penstock.gateways.http.routing import Call, CallDoc, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.types import GroupId, NodeId, TopicName
 
@@ -164,7 +164,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/consumers/{group:path}/groups",
             _register,
-            Operation(
+            CallDoc(
                 "Consumers",
                 "Register a group for a topic",
                 {201: GroupModel},
@@ -180,7 +180,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/consumers/{group:path}/offsets",
             _offsets,
-            Operation(
+            CallDoc(
                 "Consumers",
                 "Show where a group goes on reading",
                 {200: OffsetList},
@@ -194,7 +194,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/consumers/{group:path}/offsets",
             _commit,
-            Operation(
+            CallDoc(
                 "Consumers",
                 "Commit the next offset to read",
                 {200: Committed},

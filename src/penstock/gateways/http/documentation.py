@@ -12,7 +12,7 @@ from starlette.routing import Route
 from penstock import __version__
 from penstock.gateways.http.answers import HTML, JSON, Answer, encoder, json_answer
 from penstock.gateways.http.openapi import document
-from penstock.gateways.http.routing import ApiRoute, Call, Content, Operation, route
+from penstock.gateways.http.routing import ApiRoute, Call, CallDoc, Content, route
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -64,15 +64,15 @@ class _Pages:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /, /openapi.json and /docs."""
     pages = _Pages(gateway)
-    shown = Operation("Node", "The page about this API", {200: Content("text/html; charset=utf-8")})
+    shown = CallDoc("Node", "The page about this API", {200: Content("text/html; charset=utf-8")})
     return [
-        route(gateway, "GET", "/", _service, Operation("Node", "Say what this is and what it serves", {200: Service})),
+        route(gateway, "GET", "/", _service, CallDoc("Node", "Say what this is and what it serves", {200: Service})),
         route(
             gateway,
             "GET",
             "/openapi.json",
             pages.document,
-            Operation("Node", "This API as an OpenAPI document", {200: dict[str, Any]}),
+            CallDoc("Node", "This API as an OpenAPI document", {200: dict[str, Any]}),
         ),
         route(gateway, "GET", "/docs", pages.file, shown),
         *(Route(path, route(gateway, "GET", path, pages.file, shown).endpoint) for path in list(_FILES)[1:]),

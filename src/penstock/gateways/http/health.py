@@ -8,7 +8,7 @@ from starlette.routing import Route
 from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.gateways.http.answers import Answer, json_answer
-from penstock.gateways.http.routing import Call, Operation, route
+from penstock.gateways.http.routing import Call, CallDoc, route
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -69,13 +69,13 @@ async def _readyz(call: Call) -> Answer:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /health, /livez and /readyz."""
     return [
-        route(gateway, "GET", "/health", _health, Operation("Node", "Say that the broker serves", {200: Healthy})),
-        route(gateway, "GET", "/livez", _livez, Operation("Node", "Say that the process runs", {200: Alive})),
+        route(gateway, "GET", "/health", _health, CallDoc("Node", "Say that the broker serves", {200: Healthy})),
+        route(gateway, "GET", "/livez", _livez, CallDoc("Node", "Say that the process runs", {200: Alive})),
         route(
             gateway,
             "GET",
             "/readyz",
             _readyz,
-            Operation("Node", "Say whether requests are taken", {200: Readiness, 503: Readiness}),
+            CallDoc("Node", "Say whether requests are taken", {200: Readiness, 503: Readiness}),
         ),
     ]

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from penstock.core.access import Action
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
 from penstock.gateways.http.consumers import group_of, group_owner
-from penstock.gateways.http.routing import Call, Operation, Parameter, decoded, required, route
+from penstock.gateways.http.routing import Call, CallDoc, Parameter, decoded, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.limits import GROUP_ID_CHARS_MAX
 
@@ -87,7 +87,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/consumers/{group:path}/members",
             _join,
-            Operation(
+            CallDoc(
                 "Consumers",
                 "Join a group and get partitions",
                 {200: Member},
@@ -103,7 +103,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "PUT",
             member,
             _heartbeat,
-            Operation(
+            CallDoc(
                 "Consumers",
                 "Keep a member alive",
                 {200: Member},
@@ -118,7 +118,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "DELETE",
             member,
             _leave,
-            Operation("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
+            CallDoc("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
             owner=group_owner,
         ),
     ]

@@ -44,9 +44,9 @@ from penstock.gateways.http.message_models import (
 from penstock.gateways.http.ndjson import publish_lines
 from penstock.gateways.http.routing import (
     Call,
+    CallDoc,
     Content,
     Done,
-    Operation,
     Parameter,
     answer_of,
     decoded,
@@ -341,7 +341,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/topics/{topic}/messages",
             publish,
-            Operation(
+            CallDoc(
                 "Messages",
                 "Publish one message or many",
                 {200: [Published, PublishedBatch, Content("application/x-ndjson", [Published, NotPublished])]},
@@ -362,7 +362,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/topics/{topic}/partitions/{partition}/messages",
             _read,
-            Operation(
+            CallDoc(
                 "Messages",
                 "Read messages of a partition from an offset on",
                 {200: MessageList},
@@ -384,7 +384,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/topics/{topic}/partitions/{partition}/offsets",
             _offsets,
-            Operation("Messages", "Say what can be read of a partition", {200: Watermarks}, errors=(404,)),
+            CallDoc("Messages", "Say what can be read of a partition", {200: Watermarks}, errors=(404,)),
             owner=partition_owner,
         ),
     ]

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from penstock.core.access import Action
 from penstock.gateways.http.answers import Answer
-from penstock.gateways.http.routing import Call, Content, Operation, route
+from penstock.gateways.http.routing import Call, CallDoc, Content, route
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -29,7 +29,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
         text, content_type = await made[0].text(accept)
         return Answer(200, text, content_type.encode("latin-1"))
 
-    operation = Operation(
+    operation = CallDoc(
         "Node",
         "Tell the node's numbers to Prometheus",
         {200: Content("text/plain")},

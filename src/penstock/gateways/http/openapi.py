@@ -1,6 +1,6 @@
 """The OpenAPI document (3.1) of everything that this gateway serves, made from the routes themselves.
 
-Each route says what it takes and gives beside its function (``routing.Operation``), and the schemas are those of the msgspec
+Each route says what it takes and gives beside its function (``routing.CallDoc``), and the schemas are those of the msgspec
 models that decode and encode, so the document cannot say anything else than what is done.
 """
 
@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.gateways.http.answers import is_v1
-from penstock.gateways.http.routing import ApiRoute, Content, Operation, Parameter
+from penstock.gateways.http.routing import ApiRoute, CallDoc, Content, Parameter
 
 Schema = dict[str, Any]
 
@@ -67,7 +67,7 @@ class _Models:
         self._models: list[Any] = [Error, CodedError]
         self._schemas: list[Schema] = []
 
-    def collect(self, operation: Operation) -> None:
+    def collect(self, operation: CallDoc) -> None:
         """Take note of an operation's models."""
         for content in (operation.body, *operation.answers.values()):
             for part in _parts(content):

@@ -153,7 +153,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CallDoc:
     """What the OpenAPI document says about a call. Models are msgspec's; ``None`` is an answer without a body.
 
     ``errors`` are the statuses with a body in the API's error shape; those that any call may have (413, 500, 503) are known.
@@ -181,7 +181,7 @@ def required(model: Any, **fields: Mapping[str, Any]) -> Any:
 class ApiRoute(Route):
     """A Starlette route that knows its OpenAPI operation, and its hot function if the fast lane may take it."""
 
-    operation: Operation
+    operation: CallDoc
     method: str
     hot: HotHandler | None = None
     is_large: bool = False
@@ -202,7 +202,7 @@ def route(
     method: str,
     path: str,
     handler: Handler,
-    operation: Operation,
+    operation: CallDoc,
     *,
     reads_body: bool = True,
     owner: "Owner | None" = None,
@@ -244,7 +244,7 @@ def hot_route(
     method: str,
     path: str,
     handler: HotHandler,
-    operation: Operation,
+    operation: CallDoc,
     wide: Handler | None = None,
     *,
     is_large: bool = False,

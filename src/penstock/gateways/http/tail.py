@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.messages import Watermarks, settle
-from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
+from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
 from penstock.gateways.http.topics import find_topic
 from penstock.limits import KIB
 
@@ -249,7 +249,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/topics/{topic}/tail",
             _tail,
-            Operation(
+            CallDoc(
                 "Messages",
                 "Follow a topic live, as server-sent events",
                 {200: Content("text/event-stream", Message)},

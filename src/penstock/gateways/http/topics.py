@@ -11,7 +11,7 @@ from penstock.core.access import Action
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopic, json_answer
-from penstock.gateways.http.routing import Call, Operation, decoded, required, route
+from penstock.gateways.http.routing import Call, CallDoc, decoded, required, route
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -195,13 +195,13 @@ async def _delete(call: Call) -> Answer:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET and POST /topics, GET and DELETE /topics/:t."""
     return [
-        route(gateway, "GET", "/topics", _list, Operation("Topics", "List the topics", {200: TopicList})),
+        route(gateway, "GET", "/topics", _list, CallDoc("Topics", "List the topics", {200: TopicList})),
         route(
             gateway,
             "POST",
             "/topics",
             _create,
-            Operation(
+            CallDoc(
                 "Topics",
                 "Create a topic",
                 {201: TopicModel},
@@ -216,13 +216,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/topics/{topic}",
             _get,
-            Operation("Topics", "Show a topic and its partitions", {200: TopicDetails}, errors=(404,)),
+            CallDoc("Topics", "Show a topic and its partitions", {200: TopicDetails}, errors=(404,)),
         ),
         route(
             gateway,
             "DELETE",
             "/topics/{topic}",
             _delete,
-            Operation("Topics", "Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404)),
+            CallDoc("Topics", "Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404)),
         ),
     ]

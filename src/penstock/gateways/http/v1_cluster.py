@@ -15,7 +15,7 @@ from penstock.core.cluster_status import ClusterStatus, MoveStatus, NodeStatus, 
 from penstock.core.replication.reassignment import Drain
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, json_answer
-from penstock.gateways.http.routing import Call, Operation, route
+from penstock.gateways.http.routing import Call, CallDoc, route
 from penstock.gateways.http.v1_models import NoFields
 from penstock.gateways.http.v1_requests import read
 
@@ -284,7 +284,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/cluster",
             _cluster,
-            Operation(
+            CallDoc(
                 TAG,
                 "Say how the cluster stands: nodes, controller, and what is not as it should be",
                 {200: Cluster},
@@ -296,7 +296,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/cluster/drain/{node}",
             _drain,
-            Operation(
+            CallDoc(
                 TAG,
                 "Empty a node: others lead and have what it does, as far as they can",
                 {200: NodeDrain},
@@ -308,7 +308,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "DELETE",
             "/v1/cluster/drain/{node}",
             _undrain,
-            Operation(
+            CallDoc(
                 TAG,
                 "Use a node again that was to be emptied; one that is down and has nothing is forgotten",
                 {200: NodeDrain},

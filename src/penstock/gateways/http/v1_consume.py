@@ -19,7 +19,7 @@ from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.workers import Worker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder
-from penstock.gateways.http.routing import Call, Content, Operation, Parameter, route
+from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
 from penstock.gateways.http.v1_leases import TAG, lease_ms_of
 from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Count
 from penstock.gateways.http.v1_record import consumed
@@ -194,7 +194,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/consume",
             _consume,
-            Operation(
+            CallDoc(
                 TAG,
                 "Work on a queue: a line for each record that is leased to you",
                 {200: Content("application/x-ndjson", ConsumedRecord)},

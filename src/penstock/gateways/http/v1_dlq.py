@@ -19,7 +19,7 @@ from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, Pla
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
-from penstock.gateways.http.routing import Call, Content, Operation, Parameter, refused, route
+from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, refused, route
 from penstock.gateways.http.v1_models import (
     ChosenLettersRequest,
     Count,
@@ -365,7 +365,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/dlq",
             _topics,
-            Operation(TAG, "List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)),
+            CallDoc(TAG, "List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)),
             owner=letters_owner,
         ),
         route(
@@ -373,7 +373,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/dlq/{topic}",
             _show,
-            Operation(
+            CallDoc(
                 TAG,
                 "Show dead letters that are open",
                 {200: DeadLetterList},
@@ -387,7 +387,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/dlq/{topic}/plan",
             _plan,
-            Operation(
+            CallDoc(
                 TAG,
                 "Count by reason what a redrive would move now",
                 {200: PlanOut},
@@ -404,7 +404,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/dlq/{topic}/redrive",
             _redrive,
-            Operation(
+            CallDoc(
                 TAG,
                 "Send dead letters back to the topic that they came from",
                 {200: _LINES},
@@ -421,7 +421,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/dlq/{topic}/purge",
             _purge,
-            Operation(
+            CallDoc(
                 TAG,
                 "Give dead letters up",
                 {200: _LINES},

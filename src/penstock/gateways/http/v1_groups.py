@@ -19,7 +19,7 @@ from penstock.core.stats import (
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.carry import here
 from penstock.gateways.http.consumers import group_owner
-from penstock.gateways.http.routing import Call, Operation, route
+from penstock.gateways.http.routing import Call, CallDoc, route
 from penstock.gateways.http.v1_models import NoFields
 from penstock.gateways.http.v1_queues import Queue, queue_of
 from penstock.gateways.http.v1_requests import read
@@ -213,7 +213,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/topics/{topic}/stats",
             _topic_stats,
-            Operation(TAG, "Say how a topic stands, in numbers", {200: TopicNumbers}, errors=(400, 404)),
+            CallDoc(TAG, "Say how a topic stands, in numbers", {200: TopicNumbers}, errors=(400, 404)),
             owner=here,
         ),
         route(
@@ -221,7 +221,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/groups",
             _groups,
-            Operation(TAG, "List all groups", {200: GroupNames}, errors=(400,)),
+            CallDoc(TAG, "List all groups", {200: GroupNames}, errors=(400,)),
             owner=here,
         ),
         route(
@@ -229,7 +229,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/groups/{group:path}",
             _group,
-            Operation(
+            CallDoc(
                 TAG,
                 "Say how a group stands: members, offsets, lag, queues",
                 {200: GroupNumbers},

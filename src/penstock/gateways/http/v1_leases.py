@@ -15,7 +15,7 @@ from starlette.types import Receive
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, Done, HotHandler, Operation, Parameter, hot_route, refused
+from penstock.gateways.http.routing import Call, CallDoc, Done, HotHandler, Parameter, hot_route, refused
 from penstock.gateways.http.v1_models import (
     AckCumulativeRequest,
     AckRequest,
@@ -201,7 +201,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
         body: type[WorkerRequest],
         parameters: Sequence[Parameter],
     ) -> Route:
-        operation = Operation(
+        operation = CallDoc(
             TAG,
             summary,
             {204: None},
@@ -236,7 +236,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/lease",
             lease,
-            Operation(
+            CallDoc(
                 TAG,
                 "Lease some records, once",
                 {200: LeasedRecords},

@@ -15,7 +15,7 @@ from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopicError, json_answer
 from penstock.gateways.http.message_models import Encoding
-from penstock.gateways.http.routing import Call, Done, Operation, Parameter, hot_route, refused
+from penstock.gateways.http.routing import Call, CallDoc, Done, Parameter, hot_route, refused
 from penstock.gateways.http.v1_models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1_record import bytes_of, envelope_in
 from penstock.gateways.http.v1_requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
@@ -129,7 +129,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/produce",
             produce,
-            Operation(
+            CallDoc(
                 TAG,
                 "Put a record into a topic",
                 {200: Produced, 429: ErrorAnswer},

@@ -19,7 +19,7 @@ from penstock.core.queues.delivery import (
 from penstock.gateways.http.answers import Answer, json_answer
 from penstock.gateways.http.carry import here
 from penstock.gateways.http.consumers import group_owner
-from penstock.gateways.http.routing import Call, Operation, Parameter, route
+from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
 from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1_record import envelope_out
 from penstock.gateways.http.v1_requests import read, refuse, worker_owner
@@ -248,7 +248,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues",
             _queues,
-            Operation(TAG, "Say how all queues stand", {200: QueueList}, errors=(400,)),
+            CallDoc(TAG, "Say how all queues stand", {200: QueueList}, errors=(400,)),
             owner=here,
         ),
         # Before the queue itself: a group may have slashes in its name.
@@ -257,7 +257,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues/{topic}/{group:path}/peek",
             _peek,
-            Operation(
+            CallDoc(
                 TAG,
                 "Look at the unfinished records of a queue, and change nothing",
                 {200: PeekedRecords},
@@ -273,7 +273,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues/{topic}/{group:path}/states",
             _states,
-            Operation(
+            CallDoc(
                 TAG,
                 "Say what a queue knows of the records of a partition, without the records",
                 {200: RecordStates},
@@ -291,7 +291,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues/{topic}/{group:path}",
             _queue,
-            Operation(TAG, "Say how a queue stands", {200: Queue}, errors=(400, 404)),
+            CallDoc(TAG, "Say how a queue stands", {200: Queue}, errors=(400, 404)),
             owner=group_owner,
         ),
         route(
@@ -299,7 +299,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/why",
             _why,
-            Operation(
+            CallDoc(
                 TAG,
                 "Say in one sentence why a record is not being delivered",
                 {200: WhyAnswer},

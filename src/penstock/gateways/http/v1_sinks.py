@@ -17,7 +17,7 @@ from penstock.core.sinks import sinks
 from penstock.core.sinks.sinks import Part
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, Operation, in_time, route
+from penstock.gateways.http.routing import Call, CallDoc, in_time, route
 from penstock.gateways.http.v1_models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1_requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
@@ -227,7 +227,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/sinks/{sink}/open",
             _open,
-            Operation(
+            CallDoc(
                 TAG,
                 "Open an exactly-once sink: make it and its staging topic if they are not there",
                 {200: Opened},
@@ -242,7 +242,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/sinks/{sink}/commit",
             _commit,
-            Operation(
+            CallDoc(
                 TAG,
                 "Append what is staged to its topics, all of it and once",
                 {200: Committed},
@@ -258,7 +258,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "POST",
             "/v1/sinks/{sink}/abort",
             _abort,
-            Operation(
+            CallDoc(
                 TAG,
                 "Drop what is staged, unless the batch is committed or about to be",
                 {200: Aborted},
@@ -272,7 +272,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/sinks",
             _list,
-            Operation(TAG, "Say how all sinks stand", {200: SinkList}, (400,)),
+            CallDoc(TAG, "Say how all sinks stand", {200: SinkList}, (400,)),
             owner=sinks_owner,
         ),
         route(
@@ -280,7 +280,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/sinks/{sink}",
             _status,
-            Operation(TAG, "Say how a sink stands", {200: Sink}, errors=(400, 404)),
+            CallDoc(TAG, "Say how a sink stands", {200: Sink}, errors=(400, 404)),
             owner=sinks_owner,
         ),
         route(
@@ -288,7 +288,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "DELETE",
             "/v1/sinks/{sink}",
             _delete,
-            Operation(
+            CallDoc(
                 TAG,
                 "Forget a sink, what is staged in it and which batches it committed",
                 {204: None},

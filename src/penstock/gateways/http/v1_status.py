@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.gateways.http.answers import Answer, json_answer
-from penstock.gateways.http.routing import Call, Operation, route
+from penstock.gateways.http.routing import Call, CallDoc, route
 from penstock.gateways.http.v1_models import Status, Version
 
 if TYPE_CHECKING:
@@ -50,6 +50,6 @@ async def _version(_: Call) -> Answer:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /v1/healthz and /v1/version."""
     return [
-        route(gateway, "GET", "/v1/healthz", _healthz, Operation(TAG, "Say that the broker serves", {200: Status})),
-        route(gateway, "GET", "/v1/version", _version, Operation(TAG, "Say which version this is", {200: Version})),
+        route(gateway, "GET", "/v1/healthz", _healthz, CallDoc(TAG, "Say that the broker serves", {200: Status})),
+        route(gateway, "GET", "/v1/version", _version, CallDoc(TAG, "Say which version this is", {200: Version})),
     ]

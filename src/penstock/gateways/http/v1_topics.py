@@ -7,7 +7,7 @@ from starlette.routing import Route
 from penstock.core.access import Action
 from penstock.core.topics import NewTopic
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, Operation, Parameter, route
+from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
 from penstock.gateways.http.v1_models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1_requests import read, refuse
 
@@ -53,14 +53,14 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/topics",
             _list_topics,
-            Operation(TAG, "List the names of all topics, sorted", {200: TopicNames}, errors=(400,)),
+            CallDoc(TAG, "List the names of all topics, sorted", {200: TopicNames}, errors=(400,)),
         ),
         route(
             gateway,
             "POST",
             "/v1/topics",
             _create_topic,
-            Operation(
+            CallDoc(
                 TAG,
                 "Make a topic",
                 {201: TopicCreated},
@@ -80,6 +80,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "DELETE",
             "/v1/topics/{topic}",
             _delete_topic,
-            Operation(TAG, "Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404)),
+            CallDoc(TAG, "Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404)),
         ),
     ]
