@@ -6,6 +6,7 @@ The core raises :class:`PenstockError` with a :class:`Reason`; a gateway maps th
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Final
 
 
 class Reason(Enum):
@@ -114,3 +115,25 @@ class PenstockError(Exception):
         self.reason = reason
         self.text = text or reason.value
         self.records = records
+        self.begun = False
+        """Whether something was begun before the refusal, so that nobody may simply try again."""
+
+
+RETRY_AFTER_MS: Final = 1_000
+"""How long a producer is asked to wait when the backlog of a partition is full."""
+
+
+class BacklogBound(Enum):
+    """The bound that was reached, in the words of the API."""
+
+    RECORDS = "partition_buffer_full"
+    BYTES = "partition_buffer_bytes_full"
+
+
+class BacklogFull(PenstockError):
+    """The refusal of a record, because its partition holds too many that nobody has consumed."""
+
+    def __init__(self, bound: BacklogBound, text: str) -> None:
+        super().__init__(Reason.BACKLOG_FULL, text)
+        self.bound: Final = bound
+        self.retry_after_ms: Final = RETRY_AFTER_MS

@@ -190,6 +190,7 @@ class Meters:
         self.request_seconds: Final[dict[tuple[str, str], Histogram]] = {}
         """By gateway and API (a Kafka API, an HTTP route, a TCP type, an RPC)."""
         self.request_errors: Final = Counts("gateway", "reason")
+        self.operations: Final = Counts("operation", "gateway")
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: asked when somebody wants to know."""
         self.connections_refused: Final = Counts("gateway")

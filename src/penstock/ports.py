@@ -4,7 +4,7 @@
 test can move the clock, lose power between a write and its sync, and repeat a run from a seed.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -190,6 +190,9 @@ Report = Callable[[str], None]
 
 Background = Callable[[Coroutine[object, None, object]], None]
 """Starts a coroutine that nobody waits for (making a topic on demand)."""
+
+Within = Callable[[int, Awaitable[None]], Awaitable[bool]]
+"""Waits for something, at most so many milliseconds; whether it came in time."""
 
 OffLoop = Callable[[Callable[[], None], Callable[[], None]], None]
 """Runs the first away from the event loop, where it may take its time, and then calls the second on the loop."""

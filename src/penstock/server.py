@@ -31,7 +31,7 @@ from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
-from penstock.runtime.clock import SystemClock, SystemEntropy
+from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
 from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
@@ -133,6 +133,7 @@ class Server:
         )
         broker.background = self._start_task
         broker.off_loop = _off_loop
+        broker.within = within_ms
         broker.http = self.addresses["http"]
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)

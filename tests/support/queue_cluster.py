@@ -9,12 +9,12 @@ from penstock.core.broker import Broker
 from penstock.core.cluster_image import node_key
 from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord, Placed, Results
-from penstock.core.queues.delivery import Delivery
 from penstock.core.reading import read_from
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Event, Subscriber, Unsubscribe
+from penstock.operations.queues import Delivery
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Acks, Gateway
 from tests.support.cluster_nodes import SECONDS_MAX, Cluster, Running, until

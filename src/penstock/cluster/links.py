@@ -55,6 +55,8 @@ class _Waiting(NamedTuple):
     answered: Callable[[memoryview], None]
     """Told the whole answer with its header, which is good until this returns; ProtocolViolation when it cannot be read."""
     failed: Callable[[PenstockError], None]
+    stays: bool
+    """Whether more answers may follow, until :meth:`Link.release`."""
 
 
 class _Wire(asyncio.BufferedProtocol):
@@ -172,18 +174,37 @@ class Link:
         parts: list[Buffer],
         answered: Callable[[memoryview], None],
         failed: Callable[[PenstockError], None],
-    ) -> None:
-        """Send, on a link that is connected; ``answered`` is called with the answer and its header as soon as it came, or ``failed``."""
+        *,
+        stays: bool = False,
+    ) -> int:
+        """Send, on a link that is connected; ``answered`` is called with the answer and its header as soon as it came, or ``failed``.
+
+        The number of the request is returned. With ``stays`` it may have any number of answers, until it is released.
+        """
         wire = self._wire
         if wire is None or wire.transport is None:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
         number = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._waiting[number] = _Waiting(answered, failed)
+        self._waiting[number] = _Waiting(answered, failed, stays)
+        self._send(wire.transport, key, version, number, parts)
+        return number
+
+    def tell(self, key: int, version: int, parts: list[Buffer]) -> None:
+        """Send what has no answer; nothing happens on a link that is not connected."""
+        if self._wire is not None and self._wire.transport is not None:
+            self._send(self._wire.transport, key, version, 0, parts)
+
+    def release(self, number: int) -> None:
+        """The last answer to a request with several came."""
+        self._waiting.pop(number, None)
+
+    @staticmethod
+    def _send(transport: asyncio.Transport, key: int, version: int, number: int, parts: list[Buffer]) -> None:
         framed = frame_request(RequestHeader(key, version, number, None), parts)
         if len(framed) == 1:
-            wire.transport.write(framed[0])
+            transport.write(framed[0])
         else:
-            wire.transport.writelines(framed)
+            transport.writelines(framed)
 
     async def connect(self, identity: Identity) -> None:
         """Be connected as this one; LEADER_NOT_AVAILABLE when the node cannot be reached."""
@@ -250,9 +271,11 @@ class Link:
     def came(self, body: memoryview) -> None:
         """An answer; ProtocolViolation when it is none."""
         number, _ = decode_response_header(body, 0, 0)
-        waiting = self._waiting.pop(number, None)
+        waiting = self._waiting.get(number)
         if waiting is None:
             raise ProtocolViolation(f"an answer came that nobody asked for: {number}")
+        if not waiting.stays:
+            del self._waiting[number]
         waiting.answered(body)
 
     def wire_lost(self, wire: _Wire, why: str) -> None:

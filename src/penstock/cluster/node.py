@@ -16,6 +16,7 @@ from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.links import Identity
 from penstock.cluster.membership import Membership
 from penstock.cluster.remote import RemotePeers
+from penstock.cluster.router import OperationRouter
 from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord
@@ -86,6 +87,7 @@ class ClusterNode:
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.remote: Final = RemotePeers(broker, self._identity)
+        self.router: Final = OperationRouter(broker, self._identity, lambda: self.membership.problem)
         self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
         self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
@@ -104,6 +106,7 @@ class ClusterNode:
         await self.membership.start()
         self.fetching.start()
         self.remote.start()
+        self.router.start()
         self.changes.start()
         self.controller.start()
         self.watching.start()
@@ -137,6 +140,7 @@ class ClusterNode:
         await self.controller.stop()
         await self.changes.stop()
         await self.fetching.stop()
+        await self.router.stop()
         await self.remote.stop()
         await self.peers.stop()
         await self.membership.leave()

@@ -4,9 +4,9 @@ For now everybody may do everything. What is here already is the way of the ques
 each connection or request, and whoever serves it hands that on, so access control is a change of :class:`Access` alone.
 """
 
-from enum import Enum
 from typing import Final, NamedTuple, NewType
 
+from penstock.operations.operation import Action
 from penstock.types import Gateway
 
 Principal = NewType("Principal", str)
@@ -24,17 +24,6 @@ class Caller(NamedTuple):
 
 INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)
 """The broker itself."""
-
-
-class Action(Enum):
-    """What is asked for."""
-
-    READ = "read"
-    WRITE = "write"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER = "alter"
-    DESCRIBE = "describe"
 
 
 class Access:

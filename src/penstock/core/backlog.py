@@ -13,21 +13,18 @@ partition refuses nothing. So there the bound may be passed by what comes within
 """
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.replica import Replica
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import Topic
-from penstock.errors import PenstockError, Reason
+from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-RETRY_AFTER_MS: Final = 1_000
-"""What a refused producer is told to wait."""
 _LOOK_AGAIN_MS: Final = 100
 """Between two looks at all groups for one partition: producers that are refused come again and again."""
 ASK_AGAIN_MS: Final = 5_000
@@ -40,22 +37,6 @@ class BacklogSettings:
 
     records_max: int = 0
     bytes_max: int = 0
-
-
-class BacklogBound(Enum):
-    """Which bound was reached, in the words of the API."""
-
-    RECORDS = "partition_buffer_full"
-    BYTES = "partition_buffer_bytes_full"
-
-
-class BacklogFull(PenstockError):
-    """The refusal, with what a gateway tells beside its text."""
-
-    def __init__(self, bound: BacklogBound, text: str) -> None:
-        super().__init__(Reason.BACKLOG_FULL, text)
-        self.bound: Final = bound
-        self.retry_after_ms: Final = RETRY_AFTER_MS
 
 
 @dataclass(slots=True)

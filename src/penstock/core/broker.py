@@ -4,7 +4,7 @@ A gateway holds a :class:`Broker` and nothing below it. Partitions are opened wh
 thousand of them starts as quickly as one with ten.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -25,6 +25,8 @@ from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.led_appends import LedAppends
+from penstock.core.operations.door import Door
+from penstock.core.operations.memberships import OpenMembership
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
@@ -40,6 +42,7 @@ from penstock.core.replication.reassignment import Reassignments
 from penstock.core.replication.replicas import Place, Replicas, World
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
+from penstock.core.settling import Settling
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
@@ -52,7 +55,7 @@ from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
-from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed
+from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
 from penstock.types import Flush, NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -122,6 +125,8 @@ class Broker:
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts what nobody waits for; the runtime makes it a task of the event loop."""
+        self.within: Within = _wait_without_limit
+        """Bounds a wait; the runtime has the clock for it."""
         self.off_loop: OffLoop = _run_here
         """Where long work is done; the runtime has threads for it."""
         self.http: Address | None = None
@@ -149,6 +154,14 @@ class Broker:
         self.timed.append(self.sinks)
         self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
         self.timed.append(self.dead_letters)
+        self.settling: Final = Settling(clock, self.wake_at)
+        self.timed.append(self.settling)
+        self.memberships: Final[dict[tuple[str, str, str], OpenMembership]] = {}
+        """Members of groups whose streams are open, by group, topic and consumer."""
+        self.door: Final = Door(self)
+        self.do: Final = self.door.do
+        self.begin: Final = self.door.begin
+        self.open: Final = self.door.open
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
         self.report: Final = report
@@ -439,6 +452,12 @@ def _run_here(work: Callable[[], None], done: Callable[[], None]) -> None:
     """Where there are no threads."""
     work()
     done()
+
+
+async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
+    """Where nothing takes time."""
+    await waited
+    return True
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

@@ -4,17 +4,25 @@ Nothing is asked of other nodes: all of it follows from the agreed state, but fo
 """
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster_image import ClusterImage, Node
 from penstock.core.replication.election import LiveNodes, is_led
-from penstock.core.replication.reassignment import Drain, Move, is_only_at
+from penstock.core.replication.reassignment import Drain, is_only_at
 from penstock.core.replication.records import is_reassigning
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
+from penstock.operations.cluster import (
+    ClusterDescription,
+    ClusterNode,
+    Controller,
+    Metadata,
+    NodeDrain,
+    PartitionMove,
+    PartitionTrouble,
+)
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -24,79 +32,23 @@ LISTED_MAX: Final = 1_000
 _PARTITIONS_A_STEP: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
-    """One node. ``node`` is None for one that is not up and has partitions."""
+class _Found:
+    """What was found until now. Lists are cut at :data:`LISTED_MAX`, counts are not."""
 
-    node_id: int
-    node: Node | None
-    is_draining: bool
-    leading: int
-    replicas: int
-    stuck: int
-    """Of these, partitions that no other node could take if this one were to be drained."""
-    left_ms: int | None = None
-    """When it was seen to leave, if it is not up and this node was there to see it."""
-    only_there: int = 0
-    """Partitions that wait for it: it is not up, and nobody who is has all that was acknowledged. Not counted as stuck."""
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.under_replicated_count = 0
+        self.under_min_in_sync_count = 0
+        self.offline_count = 0
+        self.moving_count = 0
+        self.under_replicated: list[PartitionTrouble] = []
+        self.under_min_in_sync: list[PartitionTrouble] = []
+        self.offline: list[PartitionTrouble] = []
+        self.moves: list[PartitionMove] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A partition that is not as it should be, and why."""
-
-    topic: str
-    partition: int
-    leader: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    eligible: tuple[int, ...]
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class MoveStatus:
-    """A partition on its way to other nodes. How far they are is known to its leader alone, and None elsewhere."""
-
-    move: Move
-    leader: int
-    in_sync: tuple[int, ...]
-    start_offset: int | None = None
-    end_offset: int | None = None
-    copied: Mapping[int, int] | None = None
-    """By node that is being added: up to where it has the partition."""
-
-
-@dataclass(slots=True)
-class ClusterStatus:
-    """All of it. Lists are cut at :data:`LISTED_MAX`, counts are not."""
-
-    nodes: list[NodeStatus]
-    partitions: int = 0
-    under_replicated_count: int = 0
-    under_min_in_sync_count: int = 0
-    offline_count: int = 0
-    moving_count: int = 0
-    under_replicated: list[Trouble] = field(default_factory=list)
-    under_min_in_sync: list[Trouble] = field(default_factory=list)
-    offline: list[Trouble] = field(default_factory=list)
-    moves: list[MoveStatus] = field(default_factory=list)
-    drains: Sequence[Drain] = ()
-
-
-def cluster_status(broker: "Broker") -> ClusterStatus:
-    """How the cluster stands; of a broker that is alone, itself."""
-    steps = status_steps(broker)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        found: ClusterStatus = done.value
-        return found
-
-
-def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
-    """The same, a portion at a time: whoever has others to serve does so in between."""
+def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, ClusterDescription]:
+    """The status of the cluster, or of a broker that is alone, a portion at a time: others are served in between."""
     cluster = broker.cluster
     image = None if cluster is None else cluster.nodes
     live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
@@ -106,7 +58,7 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
     only_there: Counter[int] = Counter()
     able = set() if image is None else set(image.racks())
     failed = {} if cluster is None else cluster.replicas.problems()
-    status = ClusterStatus(nodes=[])
+    status = _Found()
     for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):
             status.partitions += 1
@@ -128,29 +80,68 @@ def status_steps(broker: "Broker") -> Generator[None, None, ClusterStatus]:
                 _look(status, topic, index, record, live, problem)
             else:
                 _offline(status, topic, index, record, live, image)
-    if cluster is not None:
-        status.drains = cluster.reassignments.drains()
     known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
     draining: set[int] = set() if image is None else {*image.draining}
     left = {} if image is None else {int(node_id): left_ms for node_id, left_ms in image.left_ms.items()}
-    status.nodes = [
-        NodeStatus(
-            node_id,
-            known.get(node_id),
-            node_id in draining,
-            leading[node_id],
-            holding[node_id],
-            stuck[node_id],
-            left.get(node_id),
-            only_there[node_id],
+
+    def described(node_id: int) -> ClusterNode:
+        node = known.get(node_id)
+        return ClusterNode(
+            node=node_id,
+            # A broker that is alone is registered nowhere, and is up all the same.
+            is_up=node is not None or cluster is None,
+            epoch=None if node is None else node.epoch,
+            rack=None if node is None else node.rack,
+            version=None if node is None else node.version,
+            started_ms=None if node is None else node.started_ms,
+            is_stopping=node is not None and node.shutting_down,
+            is_draining=node_id in draining,
+            leads=leading[node_id],
+            replicas=holding[node_id],
+            stuck=stuck[node_id],
+            left_ms=left.get(node_id),
+            listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
+            only_there=only_there[node_id],
         )
-        for node_id in sorted({*live, *holding, *draining})
-    ]
-    return status
+
+    return ClusterDescription(
+        cluster_id=broker.cluster_id,
+        node=broker.node_id,
+        is_alone=cluster is None,
+        metadata=metadata,
+        controller=_controller(broker),
+        nodes=[described(node_id) for node_id in sorted({*live, *holding, *draining})],
+        partitions=status.partitions,
+        under_replicated_count=status.under_replicated_count,
+        under_min_in_sync_count=status.under_min_in_sync_count,
+        offline_count=status.offline_count,
+        moving_count=status.moving_count,
+        under_replicated=status.under_replicated,
+        under_min_in_sync=status.under_min_in_sync,
+        offline=status.offline,
+        moves=status.moves,
+        drains=[] if cluster is None else [drained(each) for each in cluster.reassignments.drains()],
+    )
+
+
+def drained(drain: Drain) -> NodeDrain:
+    """The progress of a drain, as callers see it."""
+    return NodeDrain(drain.node_id, drain.leading, drain.replicas, drain.stuck, drain.is_done, drain.only_there)
+
+
+def _controller(broker: "Broker") -> Controller | None:
+    if broker.cluster is None:
+        return Controller(broker.node_id, 0)
+    found = broker.cluster.nodes.controller
+    return None if found is None else Controller(found.node_id, found.epoch)
+
+
+def _leader(node_id: int) -> int | None:
+    return None if node_id < 0 else node_id
 
 
 def _look(
-    status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes, problem: str | None
+    status: _Found, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes, problem: str | None
 ) -> None:
     """``problem`` is this node's own with it."""
     wanted = [node for node in record.replicas if node not in record.adding]
@@ -183,7 +174,7 @@ def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:
 
 
 def _offline(
-    status: ClusterStatus,
+    status: _Found,
     topic: Topic,
     index: int,
     record: PartitionRecord,
@@ -193,7 +184,7 @@ def _offline(
     _list_offline(status, topic, index, record, _why_offline(record, live, image))
 
 
-def _list_offline(status: ClusterStatus, topic: Topic, index: int, record: PartitionRecord, why: str) -> None:
+def _list_offline(status: _Found, topic: Topic, index: int, record: PartitionRecord, why: str) -> None:
     status.offline_count += 1
     if len(status.offline) < LISTED_MAX:
         status.offline.append(_trouble(topic, index, record, why))
@@ -223,19 +214,29 @@ def _nodes(nodes: Sequence[int]) -> str:
     return f"nodes {', '.join(map(str, nodes))} are"
 
 
-def _trouble(topic: Topic, index: int, record: PartitionRecord, why: str) -> Trouble:
-    return Trouble(topic.name, index, record.leader, record.replicas, record.in_sync, record.elr, why)
+def _trouble(topic: Topic, index: int, record: PartitionRecord, why: str) -> PartitionTrouble:
+    return PartitionTrouble(topic.name, index, _leader(record.leader), record.replicas, record.in_sync, record.elr, why)
 
 
-def _moving(status: ClusterStatus, broker: "Broker", topic: Topic, index: int, record: PartitionRecord) -> None:
+def _moving(status: _Found, broker: "Broker", topic: Topic, index: int, record: PartitionRecord) -> None:
     status.moving_count += 1
     if len(status.moves) >= LISTED_MAX:
         return
-    move = Move(topic.name, index, record.replicas, record.adding, record.removing)
     partition = broker.opened(topic.name, index)
-    if partition is None or partition.in_sync is None:
-        status.moves.append(MoveStatus(move, record.leader, record.in_sync))
-        return
-    copied = {node: partition.in_sync.end_of(node) or 0 for node in move.adding}
-    start, end = partition.log.start_offset, partition.log.next_offset
-    status.moves.append(MoveStatus(move, record.leader, record.in_sync, start, end, copied))
+    in_sync = None if partition is None else partition.in_sync
+    is_led = partition is not None and in_sync is not None
+    status.moves.append(
+        PartitionMove(
+            topic=topic.name,
+            partition=index,
+            leader=_leader(record.leader),
+            replicas=record.replicas,
+            adding=record.adding,
+            removing=record.removing,
+            in_sync=record.in_sync,
+            # How far a move is, its leader alone knows.
+            start_offset=partition.log.start_offset if partition is not None and is_led else None,
+            end_offset=partition.log.next_offset if partition is not None and is_led else None,
+            copied=None if in_sync is None else {str(node): in_sync.end_of(node) or 0 for node in record.adding},
+        )
+    )

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.partition import Partition
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX
+from penstock.operations.operation import Action
 from penstock.ports import Flusher
 from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder

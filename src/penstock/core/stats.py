@@ -5,16 +5,17 @@ only some are opened for an answer, and only some timestamps are read from disk.
 cluster tells of partitions that others lead what its copy of them has, which may be a moment behind.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
 from penstock.core.groups.subscription import assigned_partitions
-from penstock.core.queues.delivery import QueueStatus
 from penstock.core.replica import Replica
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import GroupPartitionStatus, GroupStatus, MemberStatus
+from penstock.operations.topics import FlowStats, PartitionStats, TopicStats
 from penstock.types import NO_TIMESTAMP, Gateway, GroupId, TopicName
 
 OPENED_MAX: Final = 64
@@ -34,72 +35,6 @@ MEMBERS_MAX: Final = 1000
 """Members told in one answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStats:
-    """One partition. Offsets and sizes are None when its log was not opened; see the module."""
-
-    index: int
-    leader: int
-    start_offset: int | None
-    end_offset: int | None
-    """The offset behind the last record that a reader can see."""
-    size_bytes: int | None
-    segments: int | None
-    failed: bool = False
-    """Whether its log refuses writes because the disk failed."""
-
-    @property
-    def records(self) -> int | None:
-        """Offsets that can be read; of a compacted topic some hold nothing any more."""
-        if self.start_offset is None or self.end_offset is None:
-            return None
-        return self.end_offset - self.start_offset
-
-
-@dataclass(frozen=True, slots=True)
-class FlowStats:
-    """What went through one gateway since the start."""
-
-    gateway: Gateway
-    records_in: int
-    bytes_in: int
-    records_out: int
-    bytes_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStats:
-    """A topic in numbers. Sums are over the partitions that are known."""
-
-    topic: Topic
-    partitions: tuple[PartitionStats, ...]
-    flows: tuple[FlowStats, ...]
-    records_in_per_second: float
-    bytes_in_per_second: float
-    records_out_per_second: float
-    bytes_out_per_second: float
-
-    @property
-    def records(self) -> int:
-        """Of all partitions."""
-        return sum(partition.records or 0 for partition in self.partitions)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of all partitions."""
-        return sum(partition.size_bytes or 0 for partition in self.partitions)
-
-    @property
-    def segments(self) -> int:
-        """Of all partitions."""
-        return sum(partition.segments or 0 for partition in self.partitions)
-
-    @property
-    def partitions_unknown(self) -> int:
-        """How many partitions are not in the sums."""
-        return sum(partition.end_offset is None for partition in self.partitions)
-
-
 def topic_stats(broker: Broker, name: str) -> TopicStats:
     """``UNKNOWN_TOPIC_OR_PARTITION`` when there is no such topic."""
     topic = broker.topics.require(name)
@@ -111,14 +46,27 @@ def topic_stats(broker: Broker, name: str) -> TopicStats:
         flow = meters.known_flow(topic.name, gateway)
         if flow is not None:
             flows.append(FlowStats(gateway, flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out))
+    partitions = [_partition_stats(broker, topic, index, opening) for index in range(topic.partition_count)]
+    return summed_stats(topic, partitions, flows, rates)
+
+
+def summed_stats(
+    topic: Topic, partitions: Sequence[PartitionStats], flows: Sequence[FlowStats], rates: Sequence[float]
+) -> TopicStats:
+    """A topic in numbers: the sums over its partitions, and its flows."""
     return TopicStats(
-        topic=topic,
-        partitions=tuple(_partition_stats(broker, topic, index, opening) for index in range(topic.partition_count)),
-        flows=tuple(flows),
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        records=sum(partition.records or 0 for partition in partitions),
+        size_bytes=sum(partition.size_bytes or 0 for partition in partitions),
+        segments=sum(partition.segments or 0 for partition in partitions),
+        partitions_unknown=sum(partition.end_offset is None for partition in partitions),
         records_in_per_second=rates[0],
         bytes_in_per_second=rates[1],
         records_out_per_second=rates[2],
         bytes_out_per_second=rates[3],
+        partitions=tuple(partitions),
+        flows=tuple(flows),
     )
 
 
@@ -151,16 +99,17 @@ def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening
     if partition is None:
         if broker.cluster is None and not broker.logs.has_records(topic.topic_id, index):
             # It has no files: nothing need be opened to know that it is empty.
-            return PartitionStats(index, leader, 0, 0, 0, 0)
+            return PartitionStats(index, leader, 0, 0, 0, 0, 0)
         partition = opening.partition(topic.name, index)
     if partition is None:
-        return PartitionStats(index, leader, None, None, None, None)
+        return PartitionStats(index, leader, None, None, None, None, None)
     log = partition.log
     return PartitionStats(
         index=index,
         leader=leader,
         start_offset=log.start_offset,
         end_offset=partition.high_watermark,
+        records=partition.high_watermark - log.start_offset,
         size_bytes=log.size_bytes,
         segments=len(log.segments),
         failed=log.failed is not None,
@@ -168,62 +117,6 @@ def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening
 
 
 # Groups.
-
-
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
-    """One member of a group, with what it was given."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: tuple[tuple[str, tuple[int, ...]], ...]
-    """Partitions by topic; nothing when the group's protocol is not the consumers'."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPartitionStatus:
-    """Where a group stands in one partition."""
-
-    topic: TopicName
-    partition: int
-    committed: int | None
-    committed_ms: int | None
-    """Wall time of the commit."""
-    start_offset: int | None
-    end_offset: int | None
-    lag: int | None
-    """Records from the committed offset, or the start, to the end."""
-    lag_ms: int | None
-    """How old the next unread record is; 0 when all is read."""
-    member_id: str | None
-    """Who reads it."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
-    """A group in numbers."""
-
-    group: GroupId
-    state: GroupState
-    protocol_type: str
-    protocol: str
-    members: tuple[MemberStatus, ...]
-    members_left_out: int
-    partitions: tuple[GroupPartitionStatus, ...]
-    queues: tuple[QueueStatus, ...]
-    """Topics that the group works by leases."""
-
-    @property
-    def lag(self) -> int:
-        """Of all partitions that are known."""
-        return sum(partition.lag or 0 for partition in self.partitions)
-
-    @property
-    def lag_ms(self) -> int | None:
-        """Of the partition that is furthest behind."""
-        return max((partition.lag_ms for partition in self.partitions if partition.lag_ms is not None), default=None)
 
 
 def group_status(broker: Broker, group: str) -> GroupStatus:
@@ -246,14 +139,17 @@ def group_status(broker: Broker, group: str) -> GroupStatus:
         )
         for member in described.members[:MEMBERS_MAX]
     )
+    partitions = _group_partitions(broker, group_id, _readers(broker, described))
     return GroupStatus(
         group=group_id,
-        state=described.state,
+        state=described.state.value,
         protocol_type=described.protocol_type,
         protocol=described.protocol,
+        lag=sum(partition.lag or 0 for partition in partitions),
+        lag_ms=max((partition.lag_ms for partition in partitions if partition.lag_ms is not None), default=None),
         members=members,
         members_left_out=len(described.members) - len(members),
-        partitions=_group_partitions(broker, group_id, _readers(broker, described)),
+        partitions=partitions,
         queues=tuple(broker.queues.of_group(group_id)),
     )
 

@@ -150,6 +150,7 @@ METRICS: Final = (
         ("gateway", "api"),
         "From the arrival of a request to its answer; a long poll's wait is part of it.",
     ),
+    Metric("penstock_operations_total", Kind.COUNTER, ("operation", "gateway"), "Operations that callers asked for."),
     Metric("penstock_request_errors_total", Kind.COUNTER, ("gateway", "reason"), "Refusals in answers to requests."),
     Metric("penstock_connections", Kind.GAUGE, ("gateway",), "Open connections."),
     Metric("penstock_connections_refused_total", Kind.COUNTER, ("gateway",), "Connections refused by a limit."),

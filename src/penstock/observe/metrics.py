@@ -23,12 +23,12 @@ from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
 from penstock.core.partition import Partition
-from penstock.core.queues.delivery import PartitionStatus
 from penstock.core.stats import lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
 from penstock.observe.cluster_numbers import numbers_of
 from penstock.observe.declared import METRICS, Kind
+from penstock.operations.queues import PartitionStatus
 from penstock.types import NO_TIMESTAMP, GroupId
 
 SERIES_MAX: Final = 2000
@@ -307,6 +307,7 @@ class BrokerCollector(Collector):
         meters = self._broker.meters
         used = ((labels, histogram) for labels, histogram in list(meters.request_seconds.items()) if histogram.count)
         yield self._histogram("penstock_request_seconds", used)
+        yield self._counts("penstock_operations_total", meters.operations)
         yield self._counts("penstock_request_errors_total", meters.request_errors)
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)

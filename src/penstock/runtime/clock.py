@@ -1,6 +1,8 @@
 """The machine's clock and randomness, behind the ports."""
 
+import asyncio
 import time
+from collections.abc import Awaitable
 from uuid import UUID, uuid4
 
 
@@ -22,3 +24,13 @@ class SystemEntropy:
     def uuid(self) -> UUID:
         """A random UUID."""
         return uuid4()
+
+
+async def within_ms(timeout_ms: int, waited: Awaitable[None]) -> bool:
+    """Wait at most so long; whether it came in time."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await waited
+    except TimeoutError:
+        return False
+    return True

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.errors import PenstockError, Reason
+from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
 from penstock.types import Acks, Buffer
 from penstock.wire.errors import ProtocolViolation
 
@@ -105,6 +105,11 @@ class PeerApi(IntEnum):
     APPEND_ONCE = 30_001
     STANDING = 30_002
     COMMITTED = 30_003
+    # Operations, on links of their own.
+    DO = 30_010
+    OPEN = 30_011
+    GRANT = 30_012
+    CANCEL = 30_013
 
 
 VERSION: Final = 0
@@ -162,6 +167,52 @@ HEADS: Final[dict[int, type[Head]]] = {
 }
 
 
+class DoHead(msgspec.Struct, frozen=True, array_like=True):
+    """Before an operation or a stream (MessagePack) that another node asks for: its name, and for whom it is."""
+
+    name: str
+    principal: str
+    gateway: str
+    client: str
+
+
+class GrantHead(msgspec.Struct, frozen=True, array_like=True):
+    """More credit for the stream that was opened by the request of this number. It is not answered."""
+
+    number: int
+    count: int
+
+
+class CancelHead(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to the request of this number is not wanted any more. It is not answered; the request itself is, once."""
+
+    number: int
+
+
+OperationHead = DoHead | GrantHead | CancelHead
+OPERATION_HEADS: Final[dict[int, type[OperationHead]]] = {
+    PeerApi.DO: DoHead,
+    PeerApi.OPEN: DoHead,
+    PeerApi.GRANT: GrantHead,
+    PeerApi.CANCEL: CancelHead,
+}
+
+
+class OperationAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The result of an operation, the next items of a stream, or why there are none. A stream is over with its first answer that is
+    ``last``.
+    """
+
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+    last: bool = True
+    reason: str = ""
+    text: str = ""
+    begun: bool = False
+    records: list[tuple[int, str]] = []
+    bound: str = ""
+    """Of a backlog that is full: which bound was reached."""
+
+
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """Offsets (or the numbers of a standing), or why not: the name of a reason, and a text."""
 
@@ -174,7 +225,39 @@ _HEAD_LENGTH_BYTES: Final = 4
 H = TypeVar("H", bound=msgspec.Struct)
 
 
-def encode_peer_request(head: Head, batch: Buffer = b"") -> list[Buffer]:
+def decode_operation_request(api: int, body: memoryview) -> tuple[OperationHead, memoryview]:
+    """Its head, and the operation behind it; ProtocolViolation when it is none."""
+    start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
+    if start > len(body):
+        raise ProtocolViolation(f"this is no request of API {api}")
+    return _decode(body[_HEAD_LENGTH_BYTES:start], OPERATION_HEADS[api]), body[start:]
+
+
+def refusal_answer(error: PenstockError) -> OperationAnswer:
+    """Why there is no result, or no further item."""
+    return OperationAnswer(
+        reason=error.reason.name,
+        text=error.text,
+        begun=error.begun,
+        records=list(error.records),
+        bound=error.bound.value if isinstance(error, BacklogFull) else "",
+    )
+
+
+def refusal_in(answer: OperationAnswer) -> PenstockError | None:
+    """The refusal that an answer carries. A reason that only a newer node knows is LINK_LOST, since nothing can be known from it."""
+    if not answer.reason:
+        return None
+    error = (
+        BacklogFull(BacklogBound(answer.bound), answer.text)
+        if answer.bound
+        else PenstockError(Reason.__members__.get(answer.reason, Reason.LINK_LOST), answer.text, answer.records)
+    )
+    error.begun = answer.begun
+    return error
+
+
+def encode_peer_request(head: Head | OperationHead, batch: Buffer = b"") -> list[Buffer]:
     """The body of a request, in parts: the batch is not copied."""
     encoded = msgspec.msgpack.encode(head)
     return [len(encoded).to_bytes(_HEAD_LENGTH_BYTES, "big") + encoded, batch]

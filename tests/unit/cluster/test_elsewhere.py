@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.backlog import BacklogFull, BacklogSettings
+from penstock.core.backlog import BacklogSettings
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.stats import group_status, topic_stats
 from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.errors import PenstockError, Reason
+from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core.dead_letters.letters import ALL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord
 from penstock.core.queues import upkeep
-from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.settings import QueueSettings
@@ -22,6 +20,8 @@ from penstock.core.replication.observed import observed_id
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.operations.dead_letters import ALL
+from penstock.operations.queues import WhyState
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import SECONDS_MAX, until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places

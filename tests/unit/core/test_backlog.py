@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.backlog import RETRY_AFTER_MS, BacklogBound, BacklogFull, BacklogSettings
+from penstock.core.backlog import BacklogSettings
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.errors import Reason
+from penstock.errors import RETRY_AFTER_MS, BacklogBound, BacklogFull, Reason
 from penstock.types import GroupId
 from tests.support.kafka_node import KafkaNode
 

@@ -7,11 +7,12 @@ from typing import Never
 
 import pytest
 
-from penstock.core.access import ANONYMOUS, Access, Action, Caller
+from penstock.core.access import ANONYMOUS, Access, Caller
 from penstock.core.publish import NewRecord, Placed, Results, record_id
 from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, RECORD_HEADERS_MAX
+from penstock.operations.operation import Action
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.partitioner import partition_for_key

@@ -18,9 +18,9 @@ from penstock.core.groups.requests import (
     SyncResult,
 )
 from penstock.core.publish import NewRecord
-from penstock.core.queues.delivery import Delivery
 from penstock.core.topics import NewTopic
 from penstock.metadata.memory import MemoryStore
+from penstock.operations.queues import Delivery
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.ticker import Ticker
 from penstock.testing.disk import SimulatedDisk

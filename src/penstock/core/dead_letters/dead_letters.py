@@ -4,13 +4,11 @@
 works for the group ``penstock.redrive``; every other refuses with NOT_COORDINATOR.
 """
 
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.dead_letters.jobs import (
     Counting,
     Finishing,
@@ -22,16 +20,12 @@ from penstock.core.dead_letters.jobs import (
     finish_together,
     move_back_each,
 )
-from penstock.core.dead_letters.letters import (
-    ALL,
-    DeadLetter,
-    DeadLetterFilter,
-    Plan,
-)
 from penstock.core.dead_letters.scan import Scan
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.dead_letters import NO_LIMIT, DeadLetter, DeadLetterFilter, DeadLetterTopic, RedrivePlan
+from penstock.operations.operation import Action
 from penstock.types import TopicName
 
 if TYPE_CHECKING:
@@ -39,19 +33,9 @@ if TYPE_CHECKING:
 
 JOBS_MAX: Final = 100
 """Under way at a time, of all callers."""
-NO_LIMIT: Final = sys.maxsize
 
 Cancel = Callable[[], None]
 """Nobody wants the rest any more; fine after the end. ``done`` is not called after it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterTopic:
-    """A topic that has dead letters."""
-
-    topic: TopicName
-    dead_letter_topic: TopicName
-    open_count: int
 
 
 class DeadLetters:
@@ -93,7 +77,7 @@ class DeadLetters:
         caller: Caller,
         topic: str,
         wanted: DeadLetterFilter,
-        done: Callable[[Plan | PenstockError], None],
+        done: Callable[[RedrivePlan | PenstockError], None],
         *,
         max_records: int = NO_LIMIT,
     ) -> Cancel:
@@ -238,6 +222,3 @@ class DeadLetters:
         for job in jobs:
             if not job.over:
                 job.fail(PenstockError(Reason.SHUTTING_DOWN))
-
-
-__all__ = ["ALL", "NO_LIMIT", "DeadLetterTopic", "DeadLetters"]

@@ -6,14 +6,16 @@ crash, every dead letter is either open or back in its topic, and running it aga
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Final, Protocol
 
-from penstock.core.dead_letters.letters import DeadLetter, Plan, Tally
+from msgspec import UNSET
+
+from penstock.core.dead_letters.letters import Tally
 from penstock.core.dead_letters.scan import Scan
 from penstock.errors import PenstockError, Reason
+from penstock.operations.dead_letters import DeadLetter, Progress, RedrivePlan
 from penstock.types import TopicName
 
 MOVES_MAX: Final = 256
@@ -49,18 +51,6 @@ class Letters(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a redrive or purge is. ``total`` is what it was going to do when it began."""
-
-    total: int
-    finished: int
-    failed: int
-    skipped: int
-    """Somebody else finished them meanwhile."""
-    last_failure: str | None = None
-
-
 class Job(Protocol):
     """What the door drives."""
 
@@ -83,7 +73,7 @@ class Counting:
     """Counts the dead letters that are meant, by reason."""
 
     def __init__(
-        self, scan: Scan, topic: TopicName, dead_letters: TopicName, done: Callable[[Plan | PenstockError], None]
+        self, scan: Scan, topic: TopicName, dead_letters: TopicName, done: Callable[[RedrivePlan | PenstockError], None]
     ) -> None:
         self.over = False
         self._scan = scan
@@ -101,7 +91,7 @@ class Counting:
         self._tally.add(self._scan.step())
         if self._scan.is_over:
             self.over = True
-            self._done(Plan(self._topic, self._dead_letters, self._tally.count, self._tally.reasons()))
+            self._done(self._tally.plan(self._topic, self._dead_letters))
 
     def fail(self, error: PenstockError) -> None:
         """It cannot go on."""
@@ -236,7 +226,8 @@ class Finishing:
     def _tell(self) -> None:
         if self.over:
             return
-        standing = Progress(self._total, self._finished, self._failed, self._skipped, self._last_failure)
+        last_failure = UNSET if self._last_failure is None else self._last_failure
+        standing = Progress(self._total, self._finished, self._failed, self._skipped, last_failure=last_failure)
         if standing != self._told:
             self._told = standing
             self._progress(standing)

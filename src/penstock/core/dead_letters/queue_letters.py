@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.core.dead_letters.letters import DeadLetter
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.publish import NewRecord
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.errors import Reason
+from penstock.operations.dead_letters import DeadLetter
 from penstock.types import TopicName
 
 if TYPE_CHECKING:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, read_dead_letter
+from penstock.core.dead_letters.letters import is_wanted, read_dead_letter, within
 from penstock.core.reading import read_from
 from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
+from penstock.operations.dead_letters import DeadLetter, DeadLetterFilter
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -78,7 +79,7 @@ class Scan:
             return
         self.has_begun = True
         for index, last in sorted(self._ends.items()):
-            start, end = self._wanted.within(index, self._floor(index), last)
+            start, end = within(self._wanted, index, self._floor(index), last)
             if start < end:
                 self._stretches.append((index, start, end))
 
@@ -122,7 +123,7 @@ class Scan:
             next_offset = record.offset + 1
             if self._is_open(index, record.offset):
                 letter = read_dead_letter(self._topic.name, index, record)
-                if self._wanted.matches(letter):
+                if is_wanted(self._wanted, letter):
                     found.append(letter)
         if next_offset < end:
             self._stretches.appendleft((index, next_offset, end))

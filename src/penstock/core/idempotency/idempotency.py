@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.idempotency.appending import Appended, OnceAppends
 from penstock.core.idempotency.attempts import (
     NOTHING_APPENDED,
@@ -42,6 +42,7 @@ from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEYS_MAX
+from penstock.operations.operation import Action
 from penstock.ports import Flusher, Report
 from penstock.records.records import Record
 from penstock.types import NO_TIMESTAMP, Acks, TopicName

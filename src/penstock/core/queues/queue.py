@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from penstock.core.groups.deadlines import Timer
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
 from penstock.core.queues.context import Context
-from penstock.core.queues.delivery import ACK_TIMEOUT, Delivery
+from penstock.core.queues.delivery import ACK_TIMEOUT
 from penstock.core.queues.envelope import has_policy, read_envelope
 from penstock.core.queues.failures import Failures, before_deadline
 from penstock.core.queues.partition import QueuePartition
@@ -23,6 +23,7 @@ from penstock.core.queues.workers import Lease, Poll, Taker, Worker
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Delivery
 from penstock.records.records import Record
 from penstock.types import GroupId
 

@@ -7,19 +7,10 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues import leases
-from penstock.core.queues.delivery import (
-    Cancel,
-    Delivery,
-    Done,
-    KnownStates,
-    PartitionStatus,
-    PeekedRecord,
-    QueueStatus,
-    Why,
-)
+from penstock.core.queues.delivery import Cancel, Done
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.status import known_states, opened_status, peek, queue_status
@@ -28,6 +19,8 @@ from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
+from penstock.operations.operation import Action
+from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
 from penstock.types import GroupId, TopicName
 
 

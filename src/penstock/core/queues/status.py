@@ -16,7 +16,11 @@ from penstock.core.queues.block import (
     WAITING,
     Block,
 )
-from penstock.core.queues.delivery import (
+from penstock.core.queues.partition import QueuePartition
+from penstock.core.queues.queue import Queue
+from penstock.core.queues.state import NOT_HERE
+from penstock.errors import PenstockError
+from penstock.operations.queues import (
     KnownStates,
     OwnerStatus,
     PartitionStatus,
@@ -25,10 +29,6 @@ from penstock.core.queues.delivery import (
     RecordState,
     TouchedRecord,
 )
-from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.queue import Queue
-from penstock.core.queues.state import NOT_HERE
-from penstock.errors import PenstockError
 
 _STATES: Final = tuple(RecordState)
 _PEEK_OFFSETS_MAX: Final = 10_000
@@ -43,12 +43,15 @@ _RUNS: Final = re.compile(b"(%c+)|[^%c]" % (FINISHED, UNTOUCHED), re.DOTALL)
 def queue_status(queue: Queue) -> QueueStatus:
     """The numbers of one queue."""
     queue.open()
+    partitions = tuple(_partition_status(queue, part) for part in queue.partitions)
     return QueueStatus(
-        queue.topic,
-        queue.group,
-        tuple(_partition_status(queue, part) for part in queue.partitions),
-        _owners(queue),
-        queue.context.settings.in_flight_max,
+        topic=queue.topic,
+        group=queue.group,
+        lag=sum(partition.lag for partition in partitions),
+        in_flight=sum(partition.leased for partition in partitions),
+        in_flight_max=queue.context.settings.in_flight_max,
+        partitions=partitions,
+        owners=_owners(queue),
     )
 
 
@@ -154,7 +157,7 @@ def known_states(queue: Queue, index: int, from_offset: int) -> KnownStates:
             next_offset = number << BLOCK_BITS
             break
         _tell_block(part.blocks[number], number << BLOCK_BITS, range(first, end), touched, finished)
-    return KnownStates(index, part.floor, end, tuple(touched), tuple(finished), next_offset)
+    return KnownStates(queue.topic, queue.group, index, part.floor, end, tuple(touched), tuple(finished), next_offset)
 
 
 def _tell_block(
@@ -172,9 +175,9 @@ def _tell_block(
             TouchedRecord(
                 offset,
                 _STATES[state],
-                block.owner(at) if state == LEASED else None,
-                block.until_ms[at] if state in (LEASED, WAITING) else 0,
                 block.attempts[at],
-                block.error(at),
+                block.error(at) or "",
+                block.owner(at) if state == LEASED else "",
+                block.until_ms[at] if state in (LEASED, WAITING) else 0,
             )
         )

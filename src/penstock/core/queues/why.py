@@ -18,7 +18,6 @@ from penstock.core.queues.block import (
     WAITING,
     Block,
 )
-from penstock.core.queues.delivery import Why, WhyState
 from penstock.core.queues.envelope import (
     ATTEMPTS,
     LAST_ERROR,
@@ -38,6 +37,7 @@ from penstock.core.reading import copied_here, read_from
 from penstock.core.topic_image import Topic
 from penstock.errors import PenstockError
 from penstock.limits import MIB
+from penstock.operations.queues import Why, WhyState
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.deadlines import Timer
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import Reason
+from penstock.operations.queues import Delivery
 
 if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.partition import NOT_A_PRODUCERS_BITS, Partition, attributes_refused, time_refused, too_large
 from penstock.core.sinks.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.sinks.sink import Part
@@ -18,6 +18,7 @@ from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, SINK_STAGED_MAX, SINK_TARGETS_MAX
+from penstock.operations.operation import Action
 from penstock.records.batch import BatchHeader, crc_matches, read_header
 from penstock.records.recompress import recompress
 from penstock.records.validate import check_keys

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
 from penstock.core.sinks.checks import check_shape
@@ -30,6 +30,7 @@ from penstock.core.sinks.uses import Uses, check_remember_ms
 from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
+from penstock.operations.operation import Action
 from penstock.ports import Flusher, Report
 
 if TYPE_CHECKING:

@@ -11,13 +11,14 @@ from urllib.parse import unquote
 from grpc import StatusCode
 
 from penstock import limits
-from penstock.core.access import ANONYMOUS, Action, Caller
+from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import Carried
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.progress import Progress
+from penstock.operations.operation import Action
 from penstock.types import Gateway
 
 if TYPE_CHECKING:

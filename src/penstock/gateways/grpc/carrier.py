@@ -17,7 +17,6 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from penstock.core.access import Action
 from penstock.core.broker import ClusterSide
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import (
@@ -31,6 +30,7 @@ from penstock.gateways.grpc.channels import Channels
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.progress import Progress, read_places, relayed_places
 from penstock.gateways.grpc.subscribe import consumer_of
+from penstock.operations.operation import Action
 from penstock.types import NodeId
 
 MARK: Final = "penstock-carried"

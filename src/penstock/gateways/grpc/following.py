@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.reading import Tail
 from penstock.core.replica import Replica
@@ -23,6 +22,7 @@ from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import no_partition
 from penstock.gateways.settled import settled
 from penstock.gateways.standing import standing
+from penstock.operations.operation import Action
 from penstock.records.records import Record
 from penstock.types import Gateway, GroupId
 from penstock.wire.mq.messages import MessageEncoder

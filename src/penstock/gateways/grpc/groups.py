@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, stored
+from penstock.operations.operation import Action
 from penstock.types import GroupId
 from penstock.wire.mq.mq_generated import CommitOffsetRequest, CommitOffsetResponse
 

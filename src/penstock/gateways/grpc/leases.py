@@ -3,11 +3,11 @@
 from functools import partial
 from typing import NamedTuple
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, stored
 from penstock.gateways.grpc.groups import no_partition
 from penstock.gateways.grpc.leasing import lease_ms_of
+from penstock.operations.operation import Action
 from penstock.types import GroupId, TopicName
 from penstock.wire.mq.mq_generated import (
     AckRequest,

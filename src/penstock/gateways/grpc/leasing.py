@@ -11,12 +11,13 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from penstock.core.access import Action
-from penstock.core.queues.delivery import Cancel, Delivery
+from penstock.core.queues.delivery import Cancel
 from penstock.core.queues.workers import Worker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.errors import topic_not_found
+from penstock.operations.operation import Action
+from penstock.operations.queues import Delivery
 from penstock.types import Gateway, GroupId
 from penstock.wire.mq.messages import MessageEncoder, encode_lease
 from penstock.wire.mq.mq_generated import SubscribeRequest

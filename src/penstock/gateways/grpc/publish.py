@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.publish import NewRecord, Placed, PublishDone, Results
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, Garbled, told
 from penstock.gateways.grpc.errors import code_of, details_of, topic_not_found
 from penstock.gateways.grpc.records import new_record
+from penstock.operations.operation import Action
 from penstock.types import Acks
 from penstock.wire.mq.ids import MessageIds
 from penstock.wire.mq.mq_generated import (

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.core import stats
-from penstock.core.access import Action
-from penstock.core.queues.delivery import QueueStatus
 from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, Told
+from penstock.operations.operation import Action
+from penstock.operations.queues import QueueStatus
 from penstock.types import GroupId, NodeId, TopicName
 from penstock.wire.mq import ids
 from penstock.wire.mq.mq_generated import (
@@ -114,7 +114,7 @@ async def group_status(request: GroupStatusRequest, call: Call) -> GroupStatusRe
     found = stats.group_status(call.broker, group)
     return GroupStatusResponse(
         consumer_group=group,
-        state=found.state.value,
+        state=found.state,
         members=[
             GroupMember(
                 consumer_id=member.member_id,

@@ -1,9 +1,9 @@
 """CreateTopic, DeleteTopic and ListTopics."""
 
-from penstock.core.access import Action
 from penstock.core.topics import UNSET, NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
+from penstock.operations.operation import Action
 from penstock.wire.mq.mq_generated import (
     CreateTopicRequest,
     CreateTopicResponse,

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.groups.registry import RegisteredGroup
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
@@ -18,6 +17,7 @@ from penstock.gateways.http.answers import Answer, Refusal, json_answer, reason_
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
 from penstock.gateways.http.routing import Call, CallDoc, Parameter, decoded, in_time, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
+from penstock.operations.operation import Action
 from penstock.types import GroupId, NodeId, TopicName
 
 if TYPE_CHECKING:

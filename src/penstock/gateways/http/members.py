@@ -10,12 +10,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
 from penstock.gateways.http.consumers import group_of, group_owner
 from penstock.gateways.http.routing import Call, CallDoc, Parameter, decoded, required, route
 from penstock.gateways.http.topics import TOPIC_NAME, find_topic
 from penstock.limits import GROUP_ID_CHARS_MAX
+from penstock.operations.operation import Action
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

@@ -13,7 +13,6 @@ from msgspec import UNSET, Meta, Struct
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord, Results
 from penstock.core.reading import read_from
@@ -58,6 +57,7 @@ from penstock.gateways.http.routing import (
 from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic
 from penstock.gateways.settled import settled
 from penstock.limits import MIB
+from penstock.operations.operation import Action
 from penstock.types import Acks, NodeId
 
 if TYPE_CHECKING:

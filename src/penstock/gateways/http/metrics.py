@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.gateways.http.answers import Answer
 from penstock.gateways.http.routing import Call, CallDoc, Content, route
+from penstock.operations.operation import Action
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.access import Action
 from penstock.core.publish import record_id
 from penstock.core.reading import Tail
 from penstock.core.replica import Replica
@@ -29,6 +28,7 @@ from penstock.gateways.http.messages import Watermarks, settle
 from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
 from penstock.gateways.http.topics import find_topic
 from penstock.limits import KIB
+from penstock.operations.operation import Action
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

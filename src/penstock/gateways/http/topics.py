@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopic, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, decoded, required, route
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.operations.operation import Action
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

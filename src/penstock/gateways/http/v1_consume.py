@@ -15,7 +15,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.workers import Worker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder
@@ -25,6 +24,7 @@ from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Cou
 from penstock.gateways.http.v1_record import consumed
 from penstock.gateways.http.v1_requests import names_of, read, require_topic, worker_owner
 from penstock.limits import KIB
+from penstock.operations.queues import Delivery
 from penstock.types import Gateway
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.dead_letters.dead_letters import NO_LIMIT, Cancel
-from penstock.core.dead_letters.jobs import JobDone, Progress, Told
-from penstock.core.dead_letters.letters import DeadLetter, DeadLetterFilter, Plan, ReasonCount
+from penstock.core.dead_letters.dead_letters import Cancel
+from penstock.core.dead_letters.jobs import JobDone, Told
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
@@ -30,6 +29,7 @@ from penstock.gateways.http.v1_models import (
 )
 from penstock.gateways.http.v1_record import envelope_out, other_headers
 from penstock.gateways.http.v1_requests import read, refuse
+from penstock.operations.dead_letters import NO_LIMIT, DeadLetter, DeadLetterFilter, Progress, ReasonCount, RedrivePlan
 from penstock.text import text_of
 from penstock.types import NodeId
 
@@ -136,7 +136,7 @@ async def _plan(call: Call) -> Answer:
     request = read(ChosenLettersRequest, call.query, call.body)
     most = NO_LIMIT if request.max_records is None else request.max_records
     dead_letters = call.gateway.broker.dead_letters
-    plan: Plan = await _answered(
+    plan: RedrivePlan = await _answered(
         call,
         lambda done: dead_letters.plan(call.caller, call.params["topic"], _filter_of(request), done, max_records=most),
     )

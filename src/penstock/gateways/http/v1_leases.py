@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import Receive
 
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, Done, HotHandler, Parameter, hot_route, refused
@@ -30,6 +29,7 @@ from penstock.gateways.http.v1_models import (
 )
 from penstock.gateways.http.v1_record import consumed
 from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic, worker_owner
+from penstock.operations.queues import Delivery
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

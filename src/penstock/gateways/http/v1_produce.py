@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
 
-from penstock.core.backlog import BacklogFull
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
-from penstock.errors import PenstockError, Reason
+from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopicError, json_answer
 from penstock.gateways.http.message_models import Encoding
 from penstock.gateways.http.routing import Call, CallDoc, Done, Parameter, hot_route, refused

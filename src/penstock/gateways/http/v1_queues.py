@@ -5,24 +5,24 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, Struct, UnsetType
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.publish import record_id
-from penstock.core.queues.delivery import (
+from penstock.gateways.http.answers import Answer, json_answer
+from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
+from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
+from penstock.gateways.http.v1_record import envelope_out
+from penstock.gateways.http.v1_requests import read, refuse
+from penstock.operations.queues import (
+    DescribeQueue,
+    DescribeStates,
+    ExplainRecord,
     KnownStates,
-    OwnerStatus,
-    PartitionStatus,
+    ListQueues,
     PeekedRecord,
+    PeekQueue,
     QueueStatus,
     RecordState,
     WhyState,
 )
-from penstock.gateways.http.answers import Answer, json_answer
-from penstock.gateways.http.carry import here
-from penstock.gateways.http.consumers import group_owner
-from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
-from penstock.gateways.http.v1_models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
-from penstock.gateways.http.v1_record import envelope_out
-from penstock.gateways.http.v1_requests import read, refuse, worker_owner
 from penstock.text import text_of
 
 if TYPE_CHECKING:
@@ -33,22 +33,10 @@ PEEKED_MAX: Final = 1_000
 """Records in one answer."""
 
 
-class Queue(Struct, frozen=True):
-    """A topic worked by a group. ``lag`` are its unfinished records, ``in_flight`` those that are leased."""
-
-    topic: str
-    group: str
-    lag: int
-    in_flight: int
-    in_flight_max: int
-    partitions: tuple[PartitionStatus, ...]
-    owners: tuple[OwnerStatus, ...]
-
-
 class QueueList(Struct, frozen=True):
     """GET /v1/queues."""
 
-    queues: list[Queue]
+    queues: tuple[QueueStatus, ...]
 
 
 class Peeked(Struct, frozen=True):
@@ -76,32 +64,6 @@ class PeekedRecords(Struct, frozen=True):
     records: list[Peeked]
 
 
-class RecordStateOut(Struct, frozen=True):
-    """What a queue knows of one unfinished record. ``until_ms`` is when its lease or its wait ends, if it has one."""
-
-    offset: int
-    state: RecordState
-    attempts: int
-    last_error: str
-    owner: str | UnsetType = UNSET
-    until_ms: int | UnsetType = UNSET
-
-
-class RecordStates(Struct, frozen=True):
-    """GET /v1/queues/{topic}/{group}/states. Below ``floor`` all is finished, and so are the runs in ``finished`` (each from an offset
-    up to, and without, the second); what is in neither list, below ``next_offset`` or ``end``, is untouched.
-    """
-
-    topic: str
-    group: str
-    partition: int
-    floor: int
-    end: int
-    records: list[RecordStateOut]
-    finished: tuple[tuple[int, int], ...]
-    next_offset: int | None
-
-
 class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
     """GET /v1/why: a word for programs, a sentence for people, and the facts in it."""
 
@@ -118,43 +80,21 @@ class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
     last_error: str | UnsetType = UNSET
 
 
-def queue_of(status: QueueStatus) -> Queue:
-    """A queue as it is told."""
-    return Queue(
-        status.topic,
-        status.group,
-        status.lag,
-        status.in_flight,
-        status.in_flight_max,
-        status.partitions,
-        status.owners,
-    )
-
-
 async def _queues(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    broker = call.gateway.broker
-    broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    found = [queue_of(status) for status in broker.queues.queues()]
-    if call.gateway.carry is not None:
-        for told in (await call.gateway.carry.ask_all(call, QueueList)).values():
-            found += told.queues
-    return json_answer(QueueList(sorted(found, key=lambda queue: (queue.topic, queue.group))))
+    return json_answer(QueueList(await call.gateway.broker.do(ListQueues(), call.caller)))
 
 
 async def _queue(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    topic, group = _named(call)
-    return json_answer(queue_of(call.gateway.broker.queues.status(topic, group)))
+    return json_answer(await call.gateway.broker.do(DescribeQueue(*_named(call)), call.caller))
 
 
 async def _peek(call: Call) -> Answer:
     request = read(PeekRequest, call.query, b"")
     if not 1 <= request.max_records <= PEEKED_MAX:
         raise refuse(f"max_records must be from 1 to {PEEKED_MAX}")
-    topic, group = _named(call)
-    call.gateway.broker.access.require_topic(call.caller, Action.READ, topic)
-    found = call.gateway.broker.queues.peek(topic, group, request.max_records)
+    found = await call.gateway.broker.do(PeekQueue(*_named(call), request.max_records), call.caller)
     return json_answer(PeekedRecords([_peeked(record) for record in found]))
 
 
@@ -162,34 +102,12 @@ async def _states(call: Call) -> Answer:
     request = read(StatesRequest, call.query, b"")
     if request.partition is None:
         raise refuse("partition is required")
-    topic, group = _named(call)
-    found = call.gateway.broker.queues.known_states(topic, group, request.partition, request.offset)
-    return json_answer(_states_of(topic, group, found))
-
-
-def _states_of(topic: str, group: str, found: KnownStates) -> RecordStates:
-    records = [
-        RecordStateOut(
-            record.offset,
-            record.state,
-            record.attempts,
-            record.last_error or "",
-            owner=record.owner or UNSET,
-            until_ms=record.until_ms or UNSET,
-        )
-        for record in found.touched
-    ]
-    return RecordStates(
-        topic, group, found.partition, found.floor, found.end, records, found.finished, found.next_offset
-    )
+    asked = DescribeStates(*_named(call), request.partition, request.offset)
+    return json_answer(await call.gateway.broker.do(asked, call.caller))
 
 
 def _named(call: Call) -> tuple[str, str]:
-    topic, group = call.params["topic"], call.params["group"]
-    access = call.gateway.broker.access
-    access.require_topic(call.caller, Action.DESCRIBE, topic)
-    access.require_group(call.caller, Action.DESCRIBE, group)
-    return topic, group
+    return call.params["topic"], call.params["group"]
 
 
 def _peeked(record: PeekedRecord) -> Peeked:
@@ -219,10 +137,7 @@ async def _why(call: Call) -> Answer:
     partition, offset = request.partition, request.offset
     if not topic or not group or partition is None or offset is None:
         raise refuse("topic, group, partition and offset are required")
-    access = call.gateway.broker.access
-    access.require_topic(call.caller, Action.DESCRIBE, topic)
-    access.require_group(call.caller, Action.DESCRIBE, group)
-    why = call.gateway.broker.queues.why(topic, partition, offset, group)
+    why = await call.gateway.broker.do(ExplainRecord(topic, partition, offset, group), call.caller)
     return json_answer(
         WhyAnswer(
             record_id(topic, partition, offset),
@@ -249,7 +164,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/queues",
             _queues,
             CallDoc(TAG, "Say how all queues stand", {200: QueueList}, errors=(400,)),
-            owner=here,
         ),
         # Before the queue itself: a group may have slashes in its name.
         route(
@@ -266,7 +180,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("max_records", Count, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
                 ),
             ),
-            owner=group_owner,
         ),
         route(
             gateway,
@@ -276,7 +189,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             CallDoc(
                 TAG,
                 "Say what a queue knows of the records of a partition, without the records",
-                {200: RecordStates},
+                {200: KnownStates},
                 errors=(400, 404),
                 description="As much as fits one answer; ask again with the `next_offset` that it names.",
                 parameters=(
@@ -284,15 +197,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("offset", Count, "tell only of records from this one on"),
                 ),
             ),
-            owner=group_owner,
         ),
         route(
             gateway,
             "GET",
             "/v1/queues/{topic}/{group:path}",
             _queue,
-            CallDoc(TAG, "Say how a queue stands", {200: Queue}, errors=(400, 404)),
-            owner=group_owner,
+            CallDoc(TAG, "Say how a queue stands", {200: QueueStatus}, errors=(400, 404)),
         ),
         route(
             gateway,
@@ -311,6 +222,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     Parameter("group", str, "the group that does not get it", required=True),
                 ),
             ),
-            owner=worker_owner(WhyRequest),
         ),
     ]

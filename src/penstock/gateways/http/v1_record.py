@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from penstock.core.queues import envelope as names
-from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.envelope import Envelope, read_envelope
 from penstock.gateways.http.v1_models import (
     MILLISECONDS_MAX,
@@ -19,6 +18,7 @@ from penstock.gateways.http.v1_models import (
     RetryPolicyOut,
 )
 from penstock.gateways.http.v1_requests import moment_ms, refuse, rfc3339
+from penstock.operations.queues import Delivery
 from penstock.records.records import Headers
 from penstock.text import BASE64, text_of
 from penstock.text import bytes_of as decoded

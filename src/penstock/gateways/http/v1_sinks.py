@@ -12,7 +12,6 @@ from uuid import UUID
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.sinks import sinks
 from penstock.core.sinks.sinks import Part
 from penstock.errors import PenstockError
@@ -21,6 +20,7 @@ from penstock.gateways.http.routing import Call, CallDoc, in_time, route
 from penstock.gateways.http.v1_models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1_requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
+from penstock.operations.operation import Action
 from penstock.types import NodeId
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
 
-from penstock.core.access import Action
 from penstock.core.topics import NewTopic
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
 from penstock.gateways.http.v1_models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1_requests import read, refuse
+from penstock.operations.operation import Action
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway

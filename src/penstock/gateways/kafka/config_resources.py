@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.config_table import ConfigKind, ConfigSource
 from penstock.core.dynamic_configs import Kind, Resource
 from penstock.core.groups.configs import check_group_name
@@ -14,6 +13,7 @@ from penstock.core.topic_names import check_topic_name, is_staging
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
+from penstock.operations.operation import Action
 
 
 class ResourceType(IntEnum):

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.address import Address
-from penstock.core.access import Action, Caller
+from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
+from penstock.operations.operation import Action
 from penstock.types import Gateway
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 
 NOT_ASKED: Final = -(2**31)
 """What stands in an answer when the request did not ask."""

@@ -15,6 +15,7 @@ from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.listening import send_at_once
 from penstock.gateways.peers.appends import PeerAppends
 from penstock.gateways.peers.fetch import FETCH_VERSION, ReplicaFetches
+from penstock.gateways.peers.operations import PeerOperations
 from penstock.gateways.receive import FrameReader
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.types import Buffer, NodeId
@@ -25,6 +26,7 @@ from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequ
 from penstock.wire.peers import (
     HEADS,
     NONCE_BYTES,
+    OPERATION_HEADS,
     Challenge,
     Hello,
     client_proof,
@@ -63,6 +65,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Who it is, once it has proved it."""
         self._fetches: ReplicaFetches | None = None
         self._appends = PeerAppends(gateway, self._write, self._run)
+        self._operations = PeerOperations(gateway, self._write)
         self._choked = False
         self._paused = False
         self._heard_at = self._loop.time()
@@ -87,6 +90,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._frames.close()
         self._appends.close()
+        self._operations.close()
         if self._fetches is not None:
             self._fetches.close()
 
@@ -186,6 +190,8 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._fetches.fetch(header.correlation_id, body, position)
         elif header.api_key in HEADS and header.api_version == PEER_VERSION:
             self._appends.begin(header.api_key, header.correlation_id, body[position:])
+        elif header.api_key in OPERATION_HEADS and header.api_version == PEER_VERSION:
+            self._operations.begin(header.api_key, header.correlation_id, body[position:])
         else:
             raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import LOOK_AGAIN_SECONDS, LOOK_AGAIN_SECONDS_MAX, Carried, Find, can_be_elsewhere
 from penstock.gateways.standing import standing
@@ -23,6 +22,7 @@ from penstock.gateways.tcp.handlers import HANDLERS, commit, metrics_answer
 from penstock.gateways.tcp.links import Links, signed_part
 from penstock.gateways.tcp.links import Refused as RefusedThere
 from penstock.gateways.tcp.requests import Request
+from penstock.operations.operation import Action
 from penstock.types import Gateway, NodeId, TopicName
 
 if TYPE_CHECKING:

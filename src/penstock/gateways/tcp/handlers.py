@@ -3,7 +3,6 @@
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.groups.storage import StoredDone
 from penstock.core.reading import read_from, record_bytes
@@ -21,6 +20,7 @@ from penstock.gateways.tcp.answers import (
 from penstock.gateways.tcp.errors import INVALID_FIELD, TOO_MUCH_UNSENT, Refused
 from penstock.gateways.tcp.requests import Request
 from penstock.limits import KIB, PARTITIONS_PER_TOPIC_MAX
+from penstock.operations.operation import Action
 from penstock.types import Gateway, GroupId, TopicName
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.log.manager import LogManager
+from penstock.runtime.clock import within_ms
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.testing.disk import SimulatedDisk
@@ -233,6 +234,7 @@ class Machine:
             rules=shape.rules,
         )
         broker.background = _start_task
+        broker.within = within_ms
         logs.open_all()
         await broker.start()
         housekeeping = Housekeeping(

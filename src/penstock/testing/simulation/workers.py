@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Delivery
 from penstock.testing.simulation.history import History, Place
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.machine import Machine

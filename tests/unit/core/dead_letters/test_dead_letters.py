@@ -2,14 +2,15 @@
 
 import pytest
 
-from penstock.core.access import Access, Action
+from penstock.core.access import Access
 from penstock.core.dead_letters import scan
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
-from penstock.core.dead_letters.letters import DeadLetterFilter
 from penstock.core.queues.moves import dead_letter_topic
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX
+from penstock.operations.dead_letters import DeadLetterFilter
+from penstock.operations.operation import Action
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.crash.simulated_node import read_all

@@ -3,11 +3,9 @@
 from dataclasses import dataclass, field
 
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.dead_letters.dead_letters import NO_LIMIT
-from penstock.core.dead_letters.jobs import Progress
-from penstock.core.dead_letters.letters import ALL, DeadLetter, DeadLetterFilter, Plan
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError
+from penstock.operations.dead_letters import ALL, NO_LIMIT, DeadLetter, DeadLetterFilter, Progress, RedrivePlan
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
 from penstock.types import Gateway
@@ -107,12 +105,12 @@ class DeadLetterWorld(World):
             self.pass_time(20)
         raise AssertionError(f"it does not end: {job.told[-1:]}")
 
-    def plan(self, wanted: DeadLetterFilter = ALL, most: int = NO_LIMIT) -> Plan:
-        found: list[Plan | PenstockError] = []
+    def plan(self, wanted: DeadLetterFilter = ALL, most: int = NO_LIMIT) -> RedrivePlan:
+        found: list[RedrivePlan | PenstockError] = []
         self.letters.plan(CALLER, TOPIC, wanted, found.append, max_records=most)
         self.turns()
         (plan,) = found
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, RedrivePlan)
         return plan
 
     def shown(self, wanted: DeadLetterFilter = ALL, most: int = 100) -> list[DeadLetter]:

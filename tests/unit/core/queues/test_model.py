@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.access import INTERNAL
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Delivery
 from tests.unit.core.queues.world import TOPIC, Answers, Owner, World, header
 
 GROUPS = ("g", "h")

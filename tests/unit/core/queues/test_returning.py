@@ -6,8 +6,8 @@ import pytest
 
 from penstock.core.access import INTERNAL
 from penstock.core.queues import workers
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Delivery
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.queues import status
 from penstock.core.queues.block import BLOCK_OFFSETS
-from penstock.core.queues.delivery import RecordState
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import RecordState
 from tests.unit.core.queues.world import GROUP, TOPIC
 
 

@@ -2,9 +2,9 @@
 
 from penstock.core.access import INTERNAL
 from penstock.core.queues import loading, upkeep
-from penstock.core.queues.delivery import Delivery
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
+from penstock.operations.queues import Delivery
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
 

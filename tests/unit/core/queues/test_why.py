@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.delete_records import delete_records
-from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.why import explain
+from penstock.operations.queues import WhyState
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from penstock.core.access import INTERNAL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.workers import Worker
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
+from penstock.operations.queues import Delivery
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record

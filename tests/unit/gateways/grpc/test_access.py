@@ -5,9 +5,10 @@ from typing import Never
 import grpc
 import pytest
 
-from penstock.core.access import Access, Action
+from penstock.core.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.service import CALLS, Streaming
+from penstock.operations.operation import Action
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
 

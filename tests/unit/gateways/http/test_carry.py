@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from penstock.core.access import Access, Action, Caller, Principal
+from penstock.core.access import Access, Caller, Principal
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topics import NewTopic, TopicDefaults, Topics
@@ -19,6 +19,7 @@ from penstock.gateways.carrying import Carrying
 from penstock.gateways.http import carry, peer_connection
 from penstock.gateways.http.gateway import HttpBounds, HttpGateway
 from penstock.metadata.port import Delete, Event, Put
+from penstock.operations.operation import Action
 from penstock.types import Gateway, NodeId
 from tests.support.http_node import RawHttp, becomes, post, request, status_of
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.core.queues.delivery import Delivery
 from penstock.errors import Reason
 from penstock.gateways.http.v1_consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, ConsumeStream
 from penstock.meters import Meters
+from penstock.operations.queues import Delivery
 from penstock.types import Gateway, TopicName
 
 

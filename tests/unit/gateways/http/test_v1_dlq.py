@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.core.dead_letters.jobs import Progress
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.v1_dlq import JobStream
 from penstock.meters import Meters
+from penstock.operations.dead_letters import Progress
 
 
 class World:

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from penstock.core.queues.delivery import Delivery
 from penstock.core.queues.envelope import read_envelope, write_envelope
 from penstock.errors import PenstockError
 from penstock.gateways.http.v1_models import EnvelopeFields, RetryPolicy
 from penstock.gateways.http.v1_record import bytes_of, consumed, envelope_in, envelope_out
+from penstock.operations.queues import Delivery
 from penstock.types import TopicName
 
 NOW_MS = 1_700_000_000_000

@@ -12,11 +12,12 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import Access, Action, Caller
+from penstock.core.access import Access, Caller
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.operations.operation import Action
 from penstock.types import Gateway, GroupId, TopicName
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,

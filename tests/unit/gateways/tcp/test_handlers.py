@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.access import Access, Action, Caller
+from penstock.core.access import Access, Caller
 from penstock.core.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp.gateway import TcpBounds
 from penstock.gateways.tcp.requests import FIELDS
+from penstock.operations.operation import Action
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce
 
 METRICS = {"type": "metrics", "topic": "t", "partition": 0}

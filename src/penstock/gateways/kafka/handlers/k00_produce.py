@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
 from penstock.limits import DECOMPRESSED_RATIO_MAX
+from penstock.operations.operation import Action
 from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
 from penstock.records.recompress import recompress
 from penstock.types import NO_TIMESTAMP, Buffer, Gateway

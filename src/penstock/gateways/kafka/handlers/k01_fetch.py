@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.errors import PenstockError, Reason
@@ -21,6 +20,7 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
 from penstock.gateways.kafka.nodes import ToldNode, leader_instead, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
+from penstock.operations.operation import Action
 from penstock.types import Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (

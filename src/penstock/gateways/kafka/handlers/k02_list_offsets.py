@@ -12,13 +12,13 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.gateways.settled import settled
+from penstock.operations.operation import Action
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import (

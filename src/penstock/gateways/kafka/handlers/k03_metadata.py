@@ -10,7 +10,6 @@ A topic that is made because it was asked for is in the answer with its leader: 
 from typing import Final
 from uuid import UUID
 
-from penstock.core.access import Action
 from penstock.core.topic_names import is_staging
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import NewTopic, Topic
@@ -20,6 +19,7 @@ from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.gateways.kafka.portions import at_a_time, in_portions
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
     MetadataRequest,

@@ -13,11 +13,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import (

@@ -11,11 +11,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
+from penstock.operations.operation import Action
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (

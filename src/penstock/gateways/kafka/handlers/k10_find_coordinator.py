@@ -9,12 +9,12 @@ text with it. Java's producer asks with a later version and has its own text for
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,

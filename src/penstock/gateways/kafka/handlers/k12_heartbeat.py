@@ -5,9 +5,9 @@ Version 3 adds static members, 4 is flexible.
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatResponse

@@ -5,10 +5,10 @@ Version 3 takes several members, by id or (static ones) by instance id, 4 is fle
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import LeavingMember
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember

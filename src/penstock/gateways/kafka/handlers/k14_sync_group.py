@@ -7,11 +7,11 @@ from asyncio import Future
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import SyncRequest, SyncResult
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupResponse

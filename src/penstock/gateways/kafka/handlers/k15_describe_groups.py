@@ -7,12 +7,12 @@ earlier ones say that it is dead.
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import GroupDescription, GroupState
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.operations import NOT_ASKED, group_operations
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.operations.operation import Action
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_groups_generated import (

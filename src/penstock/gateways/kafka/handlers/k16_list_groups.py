@@ -5,10 +5,10 @@ Version 3 is flexible, 4 adds the state and a filter by it, 5 the type and a fil
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import GroupState
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 

@@ -5,13 +5,13 @@ Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's 
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.topic_config import describe_topic_configs
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,

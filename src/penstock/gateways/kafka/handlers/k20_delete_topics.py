@@ -3,10 +3,10 @@
 from typing import Final
 from uuid import UUID
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import (
     DeleteTopicsRequest,

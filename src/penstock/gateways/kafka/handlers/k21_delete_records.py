@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.delete_records import TO_HIGH_WATERMARK, delete_records
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.settled import committed, settled
+from penstock.operations.operation import Action
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_records_generated import (

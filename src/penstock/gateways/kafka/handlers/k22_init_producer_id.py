@@ -5,9 +5,9 @@ Version 3 lets a producer keep its id with a higher epoch after an error.
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.types import NO_PRODUCER_ID
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest, InitProducerIdResponse

@@ -7,11 +7,11 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequest,

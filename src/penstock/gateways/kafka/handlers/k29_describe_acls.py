@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest, DescribeAclsResponse
 

@@ -7,7 +7,6 @@ Before version 4 a text holds 32,767 bytes: a longer list has the value null the
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.config_table import ConfigSource
 from penstock.core.dynamic_configs import ALL_BROKERS, Kind, Resource
 from penstock.core.groups.configs import check_group_name, describe_group_configs
@@ -26,6 +25,7 @@ from penstock.gateways.kafka.config_resources import (
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import DESCRIBED_RESOURCES_MAX
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,

@@ -4,11 +4,11 @@ import os
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import LOG_DIR_NOT_FOUND
 from penstock.gateways.kafka.portions import Turns, in_portions
+from penstock.operations.operation import Action
 from penstock.wire.kafka.alter_replica_log_dirs_generated import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

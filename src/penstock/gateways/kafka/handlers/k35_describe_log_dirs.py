@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_log_dirs_generated import (
     DescribeLogDirsRequest,

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import AT_ONCE_MAX
 from penstock.gateways.kafka.waiting import answer_later
+from penstock.operations.operation import Action
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_groups_generated import (

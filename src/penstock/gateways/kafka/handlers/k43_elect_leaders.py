@@ -7,13 +7,13 @@ of partitions all are meant, and those that are led as they should be are left o
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.replication.election import is_led, preferred
 from penstock.core.replication.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import door_of, each
 from penstock.gateways.kafka.portions import Turns
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersRequest,

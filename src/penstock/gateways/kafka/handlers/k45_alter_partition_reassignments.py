@@ -6,11 +6,11 @@ ListPartitionReassignments does not name it any more.
 
 from typing import Final, NamedTuple
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import door_of, each
 from penstock.gateways.kafka.portions import Turns
+from penstock.operations.operation import Action
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

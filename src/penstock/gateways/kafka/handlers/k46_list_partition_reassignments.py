@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.replication.reassignment import Move
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import Door, door_of
 from penstock.gateways.kafka.portions import Turns
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsRequest,

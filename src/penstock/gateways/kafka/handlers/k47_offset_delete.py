@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.waiting import answer_later
+from penstock.operations.operation import Action
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_delete_generated import (

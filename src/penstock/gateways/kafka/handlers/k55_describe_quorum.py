@@ -7,9 +7,9 @@ Version 2 adds the sentence.
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_quorum_generated import DescribeQuorumRequest, DescribeQuorumResponse
 

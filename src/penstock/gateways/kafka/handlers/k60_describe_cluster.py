@@ -5,12 +5,12 @@ It lists the brokers that are up: those registered with the cluster, and this on
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterRequest,

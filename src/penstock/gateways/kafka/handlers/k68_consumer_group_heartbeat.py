@@ -6,9 +6,9 @@ answer it fails at once. Java's consumer fails at once either way.
 
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.consumer_group_heartbeat_generated import (
     ConsumerGroupHeartbeatRequest,

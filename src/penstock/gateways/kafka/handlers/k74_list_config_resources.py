@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import ResourceType
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_config_resources_generated import (
     ListConfigResourcesRequest,

@@ -6,7 +6,6 @@ Version 0. An answer that is not the whole has a cursor: the first partition tha
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.access import Action
 from penstock.core.topic_names import is_staging
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import Topic
@@ -17,6 +16,7 @@ from penstock.gateways.kafka.nodes import leader_of, offline_of
 from penstock.gateways.kafka.operations import topic_operations
 from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
+from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,

@@ -1,0 +1,432 @@
+"""Sends operations to the nodes that they belong to: the real :class:`penstock.core.operations.door.Router`.
+
+Every node has one link more to each other node for this, so that operations and the appends that they wait for do not hold each other up.
+
+Invariant: an operation is tried again only while it is certain that nothing was done, or if it may be repeated always; and for
+:data:`TRY_SECONDS` at most, about what it takes to notice that a node is dead and to name another.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from penstock.cluster.links import Identity, Link
+from penstock.core.access import Caller
+from penstock.core.broker import Broker, ClusterSide
+from penstock.core.operations.door import ELSEWHERE
+from penstock.core.operations.handling import MERGES, Cancel, Done, Flow, OnEnd, OnItems
+from penstock.core.operations.owners import owner_of, topic_of
+from penstock.errors import PenstockError, Reason
+from penstock.operations.catalogue import result_decoder
+from penstock.operations.operation import Asked, Operation, OwnerKind, Repeat, Stream
+from penstock.types import Buffer, NodeId
+from penstock.wire.errors import ProtocolViolation
+from penstock.wire.peers import (
+    VERSION,
+    CancelHead,
+    DoHead,
+    GrantHead,
+    OperationAnswer,
+    OperationHead,
+    PeerApi,
+    encode_peer_request,
+    refusal_in,
+)
+
+TRY_SECONDS: Final = 5.0
+STREAM_TRY_SECONDS: Final = 15.0
+"""The same for a stream, whose caller has more patience."""
+_AGAIN_SECONDS: Final = 0.05
+_ANSWER_SECONDS: Final = 30.0
+"""Beside what the caller wants to wait. A node that is dead is known by its lease long before."""
+_CONNECT_SECONDS: Final = 3.0
+_LEARNING_MAX: Final = 64
+"""Operations at a time that ask the metadata store for a topic that this node does not know."""
+_LEARN_SECONDS: Final = 0.005
+_HEADER_BYTES: Final = 4
+
+R = TypeVar("R")
+_answer_decoder: Final = msgspec.msgpack.Decoder(OperationAnswer)
+
+
+class OperationRouter:
+    """Of one node of a cluster."""
+
+    def __init__(
+        self, broker: Broker, identity: Callable[[], Identity], problem: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """``problem`` says why the metadata store cannot be reached, while it cannot."""
+        assert broker.cluster is not None
+        self._broker = broker
+        self._cluster: ClusterSide = broker.cluster
+        self._problem = problem
+        self._identity = identity
+        self._links: dict[NodeId, Link] = {}
+        self._epochs: dict[NodeId, int] = {}
+        """Of each node when its link was connected: a node that came back knows nothing of what it was asked."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._learning = 0
+        self._stopped = False
+
+    def start(self) -> None:
+        """Be the way of operations to other nodes."""
+        self._broker.door.router = self
+        self._cluster.nodes.on_changed.append(self._nodes_changed)
+
+    async def stop(self) -> None:
+        """Operations that are under way elsewhere fail."""
+        self._stopped = True
+        for link in list(self._links.values()):
+            await link.aclose()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # One result.
+
+    def is_here(self, asked: Asked[Any]) -> bool:
+        """Whether this node owns the operation, as far as it knows."""
+        if asked.belongs_to.kind is OwnerKind.EVERY:
+            return False
+        try:
+            return owner_of(self._broker, self._cluster, asked) == self._broker.node_id
+        except PenstockError:
+            return False
+
+    async def do(self, operation: Operation[R], caller: Caller) -> R:
+        """The result, from whichever node owns the operation, or from all of them."""
+        if operation.belongs_to.kind is OwnerKind.EVERY:
+            return await self._of_every_node(operation, caller)
+        return await self._knowing_the_topic(operation, lambda: self._done_by_owner(operation, caller))
+
+    def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel:
+        """The same in the background."""
+
+        async def run() -> None:
+            try:
+                found: R | PenstockError = await self.do(operation, caller)
+            except PenstockError as error:
+                found = error
+            except Exception:
+                done(PenstockError(Reason.UNKNOWN))
+                raise
+            done(found)
+
+        task = asyncio.get_running_loop().create_task(run())
+        # The loop itself holds tasks only weakly.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+        def cancel() -> None:
+            task.cancel()
+
+        return cancel
+
+    async def _done_by_owner(self, operation: Operation[R], caller: Caller) -> R:
+        search = _Search(self._broker, operation, TRY_SECONDS)
+        while True:
+            is_remote = False
+            try:
+                node = owner_of(self._broker, self._cluster, operation)
+                if node == self._broker.node_id:
+                    return await self._broker.door.run(operation, caller)
+                is_remote = True
+                return await self._ask(node, operation, caller)
+            except PenstockError as error:
+                search.check(error, is_remote=is_remote)
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _of_every_node(self, operation: Operation[R], caller: Caller) -> R:
+        """What every node that is up answers, as one. A node that goes meanwhile has nothing to say."""
+        nodes = self._cluster.nodes.nodes
+        own = self._broker.node_id
+
+        async def one(node: NodeId) -> R | None:
+            search = _Search(self._broker, operation, TRY_SECONDS)
+            while node in nodes:
+                try:
+                    return await self._ask(node, operation, caller)
+                except PenstockError as error:
+                    search.check(error, is_remote=True)
+                await asyncio.sleep(_AGAIN_SECONDS)
+            return None
+
+        others = [node.node_id for node in nodes.values() if node.node_id != own]
+        here = await self._knowing_the_topic(operation, lambda: self._broker.door.run(operation, caller))
+        found = await asyncio.gather(*map(one, others))
+        by_node: dict[int, R] = {own: here}
+        by_node.update((node, each) for node, each in zip(others, found, strict=True) if each is not None)
+        merged: R = MERGES[type(operation)](self._broker, by_node)
+        return merged
+
+    async def _ask(self, node: NodeId, operation: Operation[R], caller: Caller) -> R:
+        link = await self._connected(node)
+        answered: asyncio.Future[OperationAnswer] = asyncio.get_running_loop().create_future()
+        number = link.ask(
+            int(PeerApi.DO),
+            VERSION,
+            _request(operation, caller),
+            partial(_answered, answered),
+            partial(_failed, answered),
+        )
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS + operation.wait_ms_max() / 1000):
+                answer = await answered
+        except TimeoutError:
+            _tell(link, PeerApi.CANCEL, CancelHead(number))
+            raise _lost(node, "it did not answer in time") from None
+        except asyncio.CancelledError:
+            _tell(link, PeerApi.CANCEL, CancelHead(number))
+            raise
+        if (error := refusal_in(answer)) is not None:
+            raise error
+        result: R = _decoded(node, operation, answer)
+        return result
+
+    # Streams.
+
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+        """A stream from whichever node owns it."""
+
+        async def opened() -> Flow:
+            search = _Search(self._broker, stream, STREAM_TRY_SECONDS)
+            while True:
+                is_remote = False
+                try:
+                    node = owner_of(self._broker, self._cluster, stream)
+                    if node == self._broker.node_id:
+                        return self._broker.door.start(stream, caller, on_items, on_end)
+                    is_remote = True
+                    return await self._open_at(node, stream, caller, on_items, on_end)
+                except PenstockError as error:
+                    search.check(error, is_remote=is_remote)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+        return await self._knowing_the_topic(stream, opened)
+
+    async def _open_at(
+        self, node: NodeId, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd
+    ) -> Flow:
+        flow = _RemoteFlow(await self._connected(node), node, stream, caller, on_items, on_end)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await flow.opened
+        except TimeoutError:
+            flow.close()
+            raise _lost(node, "it did not answer in time") from None
+        except asyncio.CancelledError:
+            flow.close()
+            raise
+        return flow
+
+    # Topics that this node does not know yet.
+
+    async def _knowing_the_topic(self, asked: Asked[Any], run: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        try:
+            return await run()
+        except PenstockError as error:
+            topic = topic_of(asked)
+            if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION or topic is None or not await self.learn(topic):
+                raise
+        return await run()
+
+    async def learn(self, topic: str) -> bool:
+        """Whether this node knows a topic by now that it did not know, because another node created it just before."""
+        topics = self._broker.topics
+        if topic in topics or self._learning >= _LEARNING_MAX or self._problem() is not None:
+            # Where the store does not answer, nobody is to wait for it.
+            return False
+        self._learning += 1
+        try:
+            async with asyncio.timeout(TRY_SECONDS):
+                if not await topics.is_agreed(topic):
+                    return False
+                while topic not in topics:  # noqa: ASYNC110 - nobody reports a single topic
+                    await asyncio.sleep(_LEARN_SECONDS)
+        except (PenstockError, TimeoutError):
+            return False
+        finally:
+            self._learning -= 1
+        return True
+
+    # Links.
+
+    async def _connected(self, node: NodeId) -> Link:
+        if self._stopped:
+            raise PenstockError(Reason.SHUTTING_DOWN)
+        nodes = self._cluster.nodes
+        link = self._links.get(node)
+        if link is None:
+            link = self._links[node] = Link(node, nodes, self._broker.entropy)
+        identity = self._identity()
+        if not link.is_ready(identity):
+            known = nodes.nodes.get(node)
+            try:
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    await link.connect(identity)
+            except TimeoutError:
+                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {node} does not answer") from None
+            except PenstockError as error:
+                # Nothing was sent.
+                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, error.text) from error
+            if known is not None:
+                self._epochs[node] = known.epoch
+        return link
+
+    def _nodes_changed(self) -> None:
+        """A node that is gone, or came back as another, does not answer what it was asked."""
+        nodes = self._cluster.nodes.nodes
+        for node, link in self._links.items():
+            known = nodes.get(node)
+            if link.is_connected and (known is None or self._epochs.get(node, known.epoch) != known.epoch):
+                link.close()
+
+
+class _Search:
+    """How long it is looked for a node that carries an operation out."""
+
+    def __init__(self, broker: Broker, asked: Asked[Any], seconds: float) -> None:
+        self._broker = broker
+        self._asked = asked
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def check(self, error: PenstockError, *, is_remote: bool) -> None:
+        """Raise the error unless the operation may be tried again, elsewhere or a little later."""
+        if not self._may_repeat(error, is_remote=is_remote):
+            raise error
+        now = asyncio.get_running_loop().time()
+        if self._until is None:
+            self._until = now + self._seconds
+        elif now >= self._until:
+            raise error
+
+    def _may_repeat(self, error: PenstockError, *, is_remote: bool) -> bool:
+        always = self._asked.repeat is Repeat.ALWAYS
+        reason = error.reason
+        if error.begun and not always:
+            return False
+        if reason in ELSEWHERE:
+            return True
+        if reason is Reason.LINK_LOST:
+            return always
+        return is_remote and (reason is Reason.SHUTTING_DOWN or self._is_known_here(reason))
+
+    def _is_known_here(self, reason: Reason) -> bool:
+        """Whether the other node has not heard yet of a topic that is known here."""
+        if reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+            return False
+        topic = self._broker.topics.get(topic_of(self._asked) or "")
+        return topic is not None and (getattr(self._asked, "partition", 0) or 0) < topic.partition_count
+
+
+class _RemoteFlow:
+    """A stream that is open on another node."""
+
+    def __init__(
+        self,
+        link: Link,
+        node: NodeId,
+        stream: Stream[Any],
+        caller: Caller,
+        on_items: OnItems[Any],
+        on_end: OnEnd,
+    ) -> None:
+        self._link = link
+        self._node = node
+        self._stream = stream
+        self._on_items = on_items
+        self._on_end = on_end
+        self._closed = False
+        self.opened: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        self._number = link.ask(
+            int(PeerApi.OPEN), VERSION, _request(stream, caller), self._came, self._lost, stays=True
+        )
+
+    def grant(self, count: int) -> None:
+        """This many more items may be sent."""
+        if not self._closed and count:
+            _tell(self._link, PeerApi.GRANT, GrantHead(self._number, count))
+
+    def close(self) -> None:
+        """No more items are wanted."""
+        if not self._closed:
+            self._closed = True
+            _tell(self._link, PeerApi.CANCEL, CancelHead(self._number))
+
+    def _came(self, body: memoryview) -> None:
+        answer = _answer_of(body)
+        if answer.last:
+            self._link.release(self._number)
+            self._end(refusal_in(answer))
+            return
+        if self._closed:
+            return
+        items = _decoded(self._node, self._stream, answer)
+        if not self.opened.done():
+            self.opened.set_result(None)
+        if items:
+            self._on_items(items)
+
+    def _lost(self, error: PenstockError) -> None:
+        self._end(error)
+
+    def _end(self, error: PenstockError | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self.opened.done():
+            self._on_end(error)
+        elif error is None:
+            # It opened and ended at once.
+            self.opened.set_result(None)
+            self._on_end(None)
+        else:
+            self.opened.set_exception(error)
+
+
+def _request(asked: Asked[Any], caller: Caller) -> list[Buffer]:
+    head = DoHead(type(asked).__name__, caller.principal, caller.gateway.value, caller.client)
+    return encode_peer_request(head, msgspec.msgpack.encode(asked))
+
+
+def _tell(link: Link, api: PeerApi, head: OperationHead) -> None:
+    link.tell(int(api), VERSION, encode_peer_request(head))
+
+
+def _answer_of(body: memoryview) -> OperationAnswer:
+    try:
+        # A copy: its result is read later.
+        return _answer_decoder.decode(bytes(body[_HEADER_BYTES:]))
+    except msgspec.MsgspecError as error:
+        raise ProtocolViolation(f"this is no answer to an operation: {error}") from None
+
+
+def _answered(future: "asyncio.Future[OperationAnswer]", body: memoryview) -> None:
+    answer = _answer_of(body)
+    if not future.done():
+        future.set_result(answer)
+
+
+def _failed(future: "asyncio.Future[OperationAnswer]", error: PenstockError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        # The caller may be gone; that is no mistake.
+        future.exception()
+
+
+def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:
+    try:
+        return result_decoder(type(asked)).decode(answer.result)
+    except msgspec.MsgspecError as error:
+        raise _lost(node, f"its answer cannot be read: {error}") from error
+
+
+def _lost(node: NodeId, why: str) -> PenstockError:
+    return PenstockError(
+        Reason.LINK_LOST,
+        f"Node {node}, which this belongs to, was asked, and {why}. It may have been done: look before you try again.",
+    )

@@ -1,0 +1,109 @@
+"""Dead letters: list, show, count, redrive and purge them."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.core.access import Caller
+from penstock.core.operations.handling import Cancel, Done, Flow, OnEnd, OnItems, answers, begins, streams
+from penstock.core.operations.rights import may_describe_topic
+from penstock.errors import PenstockError
+from penstock.operations import dead_letters
+from penstock.operations.dead_letters import Progress
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+@answers(dead_letters.ListDeadLetterTopics)
+def list_topics(
+    broker: "Broker", _: dead_letters.ListDeadLetterTopics, caller: Caller
+) -> tuple[dead_letters.DeadLetterTopic, ...]:
+    """By name."""
+    return tuple(
+        found
+        for found in broker.dead_letters.topics(caller)
+        if may_describe_topic(broker, caller, found.dead_letter_topic)
+    )
+
+
+@begins(dead_letters.ShowDeadLetters)
+def show(
+    broker: "Broker",
+    asked: dead_letters.ShowDeadLetters,
+    caller: Caller,
+    done: Done[tuple[dead_letters.DeadLetter, ...]],
+) -> Cancel | None:
+    """Those that are open."""
+
+    def shown(found: list[dead_letters.DeadLetter] | PenstockError) -> None:
+        done(found if isinstance(found, PenstockError) else tuple(found))
+
+    return broker.dead_letters.show(caller, asked.topic, asked.wanted, asked.max_records, shown)
+
+
+@begins(dead_letters.PlanRedrive)
+def plan(
+    broker: "Broker", asked: dead_letters.PlanRedrive, caller: Caller, done: Done[dead_letters.RedrivePlan]
+) -> Cancel | None:
+    """Nothing is moved."""
+    return broker.dead_letters.plan(caller, asked.topic, asked.wanted, done, max_records=asked.max_records)
+
+
+class _Job:
+    """A redrive or a purge, as a stream: the newest progress now and then, and the last item with ``done``."""
+
+    def __init__(self, on_items: OnItems[Progress], on_end: OnEnd) -> None:
+        self._on_items = on_items
+        self._on_end = on_end
+        self.cancel: Cancel | None = None
+
+    def progressed(self, progress: Progress) -> None:
+        """Something was done."""
+        self._on_items((progress,))
+
+    def finished(self, result: Progress | PenstockError) -> None:
+        """Everything is done, or it cannot go on."""
+        if isinstance(result, PenstockError):
+            self._on_end(result)
+            return
+        self._on_items((msgspec.structs.replace(result, done=True),))
+        self._on_end(None)
+
+    def grant(self, count: int) -> None:
+        """Progress is sent without credit."""
+
+    def close(self) -> None:
+        """Stop; what was done until now is done."""
+        if self.cancel is not None:
+            self.cancel()
+
+
+@streams(dead_letters.Redrive)
+def redrive(
+    broker: "Broker", asked: dead_letters.Redrive, caller: Caller, on_items: OnItems[Progress], on_end: OnEnd
+) -> Flow:
+    """Move them, at a rate."""
+    job = _Job(on_items, on_end)
+    job.cancel = broker.dead_letters.redrive(
+        caller,
+        asked.topic,
+        asked.wanted,
+        job.progressed,
+        job.finished,
+        rate_per_second=asked.rate_per_second,
+        max_records=asked.max_records,
+    )
+    return job
+
+
+@streams(dead_letters.Purge)
+def purge(
+    broker: "Broker", asked: dead_letters.Purge, caller: Caller, on_items: OnItems[Progress], on_end: OnEnd
+) -> Flow:
+    """Finish them."""
+    job = _Job(on_items, on_end)
+    job.cancel = broker.dead_letters.purge(
+        caller, asked.topic, asked.wanted, job.progressed, job.finished, max_records=asked.max_records
+    )
+    return job

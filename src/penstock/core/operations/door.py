@@ -1,0 +1,188 @@
+"""The door: ``do`` for one result, ``begin`` for callers that cannot wait, ``open`` for streams.
+
+Each of them authorises the operation, counts it, and carries it out on the node that it belongs to. The methods that end in ``_here``
+never leave this node: for Kafka's handlers, whose clients find the right node by themselves, and for operations that another node sent.
+"""
+
+from asyncio import Future
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from penstock.core.access import Caller
+from penstock.core.operations import (  # noqa: F401  each declares its handlers
+    cluster,
+    dead_letters,
+    groups,
+    queues,
+    records,
+    sinks,
+    topics,
+)
+from penstock.core.operations.handling import HANDLERS, Cancel, Done, Flow, Kind, OnEnd, OnItems
+from penstock.core.operations.rights import authorise
+from penstock.errors import PenstockError, Reason
+from penstock.operations.operation import Asked, Operation, Stream
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+R = TypeVar("R")
+
+ELSEWHERE: Final = frozenset(
+    {
+        Reason.NOT_LEADER_OR_FOLLOWER,
+        Reason.LEADER_NOT_AVAILABLE,
+        Reason.NOT_COORDINATOR,
+        Reason.COORDINATOR_NOT_AVAILABLE,
+        Reason.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""Reasons by which another node may own the operation by now, or this one in a moment."""
+
+
+class Router(Protocol):
+    """Carries operations out wherever they belong; ``cluster/router.py`` is the real one. They are authorised already."""
+
+    def is_here(self, asked: Asked[Any]) -> bool:
+        """Whether this node owns the operation, as far as it knows."""
+        ...
+
+    async def do(self, operation: Operation[R], caller: Caller) -> R:
+        """The result, from whichever node owns the operation."""
+        ...
+
+    def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel:
+        """The same in the background."""
+        ...
+
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+        """A stream from whichever node owns it."""
+        ...
+
+    async def learn(self, topic: str) -> bool:
+        """Whether this node knows a topic by now that another node created just before."""
+        ...
+
+
+class Door:
+    """Of one broker."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.router: Router | None = None
+        """None for a broker that is alone: it owns everything."""
+
+    # Wherever it belongs.
+
+    async def do(self, operation: Operation[R], caller: Caller) -> R:
+        """The result. PenstockError: nothing was done, unless the error is marked as ``begun``."""
+        self._admit(operation, caller)
+        router = self.router
+        return await (self.run(operation, caller) if router is None else router.do(operation, caller))
+
+    def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
+        """Carry it out; ``done`` is called exactly once, perhaps before this returns. PenstockError when nothing was begun.
+
+        Without a task or a future if this node owns the operation.
+        """
+        self._admit(operation, caller)
+        router = self.router
+        if router is None:
+            return self._start(operation, caller, done)
+        if router.is_here(operation):
+            try:
+                return self._start(operation, caller, done)
+            except PenstockError as error:
+                if error.reason not in ELSEWHERE and error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return router.begin(operation, caller, done)
+
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+        """An open stream; items come while its credit lasts. PenstockError when it cannot be opened."""
+        self._admit(stream, caller)
+        router = self.router
+        if router is None:
+            return self.start(stream, caller, on_items, on_end)
+        return await router.open(stream, caller, on_items, on_end)
+
+    # On this node.
+
+    async def do_here(self, operation: Operation[R], caller: Caller) -> R:
+        """The result, if this node owns the operation."""
+        self._admit(operation, caller)
+        return await self.run(operation, caller)
+
+    def begin_here(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
+        """As ``begin``, if this node owns the operation."""
+        self._admit(operation, caller)
+        return self._start(operation, caller, done)
+
+    def open_here(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+        """As ``open``, if this node owns the stream."""
+        self._admit(stream, caller)
+        return self.start(stream, caller, on_items, on_end)
+
+    # Once it is admitted.
+
+    def _admit(self, asked: Asked[Any], caller: Caller) -> None:
+        broker = self._broker
+        if not broker.access.allows_all:
+            authorise(broker, asked, caller)
+        broker.meters.operations.add((type(asked).__name__, caller.gateway.value))
+
+    async def run(self, operation: Operation[R], caller: Caller) -> R:
+        """Carry out an admitted operation on this node."""
+        handler = HANDLERS[type(operation)]
+        result: R
+        if handler.kind is Kind.ANSWERS:
+            result = handler.run(self._broker, operation, caller)
+            return result
+        if handler.kind is Kind.WORKS:
+            try:
+                result = await handler.run(self._broker, operation, caller)
+            except PenstockError as error:
+                error.begun = True
+                raise
+            return result
+        future: Future[R | PenstockError] = Future()
+
+        def done(found: R | PenstockError) -> None:
+            if not future.done():
+                future.set_result(found)
+
+        cancel = handler.run(self._broker, operation, caller, done)
+        try:
+            found = await future
+        finally:
+            if cancel is not None:
+                cancel()
+        if isinstance(found, PenstockError):
+            found.begun = True
+            raise found
+        return found
+
+    def _start(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
+        handler = HANDLERS[type(operation)]
+        if handler.kind is Kind.BEGINS:
+            cancel: Cancel | None = handler.run(self._broker, operation, caller, done)
+            return cancel
+        if handler.kind is Kind.ANSWERS:
+            done(handler.run(self._broker, operation, caller))
+        else:
+            self._broker.background(self._work(operation, caller, done))
+        return None
+
+    async def _work(self, operation: Operation[R], caller: Caller, done: Done[R]) -> None:
+        try:
+            found = await self.run(operation, caller)
+        except PenstockError as error:
+            done(error)
+        except Exception:
+            done(PenstockError(Reason.UNKNOWN))
+            raise
+        else:
+            done(found)
+
+    def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+        """Open an admitted stream on this node."""
+        flow: Flow = HANDLERS[type(stream)].run(self._broker, stream, caller, on_items, on_end)
+        return flow

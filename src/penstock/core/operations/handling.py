@@ -1,0 +1,128 @@
+"""How a handler is declared. There are four kinds, and the kind says what a failure means.
+
+* :func:`answers`: returns the result at once. If it raises, nothing was done.
+* :func:`begins`: is given ``done`` and calls it exactly once, perhaps before it returns. If it raises, nothing was begun; a failure
+  that is passed to ``done`` may have been carried out in part. It may return a function that cancels.
+* :func:`works`: a coroutine. A failure may have been carried out in part.
+* :func:`streams`: is given ``on_items`` and ``on_end``, and returns a :class:`Flow`. If it raises, nothing was begun.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from penstock.errors import PenstockError, Reason
+from penstock.operations.operation import Asked, Operation, Stream
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+R = TypeVar("R")
+
+Done = Callable[[R | PenstockError], None]
+"""Is called once with the result, or with the reason for a failure after something was begun."""
+Cancel = Callable[[], None]
+"""Nobody waits for the result any more; harmless after it has come."""
+OnItems = Callable[[Sequence[R]], None]
+OnEnd = Callable[[PenstockError | None], None]
+"""Is called once when there will be no more items: None, or why."""
+
+
+class Flow(Protocol):
+    """An open stream, as the side that reads it sees it."""
+
+    def grant(self, count: int, /) -> None:
+        """This many more items may be sent."""
+        ...
+
+    def close(self) -> None:
+        """No more items are wanted; harmless after the end. ``on_end`` is not called after it."""
+        ...
+
+
+class Kind(Enum):
+    """What a failure of a handler means; see the module."""
+
+    ANSWERS = "answers"
+    BEGINS = "begins"
+    WORKS = "works"
+    STREAMS = "streams"
+
+
+class Handler(NamedTuple):
+    """What carries an operation out on this node."""
+
+    kind: Kind
+    run: Callable[..., Any]
+
+
+HANDLERS: Final[dict[type[Asked[Any]], Handler]] = {}
+MERGES: Final[dict[type[Asked[Any]], Callable[["Broker", dict[int, Any]], Any]]] = {}
+"""How the answers of all nodes become one, for the operations that every node answers."""
+
+
+def answers(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Declare a handler ``(broker, operation, caller) -> result``."""
+    return _declare(operation, Kind.ANSWERS)
+
+
+def begins(
+    operation: type[Operation[R]],
+) -> Callable[[Callable[..., Cancel | None]], Callable[..., Cancel | None]]:
+    """Declare a handler ``(broker, operation, caller, done) -> cancel or None``."""
+    return _declare(operation, Kind.BEGINS)
+
+
+def works(
+    operation: type[Operation[R]],
+) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[..., Coroutine[Any, Any, R]]]:
+    """Declare a handler ``async (broker, operation, caller) -> result``."""
+    return _declare(operation, Kind.WORKS)
+
+
+def streams(stream: type[Stream[R]]) -> Callable[[Callable[..., Flow]], Callable[..., Flow]]:
+    """Declare a handler ``(broker, stream, caller, on_items, on_end) -> flow``."""
+    return _declare(stream, Kind.STREAMS)
+
+
+def merges(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Declare how the answers of all nodes, by node, become one: ``(broker, answers) -> result``."""
+
+    def declare(merge: Callable[..., R]) -> Callable[..., R]:
+        MERGES[operation] = merge
+        return merge
+
+    return declare
+
+
+def _declare(asked: type[Asked[Any]], kind: Kind) -> Callable[[Any], Any]:
+    def declare(run: Any) -> Any:
+        assert asked not in HANDLERS, f"{asked.__name__} has two handlers"
+        HANDLERS[asked] = Handler(kind, run)
+        return run
+
+    return declare
+
+
+async def awaited(start: Callable[[Callable[[R], None]], object]) -> R:
+    """What a rule reports to the callback that ``start`` hands to it."""
+    future: Future[R] = Future()
+    start(lambda found: None if future.done() else future.set_result(found))
+    return await future
+
+
+async def next_turn(broker: "Broker") -> None:
+    """Return in the next turn of the event loop: others are served in between."""
+    future: Future[None] = Future()
+    broker.flusher.gather(lambda: None if future.done() else future.set_result(None))
+    await future
+
+
+def told_reason(done: Done[None]) -> Callable[[Reason | None], None]:
+    """``done`` for a rule that reports a reason, or None once it is done."""
+
+    def told(reason: Reason | None) -> None:
+        done(None if reason is None else PenstockError(reason))
+
+    return told

@@ -1,0 +1,111 @@
+"""A member of a group for as long as a stream is open, at the node that coordinates the group."""
+
+from typing import TYPE_CHECKING
+
+from penstock.core.access import Caller
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.operations.handling import OnEnd, OnItems
+from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import Assignment, Membership
+from penstock.types import GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+class OpenMembership:
+    """One stream. Its first item is sent before the constructor returns."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        asked: Membership,
+        caller: Caller,
+        on_items: OnItems[Assignment],
+        on_end: OnEnd,
+    ) -> None:
+        self._broker = broker
+        self._group, self._topic = GroupId(asked.group), TopicName(asked.topic)
+        self._consumer_id = asked.consumer_id
+        self._on_items = on_items
+        self._on_end = on_end
+        self._over = False
+        # The group finds this listener again by identity.
+        self._listener = self._changed
+        key = self._group, self._topic, self._consumer_id
+        partitions = broker.groups.shared.join(
+            self._group,
+            self._topic,
+            self._consumer_id,
+            session_timeout_ms=None,
+            client=caller.client,
+            on_change=self._listener,
+        )
+        previous = broker.memberships.pop(key, None)
+        if previous is not None:
+            previous.replaced()
+        broker.memberships[key] = self
+        self._key = key
+        self._send(partitions)
+
+    def grant(self, count: int) -> None:
+        """Assignments are few: they are sent without credit."""
+
+    def close(self) -> None:
+        """The member leaves."""
+        if self._over:
+            return
+        self._forget()
+        try:
+            self._broker.groups.shared.leave(self._group, self._consumer_id, self._listener)
+        except PenstockError:
+            # The group went first: its topic was deleted, or the broker stops.
+            pass
+
+    def replaced(self) -> None:
+        """A newer stream has the same consumer id."""
+        self._end(
+            PenstockError(
+                Reason.FENCED_INSTANCE_ID,
+                f"Another subscription of {self._consumer_id[:64]!r} took the place of this one. "
+                "Give every consumer of a group its own id.",
+            )
+        )
+
+    def _changed(self, partitions: tuple[int, ...]) -> None:
+        if self._over:
+            return
+        if partitions:
+            self._send(partitions)
+        else:
+            # None are left, or the group is gone from here. Its coordinator is in the middle of a change: look when that is over.
+            self._broker.flusher.gather(self._look)
+
+    def _look(self) -> None:
+        if self._over:
+            return
+        try:
+            self._send(self._broker.groups.shared.partitions(self._group, self._topic, self._consumer_id))
+        except PenstockError as error:
+            self._end(error)
+
+    def _send(self, partitions: tuple[int, ...]) -> None:
+        try:
+            committed = self._broker.groups.fetch_offsets(
+                self._group, [PartitionKey(self._topic, index) for index in partitions]
+            )
+        except PenstockError as error:
+            self._end(error)
+            return
+        offsets = {key.partition: found.offset for key, found in committed.items()}
+        self._on_items((Assignment(partitions, offsets),))
+
+    def _end(self, error: PenstockError) -> None:
+        if not self._over:
+            self._forget()
+            self._on_end(error)
+
+    def _forget(self) -> None:
+        self._over = True
+        if self._broker.memberships.get(self._key) is self:
+            del self._broker.memberships[self._key]

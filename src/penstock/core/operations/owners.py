@@ -1,0 +1,50 @@
+"""Which node of a cluster an operation belongs to, by the records that all nodes share."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.topic_records import NO_LEADER
+from penstock.errors import PenstockError, Reason
+from penstock.operations.operation import Asked, OwnerKind
+from penstock.types import NodeId
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker, ClusterSide
+
+
+def owner_of(broker: "Broker", cluster: "ClusterSide", asked: Asked[Any]) -> NodeId:
+    """The node that carries the operation out. PenstockError while there is none.
+
+    What names something that does not exist belongs to this node, which refuses it.
+    """
+    kind, fields = asked.belongs_to
+    if kind is OwnerKind.GROUP:
+        # Without a field it is the group that redrives dead letters.
+        group = getattr(asked, fields[0]) if fields else REDRIVE_GROUP
+        return cluster.coordinators.node_of(group) if group else broker.node_id
+    if kind is OwnerKind.LEADER:
+        return _leader(broker, *(getattr(asked, field) for field in fields))
+    if kind is OwnerKind.KEYS:
+        found = broker.topics.get(getattr(asked, fields[0]))
+        return broker.node_id if found is None else cluster.coordinators.keys_node(found)
+    if kind is OwnerKind.SINKS:
+        return cluster.coordinators.sinks_node()
+    return broker.node_id
+
+
+def _leader(broker: "Broker", topic: str, index: int) -> NodeId:
+    found = broker.topics.get(topic)
+    if found is None or not 0 <= index < found.partition_count:
+        return broker.node_id
+    leader = broker.topics.partition(found, index).leader
+    if leader == NO_LEADER:
+        raise PenstockError(
+            Reason.LEADER_NOT_AVAILABLE,
+            f"{topic}/{index} has no leader: no node that is up has all of it. Try again in a moment.",
+        )
+    return NodeId(leader)
+
+
+def topic_of(asked: Asked[Any]) -> str | None:
+    """The topic that an operation names, if it names one."""
+    return getattr(asked, "topic", None)

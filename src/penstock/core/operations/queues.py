@@ -1,0 +1,181 @@
+"""Queues: leases, what workers report about records, and what is in a queue."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.access import Caller
+from penstock.core.operations.handling import (
+    Cancel,
+    Done,
+    Flow,
+    OnEnd,
+    OnItems,
+    answers,
+    begins,
+    merges,
+    streams,
+    told_reason,
+)
+from penstock.core.operations.rights import may_describe_group, may_describe_topic
+from penstock.core.queues.workers import Worker
+from penstock.errors import PenstockError, Reason
+from penstock.operations import queues
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+@begins(queues.Lease)
+def lease(
+    broker: "Broker", asked: queues.Lease, caller: Caller, done: Done[tuple[queues.Delivery, ...]]
+) -> Cancel | None:
+    """Nothing more is leased to a caller that cancels."""
+
+    def leased(deliveries: Sequence[queues.Delivery]) -> None:
+        done(tuple(deliveries))
+
+    return broker.queues.lease(
+        caller,
+        asked.topic,
+        asked.group,
+        asked.owner,
+        max_records=asked.max_records,
+        lease_ms=asked.lease_ms,
+        wait_ms=asked.wait_ms,
+        done=leased,
+    )
+
+
+class _Work(NamedTuple):
+    """A connected worker, as a stream."""
+
+    worker: Worker
+
+    def grant(self, count: int) -> None:
+        """It can take this many more records."""
+        self.worker.grant(count)
+
+    def close(self) -> None:
+        """It takes no more records."""
+        self.worker.detach()
+
+
+@streams(queues.Consume)
+def consume(
+    broker: "Broker",
+    asked: queues.Consume,
+    caller: Caller,
+    on_items: OnItems[queues.Delivery],
+    on_end: OnEnd,
+) -> Flow:
+    """A connected worker."""
+
+    def gone(reason: Reason) -> None:
+        on_end(PenstockError(reason))
+
+    return _Work(
+        broker.queues.attach(
+            caller,
+            asked.topic,
+            asked.group,
+            asked.owner,
+            lease_ms=asked.lease_ms,
+            credit=asked.credit,
+            on_deliver=on_items,
+            on_gone=gone,
+            in_flight_max=asked.in_flight_max,
+            release_on_detach=asked.release_on_disconnect,
+        )
+    )
+
+
+@begins(queues.Ack)
+def ack(broker: "Broker", asked: queues.Ack, caller: Caller, done: Done[None]) -> Cancel | None:
+    """All of them or none."""
+    broker.queues.ack(caller, asked.topic, asked.group, asked.owner, asked.partition, asked.offsets, told_reason(done))
+    return None
+
+
+@begins(queues.AckUpTo)
+def ack_up_to(broker: "Broker", asked: queues.AckUpTo, caller: Caller, done: Done[None]) -> Cancel | None:
+    """Every record that the worker holds, up to this one."""
+    broker.queues.ack_cumulative(
+        caller, asked.topic, asked.group, asked.owner, asked.partition, asked.offset, told_reason(done)
+    )
+    return None
+
+
+@begins(queues.Nack)
+def nack(broker: "Broker", asked: queues.Nack, caller: Caller, done: Done[None]) -> Cancel | None:
+    """All of them or none."""
+    broker.queues.nack(
+        caller,
+        asked.topic,
+        asked.group,
+        asked.owner,
+        asked.partition,
+        asked.offsets,
+        asked.reason,
+        told_reason(done),
+    )
+    return None
+
+
+@begins(queues.Extend)
+def extend(broker: "Broker", asked: queues.Extend, caller: Caller, done: Done[None]) -> Cancel | None:
+    """All of them or none."""
+    broker.queues.extend(
+        caller,
+        asked.topic,
+        asked.group,
+        asked.owner,
+        asked.partition,
+        asked.offsets,
+        asked.lease_ms,
+        told_reason(done),
+    )
+    return None
+
+
+# Looking.
+
+
+@answers(queues.ListQueues)
+def list_queues(broker: "Broker", _: queues.ListQueues, caller: Caller) -> tuple[queues.QueueStatus, ...]:
+    """Those that this node coordinates."""
+    return tuple(
+        queue
+        for queue in broker.queues.queues()
+        if may_describe_topic(broker, caller, queue.topic) and may_describe_group(broker, caller, queue.group)
+    )
+
+
+@merges(queues.ListQueues)
+def merge_queues(_: "Broker", by_node: dict[int, tuple[queues.QueueStatus, ...]]) -> tuple[queues.QueueStatus, ...]:
+    """Those of all nodes, by name."""
+    found = (queue for found in by_node.values() for queue in found)
+    return tuple(sorted(found, key=lambda queue: (queue.topic, queue.group)))
+
+
+@answers(queues.DescribeQueue)
+def describe_queue(broker: "Broker", asked: queues.DescribeQueue, _: Caller) -> queues.QueueStatus:
+    """GROUP_ID_NOT_FOUND if the group works no queue on the topic."""
+    return broker.queues.status(asked.topic, asked.group)
+
+
+@answers(queues.PeekQueue)
+def peek_queue(broker: "Broker", asked: queues.PeekQueue, _: Caller) -> tuple[queues.PeekedRecord, ...]:
+    """Nothing changes."""
+    return tuple(broker.queues.peek(asked.topic, asked.group, asked.max_records))
+
+
+@answers(queues.DescribeStates)
+def describe_states(broker: "Broker", asked: queues.DescribeStates, _: Caller) -> queues.KnownStates:
+    """As many as fit one answer."""
+    return broker.queues.known_states(asked.topic, asked.group, asked.partition, asked.offset)
+
+
+@answers(queues.ExplainRecord)
+def explain_record(broker: "Broker", asked: queues.ExplainRecord, _: Caller) -> queues.Why:
+    """In one sentence."""
+    return broker.queues.why(asked.topic, asked.partition, asked.offset, asked.group)

@@ -1,0 +1,79 @@
+"""Exactly-once sinks."""
+
+from typing import TYPE_CHECKING
+
+from penstock.core.access import Caller
+from penstock.core.operations.handling import Cancel, Done, answers, begins
+from penstock.core.operations.rights import may_describe_topic
+from penstock.core.sinks.answers import Aborted, Deleted, Opened
+from penstock.core.sinks.sink import Committed
+from penstock.core.sinks.sinks import Part
+from penstock.core.topic_names import staging_topic
+from penstock.errors import PenstockError
+from penstock.operations import sinks
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+@begins(sinks.OpenSink)
+def open_sink(broker: "Broker", asked: sinks.OpenSink, caller: Caller, done: Done[sinks.OpenedSink]) -> Cancel | None:
+    """Created if it does not exist."""
+
+    def opened(found: Opened | PenstockError) -> None:
+        done(found if isinstance(found, PenstockError) else sinks.OpenedSink(asked.sink, *found))
+
+    broker.sinks.open(caller, asked.sink, opened, remember_ms=asked.remember_ms)
+    return None
+
+
+@begins(sinks.CommitSink)
+def commit(
+    broker: "Broker", asked: sinks.CommitSink, caller: Caller, done: Done[sinks.CommittedBatch]
+) -> Cancel | None:
+    """It ends by itself, whether or not anybody waits for it."""
+
+    def committed(found: Committed | PenstockError) -> None:
+        done(found if isinstance(found, PenstockError) else sinks.CommittedBatch(True, *found))
+
+    parts = [Part(part.topic, part.partition, part.staged) for part in asked.parts]
+    broker.sinks.commit(caller, asked.sink, asked.batch_id, parts, committed, staging_id=asked.staging_id)
+    return None
+
+
+@begins(sinks.AbortSink)
+def abort(broker: "Broker", asked: sinks.AbortSink, caller: Caller, done: Done[sinks.AbortedBatch]) -> Cancel | None:
+    """Unless the batch is committed or about to be."""
+
+    def aborted(found: Aborted | PenstockError) -> None:
+        done(found if isinstance(found, PenstockError) else sinks.AbortedBatch(*found))
+
+    broker.sinks.abort(caller, asked.sink, asked.batch_id, aborted)
+    return None
+
+
+@begins(sinks.DeleteSink)
+def delete(broker: "Broker", asked: sinks.DeleteSink, caller: Caller, done: Done[None]) -> Cancel | None:
+    """With what is staged."""
+
+    def deleted(found: Deleted | PenstockError) -> None:
+        done(found if isinstance(found, PenstockError) else None)
+
+    broker.sinks.delete(caller, asked.sink, deleted)
+    return None
+
+
+@answers(sinks.ListSinks)
+def list_sinks(broker: "Broker", _: sinks.ListSinks, caller: Caller) -> tuple[sinks.SinkStatus, ...]:
+    """By name."""
+    return tuple(
+        sinks.SinkStatus(*broker.sinks.status(caller, name))
+        for name in broker.sinks.names()
+        if may_describe_topic(broker, caller, staging_topic(name))
+    )
+
+
+@answers(sinks.DescribeSink)
+def describe_sink(broker: "Broker", asked: sinks.DescribeSink, caller: Caller) -> sinks.SinkStatus:
+    """One sink."""
+    return sinks.SinkStatus(*broker.sinks.status(caller, asked.sink))

@@ -1,0 +1,135 @@
+"""Topics: list, create, describe and delete them, and their statistics."""
+
+from typing import TYPE_CHECKING
+
+from penstock.core.access import Caller
+from penstock.core.operations.handling import Cancel, Done, answers, begins, merges, works
+from penstock.core.operations.rights import may_describe_topic
+from penstock.core.stats import summed_stats, topic_stats
+from penstock.core.topics import UNSET, NewTopic, Topic
+from penstock.operations import topics
+from penstock.types import Gateway, NodeId
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+
+def described(topic: Topic) -> topics.TopicDescription:
+    """A topic, as callers see it."""
+    return topics.TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_count=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        retention_ms=topic.config.retention_ms,
+        retention_bytes=topic.config.retention_bytes,
+        created_ms=topic.created_ms,
+        updated_ms=topic.updated_ms,
+    )
+
+
+@answers(topics.ListTopics)
+def list_topics(broker: "Broker", _: topics.ListTopics, caller: Caller) -> tuple[topics.TopicDescription, ...]:
+    """By name."""
+    return tuple(
+        described(topic)
+        for topic in broker.topics
+        if not topic.internal and may_describe_topic(broker, caller, topic.name)
+    )
+
+
+@works(topics.CreateTopic)
+async def create_topic(broker: "Broker", asked: topics.CreateTopic, _: Caller) -> topics.TopicDescription:
+    """What was not asked for is filled in only if the topic is new: it cannot conflict with a topic that exists."""
+    partitions, replication_factor, configs = asked.partitions, asked.replication_factor, asked.configs
+    if asked.topic not in broker.topics:
+        partitions = asked.default_partitions if partitions is None else partitions
+        replication_factor = asked.default_replication_factor if replication_factor is None else replication_factor
+        configs = {**asked.default_configs, **configs}
+    new = NewTopic(
+        asked.topic,
+        UNSET if partitions is None else partitions,
+        UNSET if replication_factor is None else replication_factor,
+        configs,
+    )
+    return described(await broker.topics.create(new, exist_ok=True))
+
+
+@works(topics.DeleteTopic)
+async def delete_topic(broker: "Broker", asked: topics.DeleteTopic, _: Caller) -> str:
+    """The name that it had."""
+    return (await broker.topics.delete(asked.topic)).name
+
+
+@answers(topics.DescribeTopic)
+def describe_topic(broker: "Broker", asked: topics.DescribeTopic, _: Caller) -> topics.TopicDetails:
+    """By the agreed state, which any node has."""
+    topic = broker.topics.require(asked.topic)
+    partitions = tuple(
+        topics.PartitionDescription(index, record.leader, tuple(record.replicas))
+        for index, record in enumerate(broker.topics.partitions(topic))
+    )
+    return topics.TopicDetails(described(topic), partitions)
+
+
+@begins(topics.DescribePartition)
+def describe_partition(
+    broker: "Broker", asked: topics.DescribePartition, _: Caller, done: Done[topics.PartitionOffsets]
+) -> Cancel | None:
+    """What was acknowledged before the call is waited for."""
+    partition = broker.partition(asked.topic, asked.partition)
+
+    def settled() -> None:
+        done(topics.PartitionOffsets(partition.log.start_offset, partition.high_watermark))
+
+    return broker.settling.wait((partition,), settled)
+
+
+@answers(topics.DescribeTopicStats)
+def describe_topic_stats(broker: "Broker", asked: topics.DescribeTopicStats, _: Caller) -> topics.TopicStats:
+    """What this node knows, and what flowed through it."""
+    return topic_stats(broker, asked.topic)
+
+
+@merges(topics.DescribeTopicStats)
+def merge_topic_stats(broker: "Broker", by_node: dict[int, topics.TopicStats]) -> topics.TopicStats:
+    """Of each partition what its leader reports, and of what flowed the sum."""
+    own = by_node[broker.node_id]
+
+    def by_leader(known: topics.PartitionStats) -> topics.PartitionStats:
+        found = by_node.get(NodeId(known.leader), own).partitions
+        return found[known.index] if known.index < len(found) else known
+
+    flows: dict[Gateway, topics.FlowStats] = {}
+    for stats in by_node.values():
+        for flow in stats.flows:
+            known = flows.get(flow.gateway)
+            flows[flow.gateway] = flow if known is None else _sum(known, flow)
+    rates = [
+        sum(each)
+        for each in zip(
+            *(
+                (
+                    stats.records_in_per_second,
+                    stats.bytes_in_per_second,
+                    stats.records_out_per_second,
+                    stats.bytes_out_per_second,
+                )
+                for stats in by_node.values()
+            ),
+            strict=True,
+        )
+    ]
+    topic = broker.topics.require(own.topic)
+    in_order = [flows[gateway] for gateway in Gateway if gateway in flows]
+    return summed_stats(topic, [by_leader(known) for known in own.partitions], in_order, rates)
+
+
+def _sum(one: topics.FlowStats, other: topics.FlowStats) -> topics.FlowStats:
+    return topics.FlowStats(
+        one.gateway,
+        one.records_in + other.records_in,
+        one.bytes_in + other.bytes_in,
+        one.records_out + other.records_out,
+        one.bytes_out + other.bytes_out,
+    )

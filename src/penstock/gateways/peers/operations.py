@@ -1,0 +1,164 @@
+"""Operations and streams that other nodes send because they belong to this one. They are never sent on.
+
+Each is begun as it comes and answered when it is done, in any order. Too many are refused, never left unread: what is behind them on the
+connection may be the cancellation of one of them.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from penstock.core.access import Caller, Principal
+from penstock.core.operations.handling import Cancel, Flow
+from penstock.errors import PenstockError, Reason
+from penstock.operations.catalogue import operation_decoder
+from penstock.operations.operation import Asked, Operation, Stream
+from penstock.types import Buffer, Gateway
+from penstock.wire.kafka.headers import frame
+from penstock.wire.peers import (
+    CancelHead,
+    DoHead,
+    GrantHead,
+    OperationAnswer,
+    decode_operation_request,
+    refusal_answer,
+)
+
+if TYPE_CHECKING:
+    from penstock.gateways.peers.gateway import PeerGateway
+
+logger = logging.getLogger("penstock.peers")
+
+UNDER_WAY_MAX: Final = 10_000
+"""Operations and streams of one connection."""
+
+
+class PeerOperations:
+    """Those of one connection."""
+
+    def __init__(self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None]) -> None:
+        self._gateway = gateway
+        self._door = gateway.broker.door
+        self._write = write
+        self._under_way: dict[int, Cancel | None] = {}
+        """By number: what cancels it, if anything does."""
+        self._flows: dict[int, Flow] = {}
+        self._answers: list[Buffer] = []
+        self._closed = False
+
+    def close(self) -> None:
+        """The connection is gone: nobody waits for anything any more. What was begun ends by itself."""
+        self._closed = True
+        flows, self._flows = self._flows, {}
+        under_way, self._under_way = self._under_way, {}
+        for flow in flows.values():
+            flow.close()
+        for cancel in under_way.values():
+            if cancel is not None:
+                cancel()
+
+    def begin(self, api: int, number: int, body: memoryview) -> None:
+        """Do what is asked; ProtocolViolation when it cannot be read."""
+        head, data = decode_operation_request(api, body)
+        if isinstance(head, DoHead):
+            try:
+                self._carry_out(head, number, data)
+            except PenstockError as error:
+                self._finish(number, refusal_answer(error))
+            except Exception:
+                logger.exception("operation %s failed", head.name)
+                unexpected = PenstockError(Reason.UNKNOWN, "The node that was asked failed. Its log says why.")
+                unexpected.begun = True
+                self._finish(number, refusal_answer(unexpected))
+        elif isinstance(head, GrantHead):
+            if (flow := self._flows.get(head.number)) is not None:
+                flow.grant(head.count)
+        elif isinstance(head, CancelHead):
+            self._cancel(head.number)
+
+    def _carry_out(self, head: DoHead, number: int, data: memoryview) -> None:
+        if len(self._under_way) + len(self._flows) >= UNDER_WAY_MAX:
+            raise PenstockError(
+                Reason.COORDINATOR_NOT_AVAILABLE,
+                f"{UNDER_WAY_MAX} operations of one node are under way, which is the most. Try again in a moment.",
+            )
+        asked = _decoded(head.name, data)
+        caller = Caller(Principal(head.principal), Gateway(head.gateway), head.client)
+        if isinstance(asked, Stream):
+            self._open(asked, caller, number)
+        else:
+            assert isinstance(asked, Operation)
+            self._under_way[number] = None
+            cancel = self._door.begin_here(asked, caller, partial(self._done, number))
+            if cancel is not None and number in self._under_way:
+                self._under_way[number] = cancel
+
+    def _done(self, number: int, found: object) -> None:
+        if isinstance(found, PenstockError):
+            found.begun = True
+            self._finish(number, refusal_answer(found))
+        else:
+            self._finish(number, OperationAnswer(msgspec.Raw(msgspec.msgpack.encode(found))))
+
+    def _open(self, stream: Stream[Any], caller: Caller, number: int) -> None:
+        over = False
+
+        def on_end(error: PenstockError | None) -> None:
+            nonlocal over
+            over = True
+            self._flows.pop(number, None)
+            self._finish(number, OperationAnswer() if error is None else refusal_answer(error))
+
+        flow = self._door.open_here(stream, caller, partial(self._items, number), on_end)
+        if not over:
+            self._flows[number] = flow
+            # It is open, whether or not there are items yet.
+            self._items(number, ())
+
+    def _items(self, number: int, items: Sequence[object]) -> None:
+        self._answer(number, OperationAnswer(msgspec.Raw(msgspec.msgpack.encode(items)), last=False))
+
+    def _cancel(self, number: int) -> None:
+        flow = self._flows.pop(number, None)
+        if flow is not None:
+            flow.close()
+            self._answer(number, OperationAnswer())
+        elif (cancel := self._under_way.get(number)) is not None:
+            cancel()
+            self._finish(number, OperationAnswer())
+
+    def _finish(self, number: int, answer: OperationAnswer) -> None:
+        self._under_way.pop(number, None)
+        self._answer(number, answer)
+
+    def _answer(self, number: int, answer: OperationAnswer) -> None:
+        if self._closed:
+            return
+        if not self._answers:
+            self._gateway.turn.send(self._send)
+        self._answers += frame(number, 0, [msgspec.msgpack.encode(answer)])
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        if not self._closed:
+            self._write(answers)
+
+
+def _decoded(name: str, data: memoryview) -> Asked[Any]:
+    decoder = operation_decoder(name)
+    if decoder is None:
+        raise PenstockError(
+            Reason.UNSUPPORTED_VERSION,
+            f"The node that this belongs to does not know {name[:64]!a}: its release is older. Upgrade it, then try again.",
+        )
+    try:
+        asked: Asked[Any] = decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PenstockError(
+            Reason.UNSUPPORTED_VERSION,
+            f"The node that this belongs to cannot read {name[:64]!a} ({error}). Upgrade the older of the two, then try again.",
+        ) from error
+    return asked

@@ -1,0 +1,128 @@
+"""The cluster: its nodes, what is not healthy, and nodes that are drained."""
+
+import msgspec
+
+from penstock.operations.operation import ANY_NODE, Action, Operation, Repeat, on_cluster
+
+
+class ClusterNode(msgspec.Struct, frozen=True):
+    """One node. A node that is down is listed while it has partitions; what only nodes that are up report is null then.
+
+    ``stuck`` counts replicas that no other node could take if this one were drained. ``left_ms`` is when the node was seen to leave, if
+    it is down and the node that answers saw it. ``only_there`` counts partitions that wait for it: it is down, and no node that is up has
+    every acknowledged record.
+    """
+
+    node: int
+    is_up: bool
+    epoch: int | None
+    rack: str | None
+    version: str | None
+    started_ms: int | None
+    is_stopping: bool
+    is_draining: bool
+    leads: int
+    replicas: int
+    stuck: int
+    left_ms: int | None
+    listeners: dict[str, str]
+    only_there: int
+
+
+class Controller(msgspec.Struct, frozen=True):
+    """The node that chooses leaders. The epoch grows with every controller."""
+
+    node: int
+    epoch: int
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The metadata store, which all nodes share: whether this node can reach it, and if not, why."""
+
+    is_reachable: bool
+    error: str | None
+
+
+class PartitionTrouble(msgspec.Struct, frozen=True):
+    """A partition that is not healthy, and why."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    eligible: tuple[int, ...]
+    why: str
+
+
+class PartitionMove(msgspec.Struct, frozen=True):
+    """A partition that is being reassigned. Offsets are known to the node that leads it, and null elsewhere."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    start_offset: int | None
+    end_offset: int | None
+    copied: dict[str, int] | None
+
+
+class NodeDrain(msgspec.Struct, frozen=True):
+    """A node that is being drained: what it still leads and has, what no other node can take, and what no node that is up has whole."""
+
+    node: int
+    leads: int
+    replicas: int
+    stuck: int
+    is_done: bool
+    only_there: int
+
+
+class ClusterDescription(msgspec.Struct, frozen=True):
+    """The cluster as one node knows it. Lists of partitions are cut at 1000; counts are of all."""
+
+    cluster_id: str
+    node: int
+    is_alone: bool
+    metadata: Metadata
+    controller: Controller | None
+    nodes: list[ClusterNode]
+    partitions: int
+    under_replicated_count: int
+    under_min_in_sync_count: int
+    offline_count: int
+    moving_count: int
+    under_replicated: list[PartitionTrouble]
+    under_min_in_sync: list[PartitionTrouble]
+    offline: list[PartitionTrouble]
+    moves: list[PartitionMove]
+    drains: list[NodeDrain]
+
+
+class DescribeCluster(Operation[ClusterDescription], frozen=True):
+    """Nodes, controller, and what is not healthy."""
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class DrainNode(Operation[NodeDrain], frozen=True):
+    """Have other nodes lead and store what a node does, as far as they can."""
+
+    node: int
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+
+
+class UndrainNode(Operation[NodeDrain], frozen=True):
+    """Use a drained node again; one that is down and has nothing is forgotten."""
+
+    node: int
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE

@@ -1,0 +1,146 @@
+"""What every operation declares: its result, the rights that it needs, the node that owns it, and whether it may be repeated."""
+
+from enum import Enum
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_args
+
+import msgspec
+
+R = TypeVar("R")
+
+
+class Action(Enum):
+    """What a caller wants to do to a resource."""
+
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+
+
+class Resource(Enum):
+    """What access is granted to."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    SINK = "sink"
+    """A sink is the topic that its records are staged in."""
+    DEAD_LETTERS = "dead_letters"
+    """The dead-letter topic of a topic, and the group that redrives from it."""
+    CLUSTER = "cluster"
+
+
+class Right(NamedTuple):
+    """One right that an operation needs: an action on the resource that one of its fields names."""
+
+    resource: Resource
+    action: Action
+    field: str = ""
+    """The field with the name of the resource; a field that is None names nothing, and needs no right."""
+
+
+def on_topic(action: Action, field: str = "topic") -> Right:
+    """A right on the topic that a field names."""
+    return Right(Resource.TOPIC, action, field)
+
+
+def on_group(action: Action, field: str = "group") -> Right:
+    """A right on the group that a field names."""
+    return Right(Resource.GROUP, action, field)
+
+
+def on_sink(action: Action, field: str = "sink") -> Right:
+    """A right on the sink that a field names."""
+    return Right(Resource.SINK, action, field)
+
+
+def on_dead_letters(action: Action, field: str = "topic") -> Right:
+    """A right on the dead letters of the topic that a field names."""
+    return Right(Resource.DEAD_LETTERS, action, field)
+
+
+def on_cluster(action: Action) -> Right:
+    """A right on the node and the cluster."""
+    return Right(Resource.CLUSTER, action)
+
+
+def listing(resource: Resource) -> Right:
+    """Anyone may ask for the list; the handler leaves out what the caller may not describe."""
+    return Right(resource, Action.DESCRIBE)
+
+
+class OwnerKind(Enum):
+    """How the node that carries an operation out is found."""
+
+    LEADER = "leader"
+    GROUP = "group"
+    KEYS = "keys"
+    SINKS = "sinks"
+    ANY = "any"
+    EVERY = "every"
+
+
+class Owner(NamedTuple):
+    """The node that carries an operation out, by the fields that name it."""
+
+    kind: OwnerKind
+    fields: tuple[str, ...] = ()
+
+
+def leader(topic: str = "topic", partition: str = "partition") -> Owner:
+    """The leader of the partition that two fields name."""
+    return Owner(OwnerKind.LEADER, (topic, partition))
+
+
+def coordinator(group: str = "group") -> Owner:
+    """The coordinator of the group that a field names."""
+    return Owner(OwnerKind.GROUP, (group,))
+
+
+def keys_coordinator(topic: str = "topic") -> Owner:
+    """The node that remembers the produce keys of the topic that a field names."""
+    return Owner(OwnerKind.KEYS, (topic,))
+
+
+SINKS_COORDINATOR: Final = Owner(OwnerKind.SINKS)
+ANY_NODE: Final = Owner(OwnerKind.ANY)
+EVERY_NODE: Final = Owner(OwnerKind.EVERY)
+"""Every node answers for its part, and the node that was asked merges the answers."""
+
+
+class Repeat(Enum):
+    """When an operation that failed may be sent again without the caller's knowledge."""
+
+    UNDONE = "undone"
+    """Only while it is certain that nothing was done."""
+    ALWAYS = "always"
+    """Whatever became of the first try: doing it twice is the same as doing it once."""
+
+
+class Asked(msgspec.Struct, Generic[R], frozen=True):
+    """Common to operations and streams."""
+
+    rights: ClassVar[tuple[Right, ...]]
+    belongs_to: ClassVar[Owner]
+    repeat: ClassVar[Repeat] = Repeat.UNDONE
+
+    def wait_ms_max(self) -> int:
+        """How long the owner may wait, at the caller's wish, before it answers."""
+        return 0
+
+
+class Operation(Asked[R], Generic[R], frozen=True):
+    """Has one result."""
+
+
+class Stream(Asked[R], Generic[R], frozen=True):
+    """Has any number of items, which its caller asks for by credit."""
+
+    credit: int
+    """How many items may be sent before the caller grants more."""
+
+
+def result_type(asked: type[Asked[Any]]) -> Any:
+    """The type of an operation's result, or of a stream's items."""
+    return get_args(asked.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # typing sets it on every subscripted class
