@@ -6,9 +6,8 @@ cluster tells of partitions that others lead what its copy of them has, which ma
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
 from penstock.core.groups.subscription import assigned_partitions
 from penstock.core.replica import Replica
@@ -17,6 +16,9 @@ from penstock.errors import PenstockError, Reason
 from penstock.operations.groups import GroupPartitionStatus, GroupStatus, MemberStatus
 from penstock.operations.topics import FlowStats, PartitionStats, TopicStats
 from penstock.types import NO_TIMESTAMP, Gateway, GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
 
 OPENED_MAX: Final = 64
 """Logs that one answer opens; housekeeping opens the others in its time."""
@@ -35,7 +37,7 @@ MEMBERS_MAX: Final = 1000
 """Members told in one answer."""
 
 
-def topic_stats(broker: Broker, name: str) -> TopicStats:
+def topic_stats(broker: "Broker", name: str) -> TopicStats:
     """``UNKNOWN_TOPIC_OR_PARTITION`` when there is no such topic."""
     topic = broker.topics.require(name)
     meters = broker.meters
@@ -73,7 +75,7 @@ def summed_stats(
 class _Opening:
     """Opens logs for an answer, but not too many."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._left = OPENED_MAX
 
@@ -93,7 +95,7 @@ class _Opening:
             raise
 
 
-def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening) -> PartitionStats:
+def _partition_stats(broker: "Broker", topic: Topic, index: int, opening: _Opening) -> PartitionStats:
     leader = broker.topics.partition(topic, index).leader
     partition: Replica | None = broker.opened(topic.name, index)
     if partition is None:
@@ -119,7 +121,7 @@ def _partition_stats(broker: Broker, topic: Topic, index: int, opening: _Opening
 # Groups.
 
 
-def group_status(broker: Broker, group: str) -> GroupStatus:
+def group_status(broker: "Broker", group: str) -> GroupStatus:
     """``GROUP_ID_NOT_FOUND`` when there is no such group; other reasons when this node does not speak for it."""
     group_id = GroupId(group)
     described = broker.groups.describe(group_id)
@@ -154,7 +156,7 @@ def group_status(broker: Broker, group: str) -> GroupStatus:
     )
 
 
-def _readers(broker: Broker, described: GroupDescription) -> dict[PartitionKey, str]:
+def _readers(broker: "Broker", described: GroupDescription) -> dict[PartitionKey, str]:
     """Who reads each partition. A member may name any bytes as its assignment: what does not exist is left out."""
     readers: dict[PartitionKey, str] = {}
     for member in described.members:
@@ -165,7 +167,7 @@ def _readers(broker: Broker, described: GroupDescription) -> dict[PartitionKey, 
 
 
 def _group_partitions(
-    broker: Broker, group_id: GroupId, readers: dict[PartitionKey, str]
+    broker: "Broker", group_id: GroupId, readers: dict[PartitionKey, str]
 ) -> tuple[GroupPartitionStatus, ...]:
     committed = broker.groups.fetch_offsets(group_id, None)
     opening = _Opening(broker)
