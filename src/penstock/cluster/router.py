@@ -182,8 +182,9 @@ class OperationRouter:
         except asyncio.CancelledError:
             _tell(link, PeerApi.CANCEL, CancelHead(number))
             raise
-        if (error := refusal_in(answer)) is not None:
-            raise error
+        refusal = refusal_in(answer)
+        if refusal is not None:
+            raise refusal
         result: R = _decoded(node, operation, answer)
         return result
 
@@ -326,7 +327,7 @@ class _Search:
         if reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         topic = self._broker.topics.get(topic_of(self._asked) or "")
-        return topic is not None and (getattr(self._asked, "partition", 0) or 0) < topic.partition_count
+        return topic is not None and 0 <= (getattr(self._asked, "partition", 0) or 0) < topic.partition_count
 
 
 class _RemoteFlow:
