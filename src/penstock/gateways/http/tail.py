@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
-from penstock.gateways.http.topics import find_topic
+from penstock.gateways.http.topics import find_topic, in_words
 from penstock.limits import KIB
 from penstock.operations.records import FollowTopic
 from penstock.operations.topics import DescribePartition
@@ -46,8 +46,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 async def _tail(call: Call) -> Answer | Response:
-    await call.do(FollowTopic(call.params["topic"]))
-    topic = find_topic(call, call.params["topic"])
+    name = call.params["topic"]
+    with in_words(call, name):
+        await call.do(FollowTopic(name))
+    topic = find_topic(call, name)
     positions = await _positions(call, topic)
     if call.is_head:
         return Answer(200, b"", EVENTS)
