@@ -92,7 +92,7 @@ def _topic_here(call: Call, topic: str) -> TopicStatsResponse:
         topic=topic,
         partitions=[
             PartitionStats(
-                partition=partition.index,
+                partition=partition.partition,
                 start_offset=partition.start_offset,
                 end_offset=partition.end_offset,
                 size_bytes=partition.size_bytes,
