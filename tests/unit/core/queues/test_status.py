@@ -28,9 +28,9 @@ def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world) -> 
     told = known(world)
     assert [(each.offset, each.state, each.owner, each.attempts, each.last_error) for each in told.records] == [
         (0, RecordState.LEASED, "worker", 1, ""),
-        (1, RecordState.LEASED, "worker", 1, None),
+        (1, RecordState.LEASED, "worker", 1, ""),
         (2, RecordState.WAITING, None, 1, "no stock"),
-        (3, RecordState.LEASED, "worker", 1, None),
+        (3, RecordState.LEASED, "worker", 1, ""),
     ]
     assert told.records[0].until_ms == world.clock.now_ms() + 1000
     assert told.records[2].until_ms > world.clock.now_ms()
