@@ -15,7 +15,6 @@ from uuid import UUID
 
 from penstock import __version__
 from penstock.address import Address
-from penstock.config import LogFormat, Settings
 from penstock.core.backlog import BacklogSettings
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
@@ -38,6 +37,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
+from penstock.settings import LogFormat, Settings
 from penstock.types import NodeId
 
 if TYPE_CHECKING:

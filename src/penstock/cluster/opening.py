@@ -11,12 +11,12 @@ from penstock.cluster.agreement import agree
 from penstock.cluster.etcd_address import parse_endpoints, read_tls
 from penstock.cluster.joining import import_alone
 from penstock.cluster.node import ClusterSettings
-from penstock.config.settings import ClusterSettings as Configured
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
 from penstock.runtime.data_dir import DataDir, Node
+from penstock.settings import ClusterSettings as Configured
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")

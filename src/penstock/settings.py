@@ -6,17 +6,35 @@ The defaults are safe: loopback only, acknowledged means synced, every limit bou
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
 from penstock import limits
 from penstock.address import Address
-from penstock.config.sources import Source
 from penstock.types import Acks, Flush
 
 WANTED = "wanted"
 """In a field's ``extra``: what a value may be, in words, where its type and bounds would not tell people."""
+
+
+class SourceKind(Enum):
+    """The layers, the stronger the later."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Source(NamedTuple):
+    """One layer, and where in it: ``penstock.toml:12``, ``PENSTOCK__LOG__FLUSH``, ``--kafka``."""
+
+    kind: SourceKind = SourceKind.DEFAULT
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or self.kind.value
 
 
 class LogFormat(Enum):
