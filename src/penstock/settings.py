@@ -193,6 +193,11 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=limits.GROUP_MEMBERS_MAX, description="the most members of one group")
     ] = limits.GROUP_MEMBERS_MAX
 
+    @property
+    def offsets_retention_ms(self) -> int:
+        """The same in milliseconds, as commits carry it."""
+        return self.offsets_retention_minutes * 60 * 1000
+
 
 class LimitSettings(Struct, frozen=True, kw_only=True):
     """Bounds that keep one client from taking everything."""
@@ -348,6 +353,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Where each value that is not a default came from, by its path ("log.flush")."""
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of a topic that is created without a number."""
+        return self.cluster.replication_factor if self.cluster.name else self.topics.replication_factor
+
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """The topic configs of topics that do not set them: ``topic_defaults``, and what the cluster's settings say."""
+        of_cluster = {"min.insync.replicas": str(self.cluster.min_in_sync)} if self.cluster.name else {}
+        return {**of_cluster, **self.topic_defaults}
 
     def source_of(self, path: str) -> Source:
         """Where the value at ``path`` came from."""
