@@ -67,7 +67,7 @@ class Server:
         self._problem: Callable[[], str | None] = lambda: None
         """Why the agreed state of a cluster cannot be reached, while it cannot."""
         self.on_failed: Callable[[str], None] = lambda _why: None
-        """Told why a node of a cluster should stop, and let others take over."""
+        """Called with the reason when a node of a cluster should stop and let others take over. Set it before ``start``."""
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -137,7 +137,7 @@ class Server:
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
             assert broker.cluster is not None
-            broker.cluster.replicas.on_failed.append(self._failed)
+            broker.cluster.replicas.on_failed.append(self.on_failed)
             membership = cluster_node.membership
             self._problem = lambda: membership.problem
             stack.push_async_callback(cluster_node.stop)
@@ -152,9 +152,6 @@ class Server:
             # First of all, while everything is served still.
             stack.push_async_callback(cluster_node.hand_over)
         self._ready = True
-
-    def _failed(self, why: str) -> None:
-        self.on_failed(why)
 
     @property
     def _is_alone(self) -> bool:

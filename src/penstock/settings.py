@@ -1,12 +1,13 @@
-"""Every setting of the broker, a frozen struct per section. A field's description is what people read about it:
-``penstock config show``, ``docs/configuration.md`` and ``docs/penstock.toml`` are made from it.
+"""Every setting of the broker, a frozen struct per section. A part takes the sections that it uses, whole.
 
-The defaults are safe: loopback only, acknowledged means synced, every limit bounded.
+A field's description is what people read about it: ``penstock config show``, ``docs/configuration.md`` and
+``docs/penstock.toml`` are made from it. The defaults are safe: loopback only, acknowledged means synced, every limit
+bounded.
 """
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, get_type_hints
 
 from msgspec import Meta, Struct, field
 
@@ -373,18 +374,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 DEFAULT = Source()
 
 SECTIONS: Mapping[str, type[Struct]] = {
-    "server": ServerSettings,
-    "listeners": ListenerSettings,
-    "cluster": ClusterSettings,
-    "log": LogSettings,
-    "topics": TopicSettings,
-    "groups": GroupSettings,
-    "limits": LimitSettings,
-    "queues": QueueSettings,
-    "sinks": SinkSettings,
-    "http": HttpSettings,
-    "tcp": TcpSettings,
-    "grpc": GrpcSettings,
+    name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and issubclass(kind, Struct)
 }
 TOPIC_DEFAULTS = "topic_defaults"
 """The one section whose keys are not a struct's: they are Kafka's topic configs."""

@@ -57,8 +57,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
     """All Kafka connections of this node."""
 
     def __init__(self, broker: Broker, turn: EndOfTurn, limits: LimitSettings) -> None:
-        super().__init__(Gateway.KAFKA, broker, turn, limits.connections_max)
-        self.limits: Final = limits
+        super().__init__(Gateway.KAFKA, broker, turn, limits)
         self.buffers: Final = BufferPool()
         self.fetch_sessions: Final = FetchSessions(broker.entropy, limits.fetch_sessions_max)
         meters = broker.meters

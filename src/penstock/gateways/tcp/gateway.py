@@ -41,9 +41,8 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
         limits: LimitSettings,
         bounds: TcpBounds | None = None,
     ) -> None:
-        super().__init__(Gateway.TCP, broker, turn, limits.connections_max)
+        super().__init__(Gateway.TCP, broker, turn, limits)
         self.settings: Final = settings
-        self.limits: Final = limits
         self.bounds: Final = bounds or TcpBounds()
         self.kept_bytes = 0
         """Of all lines that have not ended."""
