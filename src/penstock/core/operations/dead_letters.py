@@ -96,9 +96,7 @@ def redrive(
 
 
 @streams(dead_letters.Purge)
-def purge(
-    broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd
-) -> Flow:
+def purge(broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd) -> Flow:
     """Finish them."""
     job = _Job(on_items, on_end)
     job.cancel = broker.dead_letters.purge(
