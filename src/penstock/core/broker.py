@@ -24,7 +24,6 @@ from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.led_appends import LedAppends
 from penstock.core.operations.door import Door
-from penstock.core.operations.memberships import OpenMembership
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
@@ -133,8 +132,6 @@ class Broker:
         self.timed.append(self.dead_letters)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed.append(self.settling)
-        self.memberships: Final[dict[tuple[str, str, str], OpenMembership]] = {}
-        """Members of groups whose streams are open, by group, topic and consumer."""
         self.door: Final = Door(self)
         self.do: Final = self.door.do
         self.begin: Final = self.door.begin
