@@ -129,9 +129,8 @@ class Broker:
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
         self.timed.append(self.sinks)
         self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
-        self.timed.append(self.dead_letters)
         self.settling: Final = Settling(clock, self.wake_at)
-        self.timed.append(self.settling)
+        self.timed += (self.dead_letters, self.settling)
         self.door: Final = Door(self)
         self.do: Final = self.door.do
         self.begin: Final = self.door.begin
