@@ -36,7 +36,7 @@ from penstock.bench.faults import BenchError
 from penstock.bench.process_stats import usage_of
 from penstock.bench.workloads import Options
 from penstock.client import Cluster
-from penstock.client.cluster_state import ClusterState, ClusterStatus
+from penstock.client.cluster_state import ClusterState
 from penstock.client.moves import Moves
 from penstock.core.replication.decisions import decide_all
 from penstock.core.topic_image import TopicImage
@@ -44,6 +44,7 @@ from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, pa
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
+from penstock.operations.cluster import ClusterDescription
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -120,7 +121,7 @@ class Bench:
         time.sleep(_SETTLE_S)
         return self.read()
 
-    def status(self, number: int = _BYSTANDER) -> ClusterStatus:
+    def status(self, number: int = _BYSTANDER) -> ClusterDescription:
         """As a node knows it."""
         node = self.system.nodes[number]
         assert isinstance(node, Penstock)
@@ -144,7 +145,7 @@ class Bench:
         )
         self.admin.create_topics([topic], request_timeout=120)[name].result(120)
 
-    def wait(self, what: str, holds: Callable[[ClusterStatus], bool]) -> float:
+    def wait(self, what: str, holds: Callable[[ClusterDescription], bool]) -> float:
         """Seconds until the cluster stands so."""
         began = time.perf_counter()
         while time.perf_counter() - began < _SECONDS_MAX:
@@ -155,7 +156,7 @@ class Bench:
             time.sleep(max(_LOOK_S, _LOOK_SHARE * (time.perf_counter() - asked)))
         raise BenchError(f"after {_SECONDS_MAX:.0f} s it did not hold that {what}")
 
-    def leads(self, status: ClusterStatus, number: int) -> int:
+    def leads(self, status: ClusterDescription, number: int) -> int:
         """How many partitions a node leads."""
         return next((node.leads for node in status.nodes if node.node == number), 0)
 

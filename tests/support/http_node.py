@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,11 +24,9 @@ class HttpNode(KafkaNode):
         super().__init__(data_dir, **settings)
         self._bounds = bounds or HttpBounds()
         self._defaults = defaults
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self.broker.background = self._begin
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
@@ -38,11 +36,6 @@ class HttpNode(KafkaNode):
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=ANSWER_SECONDS_MAX)
         self._stack.push_async_callback(self.client.aclose)
         return self
-
-    def _begin(self, work: Coroutine[object, None, object]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def connect(self) -> "RawHttp":
         """A connection of which the test sees every byte."""

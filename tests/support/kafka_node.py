@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -54,6 +54,8 @@ class KafkaNode:
             node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=flush, **settings
         )
         self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.reports: list[str] = []
 
     async def __aenter__(self) -> Self:
         store = await self._open_store()
@@ -69,9 +71,10 @@ class KafkaNode:
             store=store,
             logs=logs,
             flusher=commit,
-            report=lambda _text: None,
+            report=self.reports.append,
             shared=self._shared,
         )
+        self.broker.background = self._begin
         logs.open_all()
         self._stack.callback(logs.close)
         await self.broker.start()
@@ -79,6 +82,11 @@ class KafkaNode:
         self._stack.callback(self.broker.close)
         self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits())
         return self
+
+    def _begin(self, work: Coroutine[object, None, object]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _open_store(self) -> MetadataStore:
         return await SqliteStore.open(f"{self._data_dir}/metadata.sqlite")

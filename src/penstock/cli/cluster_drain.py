@@ -14,7 +14,8 @@ from penstock.cli.options import ask_about_plan
 from penstock.cli.output import Format, Row, emit_one, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_state import ClusterNode, ClusterState, ClusterStatus, NodeDrain
+    from penstock.client.cluster_state import ClusterState
+    from penstock.operations.cluster import ClusterDescription, ClusterNode, NodeDrain
 
 LOOK_SECONDS: Final = 0.5
 """Between two looks of --watch."""
@@ -80,7 +81,7 @@ def _undone(found: "ClusterNode") -> str:
     return f"node {found.node} is forgotten: it is down and has nothing. Started again, it is a node like any other"
 
 
-def _found(status: "ClusterStatus", node: int) -> "ClusterNode":
+def _found(status: "ClusterDescription", node: int) -> "ClusterNode":
     if status.is_alone:
         raise Failure("this broker is alone: there is no other node to take what it has, and nothing to be emptied")
     for each in status.nodes:
@@ -90,7 +91,7 @@ def _found(status: "ClusterStatus", node: int) -> "ClusterNode":
     raise Failure(f"there is no node {node} in the cluster; its nodes are {names}", Exit.NOT_FOUND)
 
 
-def _takers(status: "ClusterStatus", node: int) -> list[int]:
+def _takers(status: "ClusterDescription", node: int) -> list[int]:
     """Who could take anything."""
     return [
         each.node
@@ -99,7 +100,7 @@ def _takers(status: "ClusterStatus", node: int) -> list[int]:
     ]
 
 
-def _check(status: "ClusterStatus", found: "ClusterNode", *, partial: bool) -> None:
+def _check(status: "ClusterDescription", found: "ClusterNode", *, partial: bool) -> None:
     node = found.node
     if not _takers(status, node):
         draining = [each.node for each in status.nodes if each.is_draining]
@@ -123,7 +124,7 @@ def _check(status: "ClusterStatus", found: "ClusterNode", *, partial: bool) -> N
         )
 
 
-def _print_plan(status: "ClusterStatus", found: "ClusterNode", output: Format) -> None:
+def _print_plan(status: "ClusterDescription", found: "ClusterNode", output: Format) -> None:
     takers = _takers(status, found.node)
     row: Row = {
         "node": found.node,
@@ -141,7 +142,7 @@ def _print_plan(status: "ClusterStatus", found: "ClusterNode", output: Format) -
         emit_one(row, output)
 
 
-def _drain_of(status: "ClusterStatus", node: int) -> "NodeDrain":
+def _drain_of(status: "ClusterDescription", node: int) -> "NodeDrain":
     return next(each for each in status.drains if each.node == node)
 
 

@@ -25,9 +25,9 @@ from penstock.cli.output import Format, Row, emit, print_table
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, PartitionInfo
-    from penstock.client.cluster_state import ClusterStatus, PartitionMove
     from penstock.client.errors import BrokerRefused
     from penstock.client.moves import Outcome
+    from penstock.operations.cluster import ClusterDescription, PartitionMove
 
 LOOK_SECONDS: Final = 0.5
 """Between two looks of --watch."""
@@ -99,7 +99,7 @@ def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int |
     return plan_count(info, partitions, count, draining)
 
 
-def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterStatus | None":
+def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterDescription | None":
     """How the cluster stands; None when no node says. A failure when nothing can be agreed on."""
     from penstock.client.errors import ClientError
 
@@ -114,11 +114,11 @@ def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterStatus |
     return status
 
 
-def _draining(status: "ClusterStatus | None") -> frozenset[int]:
+def _draining(status: "ClusterDescription | None") -> frozenset[int]:
     return frozenset() if status is None else frozenset(node.node for node in status.nodes if node.is_draining)
 
 
-def require_etcd(status: "ClusterStatus", undone: str) -> None:
+def require_etcd(status: "ClusterDescription", undone: str) -> None:
     """A failure when etcd is away: what is known is old then, and nothing can be agreed on."""
     if status.metadata.is_reachable:
         return
@@ -207,9 +207,9 @@ def _is_wanted(place: tuple[str, int], wanted: set[tuple[str, int | None]]) -> b
 
 def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
     """All moves, with how far they are where their leaders can be asked."""
-    from penstock.client.cluster_state import PartitionMove
     from penstock.client.errors import ClientError
     from penstock.client.moves import Moves
+    from penstock.operations.cluster import PartitionMove
 
     moves = Moves(cluster).under_way()
     if not moves:
@@ -229,10 +229,10 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
             each.topic,
             each.partition,
             None,
-            list(each.replicas),
-            list(each.adding),
-            list(each.removing),
-            [],
+            tuple(each.replicas),
+            tuple(each.adding),
+            tuple(each.removing),
+            (),
             None,
             None,
             None,
@@ -257,7 +257,7 @@ def follow(cluster: "Cluster", timeout: float) -> None:
     note("no partition is being moved any more")
 
 
-def with_progress(found: "ClusterStatus", timeout: float) -> "ClusterStatus":
+def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescription":
     """The same, with how far moves are that other nodes lead: they are asked, as far as they answer."""
     from msgspec.structs import replace
 

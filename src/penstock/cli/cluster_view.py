@@ -10,13 +10,13 @@ from penstock.cli.output import Row, print_table
 from penstock.cli.places import moment
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_state import ClusterStatus, NodeDrain, PartitionMove, PartitionTrouble
+    from penstock.operations.cluster import ClusterDescription, NodeDrain, PartitionMove, PartitionTrouble
 
 _NAMED_MAX: Final = 3
 """Partitions that are called by their names, and not counted."""
 
 
-def print_status(status: "ClusterStatus", *, every: bool = False) -> None:
+def print_status(status: "ClusterDescription", *, every: bool = False) -> None:
     """All of it; what is as it should be in one line. ``every`` partition that is not as it should be in a row, or folded by cause."""
     controller = "no controller" if status.controller is None else f"controller node {status.controller.node}"
     store = "" if status.is_alone else f"  etcd {'reachable' if status.metadata.is_reachable else 'NOT REACHABLE'}"
@@ -47,7 +47,7 @@ def print_status(status: "ClusterStatus", *, every: bool = False) -> None:
         print(f"\n{advice}")
 
 
-def _node(status: "ClusterStatus", number: int) -> Row:
+def _node(status: "ClusterDescription", number: int) -> Row:
     node = status.nodes[number]
     return {
         "node": node.node,
@@ -110,7 +110,7 @@ def _partitions(count: int) -> str:
     return "1 partition is" if count == 1 else f"{count:,} partitions are"
 
 
-def _advice(status: "ClusterStatus", *, every: bool) -> list[str]:
+def _advice(status: "ClusterDescription", *, every: bool) -> list[str]:
     """What to do about it. Without etcd nothing of it is certain, and that is said already."""
     if not status.metadata.is_reachable:
         return []

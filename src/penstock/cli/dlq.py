@@ -26,7 +26,8 @@ from penstock.cli.places import RecordPlace, moment, parse_moment
 from penstock.cli.progress import progress
 
 if TYPE_CHECKING:
-    from penstock.client.queue_admin import DeadLetter, Plan, Progress, QueueAdmin, Wanted
+    from penstock.client.queue_admin import DeadLetter, QueueAdmin, Wanted
+    from penstock.operations.dead_letters import Progress, RedrivePlan
 
 app = typer.Typer(help="Look at dead letters, send them back, or give them up.", no_args_is_help=True)
 
@@ -210,7 +211,7 @@ def _carry_out(
         raise Failure(f"{result.failed} could not be {done} and are still open: {result.last_failure}")
 
 
-def _follow(lines: "Generator[Progress, None, None]", plan: "Plan", topic: str, done: str) -> "Progress":
+def _follow(lines: "Generator[Progress, None, None]", plan: "RedrivePlan", topic: str, done: str) -> "Progress":
     finished = 0
     last: Progress | None = None
     try:
@@ -226,7 +227,7 @@ def _follow(lines: "Generator[Progress, None, None]", plan: "Plan", topic: str, 
     return last
 
 
-def _print_plan(plan: "Plan", topic: str) -> None:
+def _print_plan(plan: "RedrivePlan", topic: str) -> None:
     if not plan.count:
         note(f"no open dead letters of {topic} are like that")
         return
@@ -234,7 +235,7 @@ def _print_plan(plan: "Plan", topic: str) -> None:
     sys.stdout.flush()
 
 
-def _reasons(plan: "Plan") -> list[Row]:
+def _reasons(plan: "RedrivePlan") -> list[Row]:
     return [
         {
             "reason": each.reason,
@@ -246,7 +247,7 @@ def _reasons(plan: "Plan") -> list[Row]:
     ]
 
 
-def _print_result(plan: "Plan", result: "Progress | None", done: str, output: Format) -> None:
+def _print_result(plan: "RedrivePlan", result: "Progress | None", done: str, output: Format) -> None:
     if output is Format.TABLE:
         if result is not None:
             skipped = f", {result.skipped} somebody else finished meanwhile" if result.skipped else ""

@@ -26,7 +26,7 @@ from penstock.cli.places import parse_moment, partitions_there
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicPartition
-    from penstock.client.numbers import GroupNumbers
+    from penstock.operations.groups import GroupStatus
 
 app = typer.Typer(help="List, describe, reset and remove consumer groups.", no_args_is_help=True)
 
@@ -201,7 +201,7 @@ def rm(
                 note(f"removed group {name}")
 
 
-def _print_status(found: "GroupNumbers") -> None:
+def _print_status(found: "GroupStatus") -> None:
     behind = "" if found.lag_ms is None else f" ({found.lag_ms / 1000:,.1f} s)"
     print(f"group {found.group}  state {found.state}  members {len(found.members)}  lag {found.lag:,}{behind}")
     if found.partitions:

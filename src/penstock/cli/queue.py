@@ -25,7 +25,8 @@ from penstock.text import text_of
 
 if TYPE_CHECKING:
     from penstock.client import LeasedRecord
-    from penstock.client.queue_admin import PeekedRecord, Queue
+    from penstock.client.queue_admin import PeekedRecord
+    from penstock.operations.queues import QueueStatus
 
 app = typer.Typer(help="Look at queues, and work on one by hand.", no_args_is_help=True)
 
@@ -175,7 +176,7 @@ def _by_partition(texts: Iterable[str]) -> dict[tuple[str, int], list[int]]:
     return found
 
 
-def _summary(queue: "Queue") -> Row:
+def _summary(queue: "QueueStatus") -> Row:
     return {
         "topic": queue.topic,
         "group": queue.group,

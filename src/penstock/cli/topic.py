@@ -27,7 +27,7 @@ from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
-    from penstock.client.numbers import TopicNumbers
+    from penstock.operations.topics import TopicStats
 
 app = typer.Typer(help="Create, list, describe, configure and remove topics.", no_args_is_help=True)
 
@@ -264,7 +264,7 @@ def _partitions(cluster: "Cluster", topic: "TopicInfo") -> list[Row]:
     ]
 
 
-def _print_stats(found: "TopicNumbers") -> None:
+def _print_stats(found: "TopicStats") -> None:
     print(
         f"topic {found.topic}  records {as_text(found.records)}  bytes {as_text(found.size_bytes)}  "
         f"segments {as_text(found.segments)}"
@@ -298,7 +298,7 @@ def _print_stats(found: "TopicNumbers") -> None:
         flows.print(
             [
                 {
-                    "gateway": flow.gateway,
+                    "gateway": flow.gateway.value,
                     "records_in": flow.records_in,
                     "bytes_in": flow.bytes_in,
                     "records_out": flow.records_out,

@@ -1,6 +1,6 @@
 """Looking at queues and looking after dead letters, over HTTP.
 
-The structs are what the broker answers, field by field; fields that a later broker adds are passed over.
+Fields that a later broker adds to its answers are ignored.
 """
 
 from collections.abc import Generator
@@ -10,40 +10,8 @@ import msgspec
 
 from penstock.client.errors import ConnectionLost, RequestRefused
 from penstock.client.http import Fields, HttpClient, v1_path
-
-
-class QueuePartition(msgspec.Struct, frozen=True):
-    """One partition of a queue."""
-
-    partition: int
-    floor: int
-    end: int
-    leased: int
-    waiting: int
-    ready: int
-    moving: int
-    finished_above_floor: int
-    lag: int
-
-
-class QueueOwner(msgspec.Struct, frozen=True):
-    """Who works a queue: how many records it holds, and through how many connections it waits for more."""
-
-    owner: str
-    leased: int
-    workers: int
-
-
-class Queue(msgspec.Struct, frozen=True):
-    """A topic worked by a group."""
-
-    topic: str
-    group: str
-    lag: int
-    in_flight: int
-    in_flight_max: int
-    partitions: list[QueuePartition]
-    owners: list[QueueOwner]
+from penstock.operations.dead_letters import DeadLetterTopic, Progress, RedrivePlan
+from penstock.operations.queues import KnownStates, QueueStatus
 
 
 class PeekedRecord(msgspec.Struct, frozen=True):
@@ -65,28 +33,6 @@ class PeekedRecord(msgspec.Struct, frozen=True):
     key_encoding: str | None = None
 
 
-class RecordState(msgspec.Struct, frozen=True):
-    """What a queue knows of one unfinished record."""
-
-    offset: int
-    state: str
-    attempts: int
-    last_error: str = ""
-    owner: str | None = None
-    until_ms: int | None = None
-
-
-class RecordStates(msgspec.Struct, frozen=True):
-    """Records of one partition of a queue, without the records; see :meth:`QueueAdmin.states`."""
-
-    partition: int
-    floor: int
-    end: int
-    records: list[RecordState]
-    finished: list[tuple[int, int]]
-    next_offset: int | None
-
-
 class Why(msgspec.Struct, frozen=True):
     """Why a record is not being delivered: a word for programs, a sentence for people."""
 
@@ -101,14 +47,6 @@ class Why(msgspec.Struct, frozen=True):
     until_ms: int | None = None
     attempts: int | None = None
     last_error: str | None = None
-
-
-class DeadLetterTopic(msgspec.Struct, frozen=True):
-    """A topic that has dead letters, and how many are open."""
-
-    topic: str
-    dead_letter_topic: str
-    open: int
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -132,37 +70,6 @@ class DeadLetter(msgspec.Struct, frozen=True):
     encoding: str | None = None
     key_encoding: str | None = None
     header_encodings: dict[str, str] = {}
-
-
-class ReasonCount(msgspec.Struct, frozen=True):
-    """How many died of one reason."""
-
-    reason: str
-    count: int
-    oldest_ms: int
-    newest_ms: int
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What a redrive would move now."""
-
-    topic: str
-    dead_letter_topic: str
-    count: int
-    reasons: list[ReasonCount]
-    oldest_ms: int | None = None
-    newest_ms: int | None = None
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far a redrive or a purge is; the last one is ``done``."""
-
-    total: int
-    finished: int
-    failed: int
-    skipped: int
-    done: bool
-    last_failure: str | None = None
 
 
 class Chosen(msgspec.Struct, frozen=True):
@@ -192,7 +99,7 @@ EVERYTHING = Wanted()
 
 
 class _Queues(msgspec.Struct):
-    queues: list[Queue]
+    queues: list[QueueStatus]
 
 
 class _Peeked(msgspec.Struct):
@@ -215,7 +122,7 @@ class _JobLine(msgspec.Struct):
     failed: int = 0
     skipped: int = 0
     done: bool = False
-    last_failure: str | None = None
+    last_failure: str | msgspec.UnsetType = msgspec.UNSET
     error: str | None = None
     message: str = ""
 
@@ -223,25 +130,25 @@ class _JobLine(msgspec.Struct):
 class QueueAdmin(HttpClient):
     """What people ask about queues. Topics are always those that records come from, not their dead-letter topics."""
 
-    def queues(self) -> list[Queue]:
+    def queues(self) -> list[QueueStatus]:
         """Every queue: each topic and group that was ever worked by leases."""
         return self._http.get(v1_path("queues"), _Queues).queues
 
-    def queue(self, topic: str, group: str) -> Queue:
+    def queue(self, topic: str, group: str) -> QueueStatus:
         """One of them."""
-        return self._http.get(v1_path("queues", topic, group), Queue)
+        return self._http.get(v1_path("queues", topic, group), QueueStatus)
 
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
         """Unfinished records, as they stand; nothing changes by it."""
         return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
 
-    def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> RecordStates:
+    def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> KnownStates:
         """What a queue knows of the records of a partition, as much as fits one answer: go on at ``next_offset``.
 
         Below ``floor`` all is finished, as are the runs in ``finished``; what is in neither list is untouched.
         """
         query = {"partition": partition, "offset": from_offset}
-        return self._http.get(v1_path("queues", topic, group, "states"), RecordStates, query)
+        return self._http.get(v1_path("queues", topic, group, "states"), KnownStates, query)
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
         """Why a record is not being delivered."""
@@ -256,9 +163,9 @@ class QueueAdmin(HttpClient):
         """Open dead letters of a topic; 100 unless ``max_records`` says otherwise."""
         return self._http.get(v1_path("dlq", topic), _DeadLetters, _fields(wanted)).records
 
-    def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> Plan:
+    def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> RedrivePlan:
         """What a redrive (or a purge) would do now, counted by reason. Nothing changes by it."""
-        return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), Plan)
+        return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), RedrivePlan)
 
     def redrive(
         self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0

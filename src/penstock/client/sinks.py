@@ -7,6 +7,7 @@ itself when a connection broke or the broker had no time, until ``timeout_ms`` i
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Final, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +21,13 @@ from penstock.client.errors import (
     RequestTimeout,
 )
 from penstock.client.http import HttpClient, HttpConnection, v1_path
+from penstock.operations.sinks import AbortedBatch as Aborted
+from penstock.operations.sinks import CommittedBatch as Committed
+from penstock.operations.sinks import OpenedSink as Opened
+from penstock.operations.sinks import SinkPart as StagedPart
+from penstock.operations.sinks import SinkStatus
+
+__all__ = ["Aborted", "Committed", "Opened", "SinkClient", "SinkStatus", "StagedPart"]
 
 COMMIT_TIMEOUT_MS: Final = 10 * 60_000
 """A commit of many gigabytes takes its time."""
@@ -34,64 +42,6 @@ _TOO_MANY_STATUS: Final = 429
 """A bound on sinks or commits, about which somebody must do something: waiting does not help."""
 
 T = TypeVar("T")
-
-
-class StagedPart(msgspec.Struct, frozen=True):
-    """What goes to one partition of a topic, in this order: staged batches as (staging partition, base offset, records)."""
-
-    topic: str
-    partition: int
-    staged: list[tuple[int, int, int]]
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """A sink that is ready: where to stage, and the last batch that it committed.
-
-    ``staging_id`` is which staging topic that is: one of the same name that is made later has another. A commit says it.
-    """
-
-    sink: str
-    staging_topic: str
-    staging_id: str
-    partitions: int
-    last_batch_id: int | None
-
-
-class Committed(msgspec.Struct, frozen=True):
-    """A batch is in its targets. ``already``: it was before this call, which appended nothing.
-
-    ``dropped`` are records whose topic was deleted while the commit was under way.
-    """
-
-    committed: bool
-    already: bool
-    records: int
-    dropped: int = 0
-
-
-class Aborted(msgspec.Struct, frozen=True):
-    """Whether what was staged is dropped; if not, why not."""
-
-    aborted: bool
-    why: str = ""
-
-
-class SinkStatus(msgspec.Struct, frozen=True):
-    """How a sink stands. ``committing`` is the batch that is on its way to its targets, ``problem`` what keeps it.
-
-    It is forgotten when nobody used it for ``remember_ms`` after ``used_ms``.
-    """
-
-    sink: str
-    staging_topic: str
-    last_batch_id: int | None
-    committed_ms: int | None
-    since_ms: int
-    staged_bytes: int
-    used_ms: int
-    remember_ms: int
-    committing: int | None = None
-    problem: str | None = None
 
 
 class _Sinks(msgspec.Struct):
@@ -127,7 +77,7 @@ class SinkClient(HttpClient):
         batch_id: int,
         parts: Sequence[StagedPart],
         *,
-        staging_id: str,
+        staging_id: UUID,
         on_wait: Callable[[ClientError], None] | None = None,
     ) -> Committed:
         """Append what is staged to its targets: once, whatever happens, when this returns.

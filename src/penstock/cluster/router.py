@@ -16,7 +16,7 @@ import msgspec
 from penstock.cluster.links import Identity, Link
 from penstock.core.access import Caller
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.operations.door import ELSEWHERE
+from penstock.core.operations.door import ELSEWHERE, unexpected
 from penstock.core.operations.handling import MERGES, Cancel, Done, Flow, OnEnd, OnItems
 from penstock.core.operations.owners import owner_of, topic_of
 from penstock.errors import PenstockError, Reason
@@ -110,9 +110,8 @@ class OperationRouter:
                 found: R | PenstockError = await self.do(operation, caller)
             except PenstockError as error:
                 found = error
-            except Exception:
-                done(PenstockError(Reason.UNKNOWN))
-                raise
+            except Exception as error:  # noqa: BLE001 - it is reported, and whoever asked gets an answer
+                found = unexpected(self._broker, operation, error)
             done(found)
 
         task = asyncio.get_running_loop().create_task(run())
@@ -177,12 +176,15 @@ class OperationRouter:
                 answer = await answered
         except TimeoutError:
             _tell(link, PeerApi.CANCEL, CancelHead(number))
-            raise _lost(node, "it did not answer in time") from None
+            raise _lost(node, "no answer came in time") from None
+        except PenstockError as error:
+            raise _lost(node, error.text) from error
         except asyncio.CancelledError:
             _tell(link, PeerApi.CANCEL, CancelHead(number))
             raise
-        if (error := refusal_in(answer)) is not None:
-            raise error
+        refusal = refusal_in(answer)
+        if refusal is not None:
+            raise refusal
         result: R = _decoded(node, operation, answer)
         return result
 
@@ -216,7 +218,7 @@ class OperationRouter:
                 await flow.opened
         except TimeoutError:
             flow.close()
-            raise _lost(node, "it did not answer in time") from None
+            raise _lost(node, "no answer came in time") from None
         except asyncio.CancelledError:
             flow.close()
             raise
@@ -302,7 +304,12 @@ class _Search:
         if self._until is None:
             self._until = now + self._seconds
         elif now >= self._until:
-            raise error
+            reason = error.reason if error.reason in ELSEWHERE else Reason.COORDINATOR_NOT_AVAILABLE
+            raise PenstockError(
+                reason,
+                f"No node carries this out at the moment: the node that did is gone or handing over ({error.text}). "
+                "Nothing was done; send it again.",
+            ) from error
 
     def _may_repeat(self, error: PenstockError, *, is_remote: bool) -> bool:
         always = self._asked.repeat is Repeat.ALWAYS
@@ -320,7 +327,7 @@ class _Search:
         if reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         topic = self._broker.topics.get(topic_of(self._asked) or "")
-        return topic is not None and (getattr(self._asked, "partition", 0) or 0) < topic.partition_count
+        return topic is not None and 0 <= (getattr(self._asked, "partition", 0) or 0) < topic.partition_count
 
 
 class _RemoteFlow:
@@ -428,5 +435,5 @@ def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:
 def _lost(node: NodeId, why: str) -> PenstockError:
     return PenstockError(
         Reason.LINK_LOST,
-        f"Node {node}, which this belongs to, was asked, and {why}. It may have been done: look before you try again.",
+        f"Node {node}, which this belongs to, did not answer ({why}): it may have done this, or not. Look before you try again.",
     )

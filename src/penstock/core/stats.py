@@ -107,7 +107,7 @@ def _partition_stats(broker: "Broker", topic: Topic, index: int, opening: _Openi
         return PartitionStats(index, leader, None, None, None, None, None)
     log = partition.log
     return PartitionStats(
-        index=index,
+        partition=index,
         leader=leader,
         start_offset=log.start_offset,
         end_offset=partition.high_watermark,

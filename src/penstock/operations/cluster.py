@@ -28,6 +28,15 @@ class ClusterNode(msgspec.Struct, frozen=True):
     listeners: dict[str, str]
     only_there: int
 
+    @property
+    def state(self) -> str:
+        """In one word."""
+        if not self.is_up:
+            return "down"
+        if self.is_stopping:
+            return "stopping"
+        return "draining" if self.is_draining else "up"
+
 
 class Controller(msgspec.Struct, frozen=True):
     """The node that chooses leaders. The epoch grows with every controller."""
@@ -68,6 +77,17 @@ class PartitionMove(msgspec.Struct, frozen=True):
     start_offset: int | None
     end_offset: int | None
     copied: dict[str, int] | None
+
+    @property
+    def share(self) -> float | None:
+        """How much of it the nodes that are being added have, from 0 to 1; None if it is not known here."""
+        if self.copied is None or self.start_offset is None or self.end_offset is None:
+            return None
+        waited_for = [end for node, end in self.copied.items() if int(node) not in self.in_sync]
+        whole = self.end_offset - self.start_offset
+        if not waited_for or not whole:
+            return 1.0
+        return min(max(min(waited_for) - self.start_offset, 0) / whole, 1.0)
 
 
 class NodeDrain(msgspec.Struct, frozen=True):

@@ -45,12 +45,12 @@ class DeadLetterFilter(msgspec.Struct, frozen=True):
 ALL: Final = DeadLetterFilter()
 
 
-class DeadLetterTopic(msgspec.Struct, frozen=True, rename={"open_count": "open"}):
+class DeadLetterTopic(msgspec.Struct, frozen=True):
     """A topic that has dead letters. ``open`` counts those that were neither redriven nor purged."""
 
     topic: str
     dead_letter_topic: str
-    open_count: int
+    open: int
 
 
 class ListDeadLetterTopics(Operation[tuple[DeadLetterTopic, ...]], frozen=True):

@@ -232,8 +232,8 @@ class TouchedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     state: RecordState
     attempts: int
     last_error: str
-    owner: str = ""
-    until_ms: int = 0
+    owner: str | None = None
+    until_ms: int | None = None
 
 
 class KnownStates(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from penstock.operations.operation import Action, Operation, Repeat, keys_coordinator, leader, on_topic
+from penstock.operations.operation import ANY_NODE, Action, Operation, Repeat, keys_coordinator, leader, on_topic
+from penstock.operations.topics import TopicDescription
 from penstock.records.records import Headers, Record
 
 
@@ -28,6 +29,16 @@ class PublishOnce(Operation[PublishedOnce], frozen=True):
 
     rights = (on_topic(Action.WRITE),)
     belongs_to = keys_coordinator()
+    repeat = Repeat.ALWAYS
+
+
+class FollowTopic(Operation[TopicDescription], frozen=True):
+    """Read a topic from now on: the node that was asked reads its own copies of the partitions, and copies those that it lacks."""
+
+    topic: str
+
+    rights = (on_topic(Action.READ),)
+    belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS
 
 

@@ -112,10 +112,10 @@ class DescribePartition(Operation[PartitionOffsets], frozen=True):
 # Statistics.
 
 
-class PartitionStats(msgspec.Struct, frozen=True, rename={"index": "partition"}):
+class PartitionStats(msgspec.Struct, frozen=True):
     """One partition. Values that are null are not known, because its log is not open yet."""
 
-    index: int
+    partition: int
     leader: int
     start_offset: int | None
     end_offset: int | None

@@ -8,7 +8,7 @@ import pytest
 from penstock.cli.cluster_drain import drain, undo
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.output import Format
-from penstock.client.cluster_state import ClusterStatus, NodeDrain
+from penstock.operations.cluster import ClusterDescription, NodeDrain
 from tests.unit.cli.test_cluster_view import FINE, NODE
 
 DRAIN = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
@@ -18,10 +18,10 @@ class Told:
     """A cluster that answers with these statuses one after the other, the last for good, and notes what it is asked to do."""
 
     def __init__(self, *answers: dict[str, object]) -> None:
-        self._answers = [msgspec.convert({**FINE, **each}, ClusterStatus) for each in answers]
+        self._answers = [msgspec.convert({**FINE, **each}, ClusterDescription) for each in answers]
         self.asked: list[str] = []
 
-    def status(self) -> ClusterStatus:
+    def status(self) -> ClusterDescription:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     def drain(self, node: int) -> NodeDrain:

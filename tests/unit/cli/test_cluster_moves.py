@@ -8,8 +8,8 @@ import pytest
 from penstock.cli.cluster_moves import fail_on, forecast, require_etcd
 from penstock.cli.failures import Failure
 from penstock.client import PartitionInfo
-from penstock.client.cluster_state import ClusterStatus
 from penstock.client.errors import BrokerRefused
+from penstock.operations.cluster import ClusterDescription
 from tests.unit.cli.test_cluster_view import FINE
 
 REFUSED, OTHER = 39, 84
@@ -54,7 +54,7 @@ def test_a_dry_run_foretells_what_an_election_comes_to(leader, in_sync, draining
 
 
 def test_without_etcd_that_is_said_before_anything_that_may_be_old() -> None:
-    require_etcd(msgspec.convert(FINE, ClusterStatus), "nothing was moved")
+    require_etcd(msgspec.convert(FINE, ClusterDescription), "nothing was moved")
     away = {**FINE, "metadata": {"is_reachable": False, "error": "etcd (h:1) cannot be reached for 9 s."}}
     with pytest.raises(Failure, match=r"^etcd \(h:1\) cannot be reached for 9 s\. Without it .*; nothing was moved$"):
-        require_etcd(msgspec.convert(away, ClusterStatus), "nothing was moved")
+        require_etcd(msgspec.convert(away, ClusterDescription), "nothing was moved")

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from penstock.cli.cluster_view import drain_line, print_status
-from penstock.client.cluster_state import ClusterStatus, NodeDrain, PartitionMove
+from penstock.operations.cluster import ClusterDescription, NodeDrain, PartitionMove
 
 NODE = {
     "node": 1,
@@ -60,7 +60,7 @@ FINE = {
 
 
 def shown(capsys, *, every=False, **changes):
-    print_status(msgspec.convert({**FINE, **changes}, ClusterStatus), every=every)
+    print_status(msgspec.convert({**FINE, **changes}, ClusterDescription), every=every)
     return capsys.readouterr().out
 
 

@@ -4,6 +4,7 @@ Each of them authorises the operation, counts it, and carries it out on the node
 never leave this node: for Kafka's handlers, whose clients find the right node by themselves, and for operations that another node sent.
 """
 
+import traceback
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -38,6 +39,13 @@ ELSEWHERE: Final = frozenset(
     }
 )
 """Reasons by which another node may own the operation by now, or this one in a moment."""
+
+
+def unexpected(broker: "Broker", operation: Operation[Any], error: Exception) -> PenstockError:
+    """The refusal for a mistake in the broker itself. The trace is reported."""
+    trace = "".join(traceback.format_exception(error))
+    broker.report(f"{type(operation).__name__} failed: {trace}")
+    return PenstockError(Reason.UNKNOWN, f"Internal error: {type(error).__name__}; see the broker's log")
 
 
 class Router(Protocol):
@@ -186,9 +194,8 @@ class Door:
             found = await self.run(operation, caller)
         except PenstockError as error:
             done(error)
-        except Exception:
-            done(PenstockError(Reason.UNKNOWN))
-            raise
+        except Exception as error:  # noqa: BLE001 - it is reported, and whoever asked gets an answer
+            done(unexpected(self._broker, operation, error))
         else:
             done(found)
 

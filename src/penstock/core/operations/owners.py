@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Asked, OwnerKind
+from penstock.operations.operation import Asked, OwnerKind, Resource
 from penstock.types import NodeId
 
 if TYPE_CHECKING:
@@ -46,5 +46,8 @@ def _leader(broker: "Broker", topic: str, index: int) -> NodeId:
 
 
 def topic_of(asked: Asked[Any]) -> str | None:
-    """The topic that an operation names, if it names one."""
-    return getattr(asked, "topic", None)
+    """The topic that has to exist for an operation, if it names one."""
+    name: str | None = getattr(asked, "topic", None)
+    if name is not None and any(right.resource is Resource.DEAD_LETTERS for right in asked.rights):
+        return dead_letter_topic(name)
+    return name

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
-from penstock.core.operations.handling import Cancel, Done, begins
+from penstock.core.operations.handling import Cancel, Done, answers, begins
+from penstock.core.operations.topics import described
 from penstock.core.publish import NewRecord, Placed
 from penstock.core.reading import read_from, record_bytes
 from penstock.errors import PenstockError
 from penstock.operations import records
+from penstock.operations.topics import TopicDescription
 from penstock.records.records import Record
 from penstock.types import Acks
 
@@ -35,6 +37,12 @@ def publish_once(
         admit=broker.backlog.check if broker.backlog.is_on else None,
     )
     return None
+
+
+@answers(records.FollowTopic)
+def follow_topic(broker: "Broker", asked: records.FollowTopic, _: Caller) -> TopicDescription:
+    """The caller reads by :class:`~penstock.core.reading.Tail`."""
+    return described(broker.topics.require(asked.topic))
 
 
 @begins(records.ReadRecords)

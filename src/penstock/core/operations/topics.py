@@ -98,7 +98,7 @@ def merge_topic_stats(broker: "Broker", by_node: dict[int, topics.TopicStats]) -
 
     def by_leader(known: topics.PartitionStats) -> topics.PartitionStats:
         found = by_node.get(NodeId(known.leader), own).partitions
-        return found[known.index] if known.index < len(found) else known
+        return found[known.partition] if known.partition < len(found) else known
 
     flows: dict[Gateway, topics.FlowStats] = {}
     for stats in by_node.values():

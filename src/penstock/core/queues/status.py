@@ -177,7 +177,7 @@ def _tell_block(
                 _STATES[state],
                 block.attempts[at],
                 block.error(at) or "",
-                block.owner(at) if state == LEASED else "",
-                block.until_ms[at] if state in (LEASED, WAITING) else 0,
+                block.owner(at) if state == LEASED else None,
+                block.until_ms[at] if state in (LEASED, WAITING) else None,
             )
         )

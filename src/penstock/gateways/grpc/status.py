@@ -37,7 +37,7 @@ async def topic_stats(request: TopicStatsRequest, call: Call) -> TopicStatsRespo
         topic=found.topic,
         partitions=[
             PartitionStats(
-                partition=partition.index,
+                partition=partition.partition,
                 start_offset=partition.start_offset,
                 end_offset=partition.end_offset,
                 size_bytes=partition.size_bytes,

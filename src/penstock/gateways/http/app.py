@@ -26,8 +26,6 @@ from penstock.gateways.http import (
     v1_resources,
 )
 from penstock.gateways.http.answers import REQUEST_ID, Refusal, error_answer, failure_answer, given_request_id, is_v1
-from penstock.gateways.http.carried_answer import AnswerCut
-from penstock.gateways.http.connection import CUT_OFF
 from penstock.gateways.http.routing import RawAnswer
 from penstock.observe import logs as log_lines
 
@@ -109,10 +107,6 @@ class Surroundings:
 
         try:
             await self._app(scope, receive, send_with_id)
-        except AnswerCut as error:
-            # Not ended, so that nobody takes it for whole.
-            logger.warning("request %s: %s", request_id.decode("ascii"), error)
-            scope[CUT_OFF]()
         except Exception:
             logger.exception(
                 "request %s failed: %s %s", request_id.decode("ascii"), scope["method"], ascii(scope["path"])

@@ -273,13 +273,6 @@ class HttpConnection(HttpToolsProtocol):
         elif self._waits:
             self.loop.call_soon(self._go_on)
 
-    def _cut_off(self) -> None:
-        """The answer that uvicorn is at will never be whole: the connection ends behind what there is of it."""
-        if self._serving is not None:
-            # It would take it for a mistake in the application, and say so in the log.
-            self._serving.disconnected = True
-        self.transport.close()
-
     # Between the lane and uvicorn.
 
     def _hold(self, rest: bytes, needed_bytes: int) -> None:
@@ -358,7 +351,6 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self.scope[CUT_OFF] = self._cut_off  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False

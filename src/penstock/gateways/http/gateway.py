@@ -17,7 +17,6 @@ from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.gateways.http.answers import Refusal
 from penstock.gateways.http.app import build_app
-from penstock.gateways.http.carry import Carry
 from penstock.gateways.http.connection import HttpConnection
 from penstock.gateways.http.lane import LaneTable
 from penstock.ports import EndOfTurn
@@ -143,8 +142,6 @@ class HttpGateway:
         """All of them, once the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """What ends each stream that would go on for ever: called when the gateway stops."""
-        self.carry: Final = None if broker.cluster is None else Carry(self)
-        """Hands on what belongs to other nodes; a broker that is alone has none."""
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
         """Of bodies and lines that have not come whole."""
@@ -185,8 +182,6 @@ class HttpGateway:
         if self._serving is not None:
             self._server.should_exit = True
             await self._serving
-        if self.carry is not None:
-            self.carry.close()
 
     @property
     def connection_count(self) -> int:
@@ -235,8 +230,6 @@ class HttpGateway:
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, HttpConnection):
                 connection.look_after(now_ms)
-        if self.carry is not None:
-            self.carry.pool.look_after(self.loop.time())
 
     def _sweep_again(self) -> None:
         self.look_after()

@@ -11,11 +11,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.routing import Route
 
 from penstock.gateways.http.answers import Answer, Refusal, json_answer
-from penstock.gateways.http.consumers import group_of, group_owner
 from penstock.gateways.http.routing import Call, CallDoc, Parameter, decoded, required, route
-from penstock.gateways.http.topics import TOPIC_NAME, find_topic
+from penstock.gateways.http.topics import TOPIC_NAME, in_words
 from penstock.limits import GROUP_ID_CHARS_MAX
-from penstock.operations.operation import Action
+from penstock.operations.groups import Heartbeat, JoinGroup, LeaveGroup
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -48,33 +47,24 @@ _decoder = msgspec.json.Decoder(JoinRequest)
 
 
 async def _join(call: Call) -> Answer:
-    group = group_of(call, Action.READ)
     asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
     if not asked.topic_name or not asked.consumer_id:
         raise Refusal(400, "Missing topic_name or consumer_id")
-    topic = find_topic(call, asked.topic_name, Action.READ)
     session_ms = asked.session_timeout_ms or call.gateway.defaults.session_timeout_ms
-    partitions = call.gateway.broker.groups.shared.join(
-        group, topic.name, asked.consumer_id, session_timeout_ms=session_ms, client=call.caller.client
-    )
+    with in_words(call, asked.topic_name):
+        partitions = await call.do(JoinGroup(call.params["group"], asked.topic_name, asked.consumer_id, session_ms))
     return json_answer(Member(asked.consumer_id, list(partitions)))
 
 
 async def _heartbeat(call: Call) -> Answer:
-    group = group_of(call, Action.READ)
-    consumer_id = call.params["consumer"]
-    shared = call.gateway.broker.groups.shared
-    shared.heartbeat(group, consumer_id)
-    name = call.query_fields().get("topic")
-    if name is None:
-        return json_answer(Member(consumer_id))
-    topic = find_topic(call, name, Action.READ)
-    return json_answer(Member(consumer_id, list(shared.partitions(group, topic.name, consumer_id))))
+    consumer_id, name = call.params["consumer"], call.query_fields().get("topic")
+    with in_words(call, name or ""):
+        partitions = await call.do(Heartbeat(call.params["group"], consumer_id, name))
+    return json_answer(Member(consumer_id, UNSET if partitions is None else list(partitions)))
 
 
 async def _leave(call: Call) -> Answer:
-    group = group_of(call, Action.READ)
-    call.gateway.broker.groups.shared.leave(group, call.params["consumer"])
+    await call.do(LeaveGroup(call.params["group"], call.params["consumer"]))
     return json_answer(Left(left=True))
 
 
@@ -96,7 +86,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "members are Kafka's consumers is a conflict.",
                 body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
             ),
-            owner=group_owner,
         ),
         route(
             gateway,
@@ -111,7 +100,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 description="404 means that the member has to join again.",
                 parameters=(Parameter("topic", str, "tell the member's partitions of this topic"),),
             ),
-            owner=group_owner,
         ),
         route(
             gateway,
@@ -119,6 +107,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             member,
             _leave,
             CallDoc("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
-            owner=group_owner,
         ),
     ]

@@ -4,7 +4,6 @@
 the results, and the others are published. Of a body that is not JSON nothing is.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,9 +12,7 @@ from msgspec import UNSET, Meta, Struct
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord, Results
-from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import NDJSON, Answer, Refusal, UnknownTopic, encoder, error_answer, json_answer
 from penstock.gateways.http.message_models import (
@@ -54,11 +51,11 @@ from penstock.gateways.http.routing import (
     required,
     route,
 )
-from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic
-from penstock.gateways.settled import settled
+from penstock.gateways.http.topics import TOPIC_NOT_FOUND, find_topic, in_words
 from penstock.limits import MIB
-from penstock.operations.operation import Action
-from penstock.types import Acks, NodeId
+from penstock.operations.records import ReadRecords
+from penstock.operations.topics import DescribePartition
+from penstock.types import Acks
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -189,7 +186,7 @@ def publish_each(
     call: Call, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
 ) -> None:
     """Publish what can be; ``done`` gets one result each. PenstockError or Refusal when the topic refuses all of them."""
-    find_topic(call, topic, Action.WRITE)
+    find_topic(call, topic)
     nothing = NotPublished("")
     results: list[Published | NotPublished] = [nothing] * len(messages)
     waiting = _Waiting(results, done)
@@ -266,7 +263,7 @@ async def _publish(call: Call) -> Answer | Response:
     assert call.request is not None
     content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
     if content_type == NDJSON:
-        find_topic(call, call.params["topic"], Action.WRITE)
+        find_topic(call, call.params["topic"])
         return publish_lines(call, publish_each)
     # It is there already when it is tried again.
     call.body = call.body or await read_body(call.gateway, call.request)
@@ -276,55 +273,30 @@ async def _publish(call: Call) -> Answer | Response:
 # Reading.
 
 
-def find_partition(call: Call) -> Partition:
-    """The partition of the path, for one who may read it; 404 when there is none."""
-    topic = find_topic(call, call.params["topic"], Action.READ)
+def _index(call: Call) -> int:
+    """The number of the partition in the path; 404 when it is none."""
     index = call.params["partition"]
-    if not (index.isascii() and index.isdigit() and len(index) < 10 and int(index) < topic.partition_count):
+    if not (index.isascii() and index.isdigit() and len(index) < 10):
         raise Refusal(404, PARTITION_NOT_FOUND)
-    return call.gateway.broker.partition(topic.name, int(index))
-
-
-async def settle(call: Call, *partitions: Partition) -> None:
-    """Wait until a client that published just now can read what it published, within the time of a request."""
-    try:
-        async with asyncio.timeout(call.gateway.defaults.request_timeout_ms / 1000):
-            await settled(*partitions)
-    except TimeoutError:
-        # What is committed can be read all the same.
-        pass
-
-
-def partition_owner(call: Call) -> NodeId | None:
-    """What was acknowledged can be read of its leader at once, and of copies a moment later."""
-    carry, index = call.gateway.carry, call.params["partition"]
-    if carry is None or not (index.isascii() and index.isdigit() and len(index) < 10):
-        return None
-    return carry.whose.partition(call.params["topic"], int(index))
+    return int(index)
 
 
 async def _read(call: Call) -> Answer:
-    partition = find_partition(call)
+    topic, index = call.params["topic"], _index(call)
     fields = call.query_fields()
     offset = call.int_field(fields, "offset", 0, 0, 2**63 - 1)
     asked = call.int_field(fields, "max_records", RECORDS_DEFAULT, 1, 2**63 - 1)
     count = min(asked, call.gateway.defaults.max_poll_records)
-    if offset + count > partition.high_watermark:
-        await settle(call, partition)
-    # What retention has removed is no mistake of the reader's, and behind the end there is nothing yet.
-    offset = max(offset, partition.log.start_offset)
-    found = [] if offset >= partition.high_watermark else read_from(partition, offset, count, POLL_BYTES_MAX)
-    name, index = partition.topic.name, partition.index
-    answer = json_answer(MessageList([message_of(name, index, record) for record in found]))
-    if found:
-        call.gateway.broker.meters.gave_out(name, call.caller.gateway, len(found), len(answer.body))
-    return answer
+    with in_words(call, topic):
+        found = await call.do(ReadRecords(topic, index, offset, count, POLL_BYTES_MAX))
+    return json_answer(MessageList([message_of(topic, index, record) for record in found]))
 
 
 async def _offsets(call: Call) -> Answer:
-    partition = find_partition(call)
-    await settle(call, partition)
-    return json_answer(Watermarks(partition.high_watermark, partition.log.start_offset))
+    topic = call.params["topic"]
+    with in_words(call, topic):
+        found = await call.do(DescribePartition(topic, _index(call)))
+    return json_answer(Watermarks(found.high_watermark, found.start_offset))
 
 
 _LINE_DESCRIPTION: Final = (
@@ -377,7 +349,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     ),
                 ),
             ),
-            owner=partition_owner,
         ),
         route(
             gateway,
@@ -385,6 +356,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/topics/{topic}/partitions/{partition}/offsets",
             _offsets,
             CallDoc("Messages", "Say what can be read of a partition", {200: Watermarks}, errors=(404,)),
-            owner=partition_owner,
         ),
     ]

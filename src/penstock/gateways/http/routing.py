@@ -9,6 +9,7 @@ given here. A hot handler never waits: it gets a ``done`` and calls it exactly o
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -19,13 +20,22 @@ from starlette.routing import Route
 
 from penstock.core.access import Caller
 from penstock.errors import PenstockError
-from penstock.gateways.http.answers import CODES, Answer, RawHeaders, Refusal, error_answer, headers_of, refusal_of
+from penstock.gateways.http.answers import (
+    CODES,
+    UNKNOWN_TOPIC,
+    Answer,
+    RawHeaders,
+    Refusal,
+    error_answer,
+    headers_of,
+    refusal_of,
+)
 from penstock.limits import KIB
 from penstock.meters import Histogram
+from penstock.operations.operation import Operation
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
-    from penstock.gateways.http.carry import Owner
     from penstock.gateways.http.gateway import HttpGateway
 
 T = TypeVar("T")
@@ -46,7 +56,6 @@ class Call:
         "cancel",
         "gateway",
         "headers",
-        "is_carried",
         "params",
         "path",
         "query",
@@ -76,19 +85,6 @@ class Call:
         self.request_id = request_id
         self.request = request
         self.cancel: Callable[[], None] | None = None
-        self.is_carried = False
-        """Whether another node of the cluster carried it here, in which case it is carried no further."""
-
-    @property
-    def method(self) -> str:
-        """The fast lane takes one method alone."""
-        return "POST" if self.request is None else self.request.method
-
-    @property
-    def raw_path(self) -> bytes:
-        """The path as it came, with its percent signs; the fast lane takes none that has any."""
-        raw: bytes | None = None if self.request is None else self.request.scope.get("raw_path")
-        return raw or self.path.encode()
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of that name, which is in small letters."""
@@ -96,6 +92,10 @@ class Call:
             if key == name:
                 return value
         return None
+
+    async def do(self, operation: Operation[T]) -> T:
+        """The result of an operation, in the time that a request may take."""
+        return await in_time(self.gateway, self.gateway.broker.do(operation, self.caller))
 
     @property
     def is_head(self) -> bool:
@@ -205,14 +205,8 @@ def route(
     operation: CallDoc,
     *,
     reads_body: bool = True,
-    owner: "Owner | None" = None,
 ) -> ApiRoute:
-    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false.
-
-    ``owner`` says which node of a cluster a request belongs to; without it every node serves it.
-    """
-    assert owner is None or reads_body, "what is carried has a body that is there"
-    carry = gateway.carry
+    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false."""
     latency = gateway.broker.meters.latency(Gateway.HTTP, f"{method} {path.replace(':path', '')}")
 
     async def endpoint(request: Request) -> Response:
@@ -221,7 +215,7 @@ def route(
         try:
             if reads_body:
                 call.body = await read_body(gateway, request)
-            answer = await (handler(call) if carry is None else carry.answered(call, owner, handler))
+            answer = await _knowing_the_topic(call, handler)
         except ClientDisconnect:
             # Nobody is there to be answered.
             return Response(status_code=400)
@@ -249,7 +243,6 @@ def hot_route(
     *,
     is_large: bool = False,
     wide_reads: bool = False,
-    owner: "Owner | None" = None,
 ) -> ApiRoute:
     """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does, or
     (``wide_reads``) reads the body by itself.
@@ -258,10 +251,42 @@ def hot_route(
     async def through_asgi(call: Call) -> Answer:
         return await answer_of(handler, call)
 
-    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads, owner=owner)
-    made.hot = handler if gateway.carry is None else gateway.carry.hot(handler, owner, alone=is_large)
+    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads)
+    made.hot = handler if gateway.broker.cluster is None else partial(_hot_knowing_the_topic, handler)
     made.is_large = is_large
     return made
+
+
+async def _knowing_the_topic(call: Call, handler: Handler) -> Answer | Response:
+    """The answer of a handler, which is asked again if another node created the topic just before."""
+    try:
+        return await handler(call)
+    except UNKNOWN_TOPIC as error:
+        router = call.gateway.broker.door.router
+        if router is None or not await router.learn(error.topic):
+            raise
+    return await handler(call)
+
+
+def _hot_knowing_the_topic(handler: HotHandler, call: Call, done: Done) -> None:
+    """The same for the fast lane, which waits for nothing."""
+    try:
+        handler(call, done)
+    except UNKNOWN_TOPIC as error:
+        gateway, topic = call.gateway, error.topic
+        refusal = refused(gateway, call.path, error)
+
+        async def learn() -> None:
+            router = gateway.broker.door.router
+            if router is None or not await router.learn(topic):
+                done(refusal)
+                return
+            try:
+                handler(call, done)
+            except (PenstockError, Refusal) as refused_again:
+                done(refused(gateway, call.path, refused_again))
+
+        gateway.broker.background(learn())
 
 
 async def answer_of(handler: HotHandler, call: Call) -> Answer:
@@ -277,11 +302,11 @@ async def answer_of(handler: HotHandler, call: Call) -> Answer:
     return await (future if call.cancel is not None else in_time(call.gateway, future))
 
 
-async def in_time(gateway: "HttpGateway", future: asyncio.Future[T]) -> T:
+async def in_time(gateway: "HttpGateway", waited: Awaitable[T]) -> T:
     """What a request waits for; 504 when it does not come in the time that a request may take."""
     try:
         async with asyncio.timeout(gateway.defaults.request_timeout_ms / 1000):
-            return await future
+            return await waited
     except TimeoutError:
         raise too_late(gateway) from None
 

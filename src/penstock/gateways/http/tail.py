@@ -24,11 +24,11 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of
-from penstock.gateways.http.messages import Watermarks, settle
 from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
-from penstock.gateways.http.topics import find_topic
+from penstock.gateways.http.topics import find_topic, in_words
 from penstock.limits import KIB
-from penstock.operations.operation import Action
+from penstock.operations.records import FollowTopic
+from penstock.operations.topics import DescribePartition
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -46,7 +46,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 
 async def _tail(call: Call) -> Answer | Response:
-    topic = find_topic(call, call.params["topic"], Action.READ)
+    name = call.params["topic"]
+    with in_words(call, name):
+        await call.do(FollowTopic(name))
+    topic = find_topic(call, name)
     positions = await _positions(call, topic)
     if call.is_head:
         return Answer(200, b"", EVENTS)
@@ -77,8 +80,6 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
     ends: dict[int, int] = {}
     if begin == "latest":
         ends = await _ends(call, topic, unknown)
-        led = (call.gateway.broker.opened(topic.name, index) for index in unknown)
-        await settle(call, *(partition for partition in led if partition is not None))
     positions: list[tuple[Replica, int]] = []
     for index in indexes:
         partition = call.gateway.broker.observe(topic.name, index)
@@ -90,20 +91,12 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
 
 
 async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, int]:
-    """Where partitions end that other nodes lead: a copy here may not have the last of it yet."""
-    carry = call.gateway.carry
-    if carry is None:
-        return {}
-
-    async def one(index: int) -> Watermarks | None:
-        target = f"/topics/{topic.name}/partitions/{index}/offsets"
-        return await carry.ask(call, lambda: carry.whose.partition(topic.name, index), target, Watermarks)
-
+    """Where partitions end by their leaders: a copy here may not have the last of it yet."""
     found: dict[int, int] = {}
     for first in range(0, len(indexes), _ASKED_AT_ONCE_MAX):
         some = indexes[first : first + _ASKED_AT_ONCE_MAX]
-        told = await asyncio.gather(*(one(index) for index in some))
-        found |= {index: each.high_watermark for index, each in zip(some, told, strict=True) if each is not None}
+        ends = await asyncio.gather(*(call.do(DescribePartition(topic.name, index)) for index in some))
+        found |= {index: each.high_watermark for index, each in zip(some, ends, strict=True)}
     return found
 
 
@@ -181,7 +174,7 @@ class _Events(Response):
     def _taken_up(self) -> bool:
         """Whether what is not this node's copy any more, because another node leads now, is followed where it is."""
         gone, topics = self._tail.gone, self._call.gateway.broker.topics
-        if self._call.gateway.carry is None or topics.get_by_id(self._topic.topic_id) is None:
+        if self._call.gateway.broker.cluster is None or topics.get_by_id(self._topic.topic_id) is None:
             return False
         while gone:
             index = gone.pop().index
@@ -198,7 +191,7 @@ class _Events(Response):
         renewed = gateway.loop.time()
         while not self._ended:
             try:
-                if gateway.carry is not None and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
+                if gateway.broker.cluster is not None and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
                     renewed = gateway.loop.time()
                     self._renew()
                 taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)

@@ -1,5 +1,7 @@
 """Topics over HTTP: list, create, look at, delete. A topic made here is the same in every other API."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import UUID, uuid5
 
@@ -7,12 +9,13 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.topics import NewTopic, Topic
-from penstock.errors import PenstockError
+from penstock.core.topics import Topic
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopic, json_answer
+from penstock.gateways.http.message_models import PARTITION_NOT_FOUND
 from penstock.gateways.http.routing import Call, CallDoc, decoded, required, route
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
-from penstock.operations.operation import Action
+from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -88,56 +91,63 @@ class Deleted(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(TopicRequest)
 
 
-def find_topic(call: Call, name: str, action: Action) -> Topic:
-    """The topic of a path or body, for one who may do this to it; 404 when there is none."""
-    broker = call.gateway.broker
-    broker.access.require_topic(call.caller, action, name)
-    topic = broker.topics.get(name)
+def find_topic(call: Call, name: str) -> Topic:
+    """The topic of a path; 404 when there is none."""
+    topic = call.gateway.broker.topics.get(name)
     if topic is None:
         raise UnknownTopic(name, 404, TOPIC_NOT_FOUND)
     return topic
 
 
-def model_of(topic: Topic) -> TopicModel:
+@contextmanager
+def in_words(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
+    """What does not exist is refused in the words of this API; ``no_partition`` is the status for a partition."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        if topic in call.gateway.broker.topics:
+            raise Refusal(no_partition, PARTITION_NOT_FOUND) from None
+        raise Refusal(404, TOPIC_NOT_FOUND) from None
+
+
+def model_of(topic: TopicDescription) -> TopicModel:
     """A topic as this API shows it."""
-    retention_ms = topic.config.retention_ms
+    retention_ms = topic.retention_ms
     return TopicModel(
         topic_id=topic.topic_id,
         name=topic.name,
         partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
         retention_seconds=-1 if retention_ms < 0 else retention_ms // 1000,
-        retention_bytes=topic.config.retention_bytes,
+        retention_bytes=topic.retention_bytes,
         created_at=topic.created_ms // 1000,
         updated_at=topic.updated_ms // 1000,
     )
 
 
 async def _list(call: Call) -> Answer:
-    broker = call.gateway.broker
-    broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    return json_answer(TopicList([model_of(topic) for topic in broker.topics if not topic.internal]))
+    return json_answer(TopicList([model_of(topic) for topic in await call.do(ListTopics())]))
 
 
 async def _create(call: Call) -> Answer:
     asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
     if not asked.name:
         raise Refusal(400, "Missing topic name")
-    broker, defaults = call.gateway.broker, call.gateway.defaults
-    broker.access.require_topic(call.caller, Action.CREATE, asked.name)
-    if asked.name in broker.topics:
-        # What was left out was not asked for, so it cannot be a conflict.
-        topic = await broker.topics.create(_new_topic(asked), exist_ok=True)
-    else:
-        whole = TopicRequest(
+    defaults = call.gateway.defaults
+    made = await call.do(
+        CreateTopic(
             asked.name,
-            defaults.partitions if asked.partitions is None else asked.partitions,
-            _replication_factor(call) if asked.replication_factor is None else asked.replication_factor,
-            defaults.retention_seconds if asked.retention_seconds is None else asked.retention_seconds,
-            defaults.retention_bytes if asked.retention_bytes is None else asked.retention_bytes,
+            asked.partitions,
+            asked.replication_factor,
+            _configs(asked.retention_seconds, asked.retention_bytes),
+            defaults.partitions,
+            _replication_factor(call),
+            _configs(defaults.retention_seconds, defaults.retention_bytes),
         )
-        topic = await broker.topics.create(_new_topic(whole), exist_ok=True)
-    return json_answer(model_of(topic), 201)
+    )
+    return json_answer(model_of(made), 201)
 
 
 def _replication_factor(call: Call) -> int | None:
@@ -146,46 +156,42 @@ def _replication_factor(call: Call) -> int | None:
     return None if configured == 1 and call.gateway.broker.cluster is not None else configured
 
 
-def _new_topic(asked: TopicRequest) -> NewTopic:
+def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict[str, str | None]:
     configs: dict[str, str | None] = {}
-    if asked.retention_seconds is not None:
-        seconds = asked.retention_seconds
-        configs["retention.ms"] = str(-1 if seconds < 0 else seconds * 1000)
-    if asked.retention_bytes is not None:
-        configs["retention.bytes"] = str(asked.retention_bytes)
-    assert asked.name
-    return NewTopic(
-        asked.name,
-        -1 if asked.partitions is None else asked.partitions,
-        -1 if asked.replication_factor is None else asked.replication_factor,
-        configs,
-    )
+    if retention_seconds is not None:
+        configs["retention.ms"] = str(-1 if retention_seconds < 0 else retention_seconds * 1000)
+    if retention_bytes is not None:
+        configs["retention.bytes"] = str(retention_bytes)
+    return configs
 
 
 async def _get(call: Call) -> Answer:
-    topic = find_topic(call, call.params["topic"], Action.DESCRIBE)
+    name = call.params["topic"]
+    with in_words(call, name):
+        found = await call.do(DescribeTopic(name))
+    topic = found.topic
     partitions = [
         PartitionModel(
-            record_id=uuid5(topic.topic_id, str(index)),
+            record_id=uuid5(topic.topic_id, str(partition.partition)),
             topic_name=topic.name,
-            partition_id=index,
-            leader=record.leader,
-            replicas=list(record.replicas),
-            is_active=record.leader >= 0,
+            partition_id=partition.partition,
+            leader=partition.leader,
+            replicas=list(partition.replicas),
+            is_active=partition.leader >= 0,
             created_at=topic.created_ms // 1000,
         )
-        for index, record in enumerate(call.gateway.broker.topics.partitions(topic))
+        for partition in found.partitions
     ]
     return json_answer(TopicDetails(model_of(topic), partitions))
 
 
 async def _delete(call: Call) -> Answer:
     name = call.params["topic"]
-    find_topic(call, name, Action.DELETE)
     try:
-        await call.gateway.broker.topics.delete(name)
+        with in_words(call, name):
+            await call.do(DeleteTopic(name))
     except PenstockError:
-        # Somebody else was quicker: for us it is not there.
+        # Another client was faster: for this one the topic does not exist.
         if name not in call.gateway.broker.topics:
             raise Refusal(404, TOPIC_NOT_FOUND) from None
         raise

@@ -15,16 +15,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.queues.workers import Worker
-from penstock.errors import PenstockError, Reason
+from penstock.core.operations.handling import Flow
+from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder
 from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, route
 from penstock.gateways.http.v1_leases import TAG, lease_ms_of
 from penstock.gateways.http.v1_models import ConsumedRecord, ConsumeRequest, Count
 from penstock.gateways.http.v1_record import consumed
-from penstock.gateways.http.v1_requests import names_of, read, require_topic, worker_owner
+from penstock.gateways.http.v1_requests import names_of, read, require_topic
 from penstock.limits import KIB
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Consume, Delivery
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ WINDOW_MAX: Final = 256
 class ConsumeStream(Response):
     """The answer. Invariant: at most one send is under way, and lines leave in the order in which they were delivered."""
 
-    worker: Worker
+    flow: Flow
 
     def __init__(self, gateway: "HttpGateway", topic: str, request_id: bytes) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ConsumeStream(Response):
         if self._send is not None:
             self._push(self._send)
 
-    def gone(self, _: Reason) -> None:
+    def gone(self, _: PenstockError | None) -> None:
         """There is nothing to work on any more."""
         self.end()
 
@@ -86,7 +86,7 @@ class ConsumeStream(Response):
             await self._ended
         finally:
             self._send = None
-            self.worker.detach()
+            self.flow.close()
             watching.cancel()
             if self._waiting is not None:
                 self._waiting.cancel()
@@ -104,7 +104,7 @@ class ConsumeStream(Response):
         try:
             waits_for = sending.send(None)
         except StopIteration:
-            self.worker.grant(credit)
+            self.flow.grant(credit)
             return
         except Exception:  # noqa: BLE001 - whatever it is, the queue must not suffer from a reader
             # The connection is closed, and we are about to be told so.
@@ -133,11 +133,11 @@ class ConsumeStream(Response):
     async def _push_rest(self, send: Send, credit: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
         try:
             await _finished(sending, waits_for)
-            self.worker.grant(credit)
+            self.flow.grant(credit)
             while self._lines:
                 credit, sending = self._begin(send)
                 await sending
-                self.worker.grant(credit)
+                self.flow.grant(credit)
         except Exception:  # noqa: BLE001 - as above
             self.end()
             return
@@ -170,17 +170,13 @@ async def _consume(call: Call) -> Answer | Response:
     stream = ConsumeStream(gateway, names.topic, call.request_id)
     gateway.begin_stream(stream.end)
     try:
-        stream.worker = gateway.broker.queues.attach(
+        stream.flow = await gateway.broker.open(
+            Consume(WINDOW_FIRST, *names, lease_ms, request.max_in_flight, request.release_on_disconnect),
             call.caller,
-            *names,
-            lease_ms=lease_ms,
-            credit=WINDOW_FIRST,
-            on_deliver=stream.deliver,
-            on_gone=stream.gone,
-            in_flight_max=request.max_in_flight,
-            release_on_detach=request.release_on_disconnect,
+            stream.deliver,
+            stream.gone,
         )
-    except PenstockError:
+    except BaseException:
         gateway.end_stream(stream.end)
         raise
     return stream
@@ -215,6 +211,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                     ),
                 ),
             ),
-            owner=worker_owner(ConsumeRequest),
         )
     ]

@@ -5,17 +5,15 @@ with ``done``. They stop when the client leaves; what they did until then is don
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.dead_letters.dead_letters import Cancel
-from penstock.core.dead_letters.jobs import JobDone, Told
-from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.operations.handling import Flow
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, Content, Parameter, refused, route
@@ -29,9 +27,20 @@ from penstock.gateways.http.v1_models import (
 )
 from penstock.gateways.http.v1_record import envelope_out, other_headers
 from penstock.gateways.http.v1_requests import read, refuse
-from penstock.operations.dead_letters import NO_LIMIT, DeadLetter, DeadLetterFilter, Progress, ReasonCount, RedrivePlan
+from penstock.operations.dead_letters import (
+    NO_LIMIT,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterTopic,
+    ListDeadLetterTopics,
+    PlanRedrive,
+    Progress,
+    Purge,
+    Redrive,
+    RedrivePlan,
+    ShowDeadLetters,
+)
 from penstock.text import text_of
-from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -44,21 +53,11 @@ CHOSEN_MAX: Final = 10_000
 _LINES_APART_SECONDS: Final = 0.2
 """Between two lines about how far a job is: for a person's eyes."""
 
-T = TypeVar("T")
-
-
-class DeadLetterTopicOut(Struct, frozen=True):
-    """A topic that has dead letters. ``open`` are those that were neither redriven nor purged."""
-
-    topic: str
-    dead_letter_topic: str
-    open: int
-
 
 class DeadLetterTopics(Struct, frozen=True):
     """GET /v1/dlq."""
 
-    topics: list[DeadLetterTopicOut]
+    topics: tuple[DeadLetterTopic, ...]
 
 
 class DeadLetterOut(Struct, frozen=True):
@@ -90,34 +89,9 @@ class DeadLetterList(Struct, frozen=True):
     records: list[DeadLetterOut]
 
 
-class PlanOut(Struct, frozen=True):
-    """POST /v1/dlq/{topic}/plan: what a redrive would move now, the most frequent reason first."""
-
-    topic: str
-    dead_letter_topic: str
-    count: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    reasons: tuple[ReasonCount, ...]
-
-
-class ProgressLine(Struct, frozen=True):
-    """A line of a redrive or a purge. ``skipped`` were finished by somebody else meanwhile."""
-
-    total: int
-    finished: int
-    failed: int
-    skipped: int
-    done: bool
-    last_failure: str | UnsetType = UNSET
-
-
 async def _topics(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    found = call.gateway.broker.dead_letters.topics(call.caller)
-    return json_answer(
-        DeadLetterTopics([DeadLetterTopicOut(each.topic, each.dead_letter_topic, each.open_count) for each in found])
-    )
+    return json_answer(DeadLetterTopics(await call.gateway.broker.do(ListDeadLetterTopics(), call.caller)))
 
 
 async def _show(call: Call) -> Answer:
@@ -125,54 +99,30 @@ async def _show(call: Call) -> Answer:
     most = SHOWN_DEFAULT if request.max_records is None else request.max_records
     if not 1 <= most <= SHOWN_MAX:
         raise refuse(f"max_records must be from 1 to {SHOWN_MAX}")
-    dead_letters = call.gateway.broker.dead_letters
-    letters: list[DeadLetter] = await _answered(
-        call, lambda done: dead_letters.show(call.caller, call.params["topic"], _filter_of(request), most, done)
-    )
+    asked = ShowDeadLetters(call.params["topic"], _filter_of(request), most)
+    letters = await call.gateway.broker.do(asked, call.caller)
     return json_answer(DeadLetterList([_letter(each) for each in letters]))
 
 
 async def _plan(call: Call) -> Answer:
     request = read(ChosenLettersRequest, call.query, call.body)
-    most = NO_LIMIT if request.max_records is None else request.max_records
-    dead_letters = call.gateway.broker.dead_letters
-    plan: RedrivePlan = await _answered(
-        call,
-        lambda done: dead_letters.plan(call.caller, call.params["topic"], _filter_of(request), done, max_records=most),
-    )
-    return json_answer(
-        PlanOut(plan.topic, plan.dead_letter_topic, plan.count, plan.oldest_ms, plan.newest_ms, plan.reasons)
-    )
+    asked = PlanRedrive(call.params["topic"], _filter_of(request), _most(request))
+    return json_answer(await call.gateway.broker.do(asked, call.caller))
 
 
 async def _redrive(call: Call) -> Answer | Response:
     request = read(RedriveRequest, call.query, call.body)
-    most = NO_LIMIT if request.max_records is None else request.max_records
-
-    def begin(progress: Told, done: JobDone) -> Cancel:
-        return call.gateway.broker.dead_letters.redrive(
-            call.caller,
-            call.params["topic"],
-            _filter_of(request),
-            progress,
-            done,
-            rate_per_second=request.rate_per_second,
-            max_records=most,
-        )
-
-    return _begun(call, begin)
+    rate = request.rate_per_second
+    return await _begun(call, Redrive(0, call.params["topic"], _filter_of(request), rate, _most(request)))
 
 
 async def _purge(call: Call) -> Answer | Response:
     request = read(ChosenLettersRequest, call.query, call.body)
-    most = NO_LIMIT if request.max_records is None else request.max_records
+    return await _begun(call, Purge(0, call.params["topic"], _filter_of(request), _most(request)))
 
-    def begin(progress: Told, done: JobDone) -> Cancel:
-        return call.gateway.broker.dead_letters.purge(
-            call.caller, call.params["topic"], _filter_of(request), progress, done, max_records=most
-        )
 
-    return _begun(call, begin)
+def _most(request: ChosenLettersRequest) -> int:
+    return NO_LIMIT if request.max_records is None else request.max_records
 
 
 def _filter_of(request: DeadLettersRequest) -> DeadLetterFilter:
@@ -196,18 +146,6 @@ def _chosen_of(request: ChosenLettersRequest) -> dict[int, frozenset[int]] | Non
     for each in request.chosen:
         chosen[each.partition] = chosen.get(each.partition, frozenset()).union(each.offsets)
     return chosen
-
-
-async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], None]], Cancel]) -> T:
-    future: asyncio.Future[T | PenstockError] = call.gateway.loop.create_future()
-    cancel = ask(lambda result: None if future.done() else future.set_result(result))
-    try:
-        result = await future
-    finally:
-        cancel()
-    if isinstance(result, PenstockError):
-        raise result
-    return result
 
 
 def _letter(letter: DeadLetter) -> DeadLetterOut:
@@ -239,12 +177,12 @@ def _letter(letter: DeadLetter) -> DeadLetterOut:
 # Redrive and purge.
 
 
-def _begun(call: Call, begin: Callable[[Told, JobDone], Cancel]) -> Response:
+async def _begun(call: Call, asked: Redrive | Purge) -> Response:
     stream = JobStream(call)
     call.gateway.begin_stream(stream.end)
     try:
-        stream.cancel = begin(stream.progressed, stream.finished)
-    except PenstockError:
+        stream.flow = await call.gateway.broker.open(asked, call.caller, stream.progressed, stream.finished)
+    except BaseException:
         call.gateway.end_stream(stream.end)
         raise
     return stream
@@ -253,7 +191,7 @@ def _begun(call: Call, begin: Callable[[Told, JobDone], Cancel]) -> Response:
 class JobStream(Response):
     """How far a job is, a line at a time, until it is over, its client leaves or the gateway stops."""
 
-    cancel: Cancel
+    flow: Flow
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -264,17 +202,18 @@ class JobStream(Response):
         self._last: bytes | None = None
         self._over = False
 
-    def progressed(self, standing: Progress) -> None:
+    def progressed(self, items: Sequence[Progress]) -> None:
         """Something was done."""
-        self._standing = standing
+        self._standing = items[-1]
+        if self._standing.done:
+            self._last = encoder.encode(self._standing)
+            self.end()
         self._news.set()
 
-    def finished(self, result: Progress | PenstockError) -> None:
-        """All is done, or it cannot go on."""
-        if isinstance(result, PenstockError):
-            self._last = refused(self._call.gateway, self._call.path, result).body
-        else:
-            self._last = encoder.encode(_line(result, done=True))
+    def finished(self, error: PenstockError | None) -> None:
+        """Nothing more will be done."""
+        if error is not None:
+            self._last = refused(self._call.gateway, self._call.path, error).body
         self.end()
 
     def end(self) -> None:
@@ -294,13 +233,13 @@ class JobStream(Response):
                 if self._standing != told and not self._over:
                     told = self._standing
                     assert told is not None
-                    await self._send_line(send, encoder.encode(_line(told, done=False)))
+                    await self._send_line(send, encoder.encode(told))
                     await self._pause()
             if self._last is not None:
                 await self._send_line(send, self._last)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self.cancel()
+            self.flow.close()
             watching.cancel()
             self._call.gateway.end_stream(self.end)
 
@@ -323,17 +262,6 @@ class JobStream(Response):
         self.end()
 
 
-def _line(standing: Progress, *, done: bool) -> ProgressLine:
-    return ProgressLine(
-        standing.total,
-        standing.finished,
-        standing.failed,
-        standing.skipped,
-        done,
-        standing.last_failure or UNSET,
-    )
-
-
 _FILTER: Final = (
     Parameter("reason", str, "those that died of this; ends in * for how it begins"),
     Parameter("group", str, "those whose attempts this group exhausted"),
@@ -343,17 +271,11 @@ _FILTER: Final = (
     Parameter("until_ms", Count, "died before this unix time in milliseconds"),
     Parameter("max_records", Count, "how many at the most"),
 )
-_LINES: Final = Content("application/x-ndjson", ProgressLine)
+_LINES: Final = Content("application/x-ndjson", Progress)
 _BOTH_WAYS: Final = (
     "The filter goes in the query string or in a body. A body may also name the dead letters themselves, in `chosen`; one that is"
     " not open any more is passed over, so that the same request can be sent again."
 )
-
-
-def letters_owner(call: Call) -> NodeId | None:
-    """What was redriven and purged is kept by one group, for all topics."""
-    carry = call.gateway.carry
-    return None if carry is None else carry.whose.group(REDRIVE_GROUP)
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -366,7 +288,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/dlq",
             _topics,
             CallDoc(TAG, "List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)),
-            owner=letters_owner,
         ),
         route(
             gateway,
@@ -380,7 +301,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 errors=(400, 404, 429),
                 parameters=_FILTER,
             ),
-            owner=letters_owner,
         ),
         route(
             gateway,
@@ -390,14 +310,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             CallDoc(
                 TAG,
                 "Count by reason what a redrive would move now",
-                {200: PlanOut},
+                {200: RedrivePlan},
                 errors=(400, 404, 429),
                 description=_BOTH_WAYS,
                 parameters=_FILTER,
                 body=ChosenLettersRequest,
                 body_required=False,
             ),
-            owner=letters_owner,
         ),
         route(
             gateway,
@@ -414,7 +333,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=RedriveRequest,
                 body_required=False,
             ),
-            owner=letters_owner,
         ),
         route(
             gateway,
@@ -431,6 +349,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body=ChosenLettersRequest,
                 body_required=False,
             ),
-            owner=letters_owner,
         ),
     ]

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 from starlette.types import Receive
 
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, Done, HotHandler, Parameter, hot_route, refused
 from penstock.gateways.http.v1_models import (
@@ -28,8 +28,8 @@ from penstock.gateways.http.v1_models import (
     WorkerRequest,
 )
 from penstock.gateways.http.v1_record import consumed
-from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic, worker_owner
-from penstock.operations.queues import Delivery
+from penstock.gateways.http.v1_requests import names_of, read, refuse, require_topic
+from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -48,7 +48,7 @@ def ack(call: Call, done: Done) -> None:
     request = read(AckRequest, call.query, call.body)
     names = names_of(request)
     partition, offsets = _place(call, names.topic, request)
-    call.gateway.broker.queues.ack(call.caller, *names, partition, offsets, Settled(call, done))
+    call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, Settled(call, done))
 
 
 def nack(call: Call, done: Done) -> None:
@@ -57,7 +57,7 @@ def nack(call: Call, done: Done) -> None:
     names = names_of(request)
     partition, offsets = _place(call, names.topic, request)
     reason = (request.reason or request.error or "").strip()
-    call.gateway.broker.queues.nack(call.caller, *names, partition, offsets, reason, Settled(call, done))
+    call.gateway.broker.begin(Nack(*names, partition, offsets, reason), call.caller, Settled(call, done))
 
 
 def ack_cumulative(call: Call, done: Done) -> None:
@@ -65,7 +65,7 @@ def ack_cumulative(call: Call, done: Done) -> None:
     request = read(AckCumulativeRequest, call.query, call.body)
     names = names_of(request)
     partition, (offset,) = _place(call, names.topic, request)
-    call.gateway.broker.queues.ack_cumulative(call.caller, *names, partition, offset, Settled(call, done))
+    call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, Settled(call, done))
 
 
 def extend(call: Call, done: Done) -> None:
@@ -74,7 +74,7 @@ def extend(call: Call, done: Done) -> None:
     names = names_of(request)
     partition, offsets = _place(call, names.topic, request)
     lease_ms = lease_ms_of(call, request.lease_ms)
-    call.gateway.broker.queues.extend(call.caller, *names, partition, offsets, lease_ms, Settled(call, done))
+    call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, Settled(call, done))
 
 
 def lease(call: Call, done: Done) -> None:
@@ -87,21 +87,18 @@ def lease(call: Call, done: Done) -> None:
     if request.wait_ms > WAIT_MS_MAX:
         raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; ask again after that")
 
-    def leased(deliveries: list[Delivery]) -> None:
-        answer = json_answer(LeasedRecords([consumed(found, until=True) for found in deliveries]))
-        if deliveries:
-            call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(deliveries), len(answer.body))
+    def leased(found: Sequence[Delivery] | PenstockError) -> None:
+        if isinstance(found, PenstockError):
+            done(refused(call.gateway, call.path, found))
+            return
+        answer = json_answer(LeasedRecords([consumed(each, until=True) for each in found]))
+        if found:
+            call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(found), len(answer.body))
         done(answer)
 
+    asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
     # A waiting client that leaves must not be leased anything.
-    call.cancel = call.gateway.broker.queues.lease(
-        call.caller,
-        *names,
-        max_records=request.max_records,
-        lease_ms=lease_ms_of(call, request.lease_ms),
-        wait_ms=request.wait_ms,
-        done=leased,
-    )
+    call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
 
 
 async def _lease_through_asgi(call: Call) -> Answer:
@@ -111,8 +108,8 @@ async def _lease_through_asgi(call: Call) -> Answer:
     if not answered.done():
         await _whichever_first(answered, call.request.receive)
         if not answered.done():
-            assert call.cancel is not None
-            call.cancel()
+            if call.cancel is not None:
+                call.cancel()
             raise ClientDisconnect
     return answered.result()
 
@@ -169,11 +166,9 @@ class Settled:
         self._call = call
         self._done = done
 
-    def __call__(self, reason: Reason | None) -> None:
+    def __call__(self, error: PenstockError | None) -> None:
         """The queue has decided."""
-        self._done(
-            NO_CONTENT if reason is None else refused(self._call.gateway, self._call.path, PenstockError(reason))
-        )
+        self._done(NO_CONTENT if error is None else refused(self._call.gateway, self._call.path, error))
 
 
 _WORKER: Final = (
@@ -211,7 +206,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             body=body,
             body_required=False,
         )
-        return hot_route(gateway, "POST", path, handler, operation, owner=worker_owner(body))
+        return hot_route(gateway, "POST", path, handler, operation)
 
     reason = Parameter("reason", str, "why it failed; error is another name for it")
     return [
@@ -253,6 +248,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             ),
             _lease_through_asgi,
             is_large=True,
-            owner=worker_owner(LeaseRequest),
         ),
     ]

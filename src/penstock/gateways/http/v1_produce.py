@@ -18,7 +18,8 @@ from penstock.gateways.http.routing import Call, CallDoc, Done, Parameter, hot_r
 from penstock.gateways.http.v1_models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1_record import bytes_of, envelope_in
 from penstock.gateways.http.v1_requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
-from penstock.types import Acks, NodeId
+from penstock.operations.records import PublishedOnce, PublishOnce
+from penstock.types import Acks
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -54,16 +55,20 @@ def produce(call: Call, done: Done) -> None:
 
     if once is not None:
 
-        def placed_once(result: Placed | PenstockError, duplicate: bool) -> None:
-            done(_answer(call, topic, result, duplicate=duplicate))
+        def placed_once(found: PublishedOnce | PenstockError) -> None:
+            if isinstance(found, PublishedOnce):
+                done(_answer(call, topic, Placed(found.partition, found.offset, found.timestamp_ms), found.duplicate))
+            else:
+                done(_answer(call, topic, found))
 
-        broker.idempotency.publish_once(
-            call.caller, topic, record, Acks.ALL, envelope.tenant_id or "", once, placed_once, admit=admit
+        asked = PublishOnce(
+            topic, once, value, key, record.headers, envelope.partition_override, envelope.tenant_id or ""
         )
+        broker.begin(asked, call.caller, placed_once)
         return
 
     def placed(results: Results) -> None:
-        done(_answer(call, topic, results[0], duplicate=False))
+        done(_answer(call, topic, results[0]))
 
     if admit is not None:
         record = record._replace(partition=broker.publisher.choose_partition(found, record))
@@ -73,21 +78,6 @@ def produce(call: Call, done: Done) -> None:
         except BacklogFull as error:
             raise too_much(error) from error
     broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)
-
-
-def key_owner(call: Call) -> NodeId | None:
-    """A record with a key belongs to who remembers the keys of its topic; of all others the publisher knows the leader."""
-    carry = call.gateway.carry
-    if carry is None:
-        return None
-    try:
-        request = read(ProduceRequest, call.query, call.body)
-        given = request.envelope.idempotency_key if request.envelope is not None else None
-        has_key = bool(given or _header_key(call))
-    except PenstockError:
-        # It is refused where it is read again.
-        return None
-    return carry.whose.keys(request.topic.strip()) if has_key else None
 
 
 def too_much(error: BacklogFull) -> Refusal:
@@ -111,7 +101,7 @@ def _header_key(call: Call) -> str | None:
         raise refuse("invalid Idempotency-Key: give UTF-8") from None
 
 
-def _answer(call: Call, topic: str, result: Placed | PenstockError, *, duplicate: bool) -> Answer:
+def _answer(call: Call, topic: str, result: Placed | PenstockError, duplicate: bool = False) -> Answer:
     if isinstance(result, Placed):
         produced = Produced("produced", topic, result.partition, result.offset)
         if duplicate:
@@ -146,7 +136,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 body_required=False,
                 headers={429: {"Retry-After": "seconds after which to try again"}},
             ),
-            owner=key_owner,
         )
     ]
 

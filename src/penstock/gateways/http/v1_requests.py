@@ -25,10 +25,8 @@ from penstock.gateways.http.v1_models import (
     ProduceRequest,
     Request,
     RetryPolicy,
-    WhyRequest,
     WorkerRequest,
 )
-from penstock.types import NodeId
 
 R = TypeVar("R", bound=Request)
 
@@ -286,23 +284,6 @@ PRODUCE_QUERY_FIELDS: Final = (
     "deadline_ms",
     *_RETRY_FIELDS,
 )
-
-
-def worker_owner(model: type[WorkerRequest] | type[WhyRequest]) -> Callable[[Call], NodeId | None]:
-    """Whose a request of this kind is: the group that it names is looked after by one node of a cluster."""
-
-    def owner(call: Call) -> NodeId | None:
-        carry = call.gateway.carry
-        if carry is None:
-            return None
-        try:
-            group = read(model, call.query, call.body).group.strip()
-        except PenstockError:
-            # It is refused where it is read again.
-            return None
-        return carry.whose.group(group) if group else None
-
-    return owner
 
 
 class Names(NamedTuple):

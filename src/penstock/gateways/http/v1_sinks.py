@@ -4,33 +4,35 @@ Staging itself is a plain Kafka produce to the sink's staging topic. A commit th
 504 and goes on; whoever asks again hears how it ended.
 """
 
-import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 from uuid import UUID
 
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.sinks import sinks
-from penstock.core.sinks.sinks import Part
-from penstock.errors import PenstockError
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.routing import Call, CallDoc, in_time, route
+from penstock.gateways.http.routing import Call, CallDoc, route
 from penstock.gateways.http.v1_models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1_requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
-from penstock.operations.operation import Action
-from penstock.types import NodeId
+from penstock.operations.sinks import (
+    AbortedBatch,
+    AbortSink,
+    CommitSink,
+    CommittedBatch,
+    DeleteSink,
+    DescribeSink,
+    ListSinks,
+    OpenedSink,
+    OpenSink,
+    SinkPart,
+    SinkStatus,
+)
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
 
 TAG: Final = "v1: sinks"
-_STATUSES_PER_TURN: Final = 32
-
-T = TypeVar("T")
-
 Staged = Annotated[
     tuple[Count, Count, Count], Meta(description="staging partition, base offset and number of records: whole batches")
 ]
@@ -83,99 +85,26 @@ class AbortIn(Request, frozen=True):
     batch_id: Count
 
 
-class Opened(Struct, frozen=True):
-    """A sink that is ready: where to stage, and the last batch that it committed."""
-
-    sink: str
-    staging_topic: str
-    staging_id: UUID
-    partitions: int
-    last_batch_id: int | None
-
-
-class Committed(Struct, frozen=True):
-    """The batch is in its targets. ``already``: it was before this call, which appended nothing.
-
-    ``dropped`` are records whose topic was deleted while the commit was under way.
-    """
-
-    committed: bool
-    already: bool
-    records: int
-    dropped: int
-
-
-class Aborted(Struct, frozen=True):
-    """Whether what was staged is dropped; if not, why not."""
-
-    aborted: bool
-    why: str
-
-
-class Sink(Struct, frozen=True):
-    """How a sink stands. ``committing`` is the batch on its way to its targets, ``problem`` what keeps it from getting there.
-
-    It is forgotten when nobody used it for ``remember_ms`` after ``used_ms``.
-    """
-
-    sink: str
-    staging_topic: str
-    last_batch_id: int | None
-    committed_ms: int | None
-    since_ms: int
-    staged_bytes: int
-    committing: int | None
-    problem: str | None
-    used_ms: int
-    remember_ms: int
-
-
 class SinkList(Struct, frozen=True):
     """GET /v1/sinks."""
 
-    sinks: list[Sink]
-
-
-async def _answered(call: Call, ask: Callable[[Callable[[T | PenstockError], None]], None]) -> T:
-    """What the core tells, in the time that a request may take."""
-    future: asyncio.Future[T | PenstockError] = call.gateway.loop.create_future()
-
-    def done(result: T | PenstockError) -> None:
-        if not future.done():
-            future.set_result(result)
-
-    ask(done)
-    result = await in_time(call.gateway, future)
-    if isinstance(result, PenstockError):
-        raise result
-    return result
+    sinks: tuple[SinkStatus, ...]
 
 
 async def _open(call: Call) -> Answer:
     request = read(OpenIn, call.query, call.body)
-    name, found = call.params["sink"], call.gateway.broker.sinks
-    opened: sinks.Opened = await _answered(
-        call, lambda done: found.open(call.caller, name, done, remember_ms=request.remember_ms)
-    )
-    return json_answer(Opened(name, *opened))
+    return json_answer(await call.do(OpenSink(call.params["sink"], request.remember_ms)))
 
 
 async def _commit(call: Call) -> Answer:
     request = _body(CommitIn, call)
-    parts = [Part(part.topic, part.partition, part.staged) for part in request.parts]
-    name, found = call.params["sink"], call.gateway.broker.sinks
-    committed: sinks.Committed = await _answered(
-        call,
-        lambda done: found.commit(call.caller, name, request.batch_id, parts, done, staging_id=request.staging_id),
-    )
-    return json_answer(Committed(True, *committed))
+    parts = [SinkPart(part.topic, part.partition, part.staged) for part in request.parts]
+    return json_answer(await call.do(CommitSink(call.params["sink"], request.batch_id, parts, request.staging_id)))
 
 
 async def _abort(call: Call) -> Answer:
     request = _body(AbortIn, call)
-    name, found = call.params["sink"], call.gateway.broker.sinks
-    aborted: sinks.Aborted = await _answered(call, lambda done: found.abort(call.caller, name, request.batch_id, done))
-    return json_answer(Aborted(*aborted))
+    return json_answer(await call.do(AbortSink(call.params["sink"], request.batch_id)))
 
 
 R = TypeVar("R", bound=Request)
@@ -189,34 +118,18 @@ def _body(model: type[R], call: Call) -> R:
 
 async def _delete(call: Call) -> Answer:
     read(NoFields, call.query, call.body)
-    name, found = call.params["sink"], call.gateway.broker.sinks
-    deleted: sinks.Deleted = await _answered(call, lambda done: found.delete(call.caller, name, done))
-    assert deleted.sink == name
+    await call.do(DeleteSink(call.params["sink"]))
     return NO_CONTENT
 
 
 async def _list(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    broker = call.gateway.broker
-    broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    told: list[Sink] = []
-    for number, name in enumerate(broker.sinks.names()):
-        if number % _STATUSES_PER_TURN == 0:
-            await asyncio.sleep(0)
-        if broker.sinks.knows(name):
-            told.append(Sink(*broker.sinks.status(call.caller, name)))
-    return json_answer(SinkList(told))
+    return json_answer(SinkList(await call.do(ListSinks())))
 
 
 async def _status(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(Sink(*call.gateway.broker.sinks.status(call.caller, call.params["sink"])))
-
-
-def sinks_owner(call: Call) -> NodeId | None:
-    """One node of a cluster looks after all sinks."""
-    carry = call.gateway.carry
-    return None if carry is None else carry.whose.sinks()
+    return json_answer(await call.do(DescribeSink(call.params["sink"])))
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -230,12 +143,11 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             CallDoc(
                 TAG,
                 "Open an exactly-once sink: make it and its staging topic if they are not there",
-                {200: Opened},
+                {200: OpenedSink},
                 errors=(400, 429, 504),
                 body=OpenIn,
                 body_required=False,
             ),
-            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -245,13 +157,12 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             CallDoc(
                 TAG,
                 "Append what is staged to its topics, all of it and once",
-                {200: Committed},
+                {200: CommittedBatch},
                 errors=(400, 404, 409, 429, 504),
                 description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 it may "
                 "still be under way: commit it again to hear how it ended.",
                 body=CommitIn,
             ),
-            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -261,11 +172,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             CallDoc(
                 TAG,
                 "Drop what is staged, unless the batch is committed or about to be",
-                {200: Aborted},
+                {200: AbortedBatch},
                 errors=(400, 404, 409, 504),
                 body=AbortIn,
             ),
-            owner=sinks_owner,
         ),
         route(
             gateway,
@@ -273,15 +183,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "/v1/sinks",
             _list,
             CallDoc(TAG, "Say how all sinks stand", {200: SinkList}, (400,)),
-            owner=sinks_owner,
         ),
         route(
             gateway,
             "GET",
             "/v1/sinks/{sink}",
             _status,
-            CallDoc(TAG, "Say how a sink stands", {200: Sink}, errors=(400, 404)),
-            owner=sinks_owner,
+            CallDoc(TAG, "Say how a sink stands", {200: SinkStatus}, errors=(400, 404)),
         ),
         route(
             gateway,
@@ -294,6 +202,5 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 {204: None},
                 errors=(400, 404, 409, 504),
             ),
-            owner=sinks_owner,
         ),
     ]

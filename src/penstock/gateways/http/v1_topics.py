@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Route
 
-from penstock.core.topics import NewTopic
 from penstock.gateways.http.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.routing import Call, CallDoc, Parameter, route
 from penstock.gateways.http.v1_models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1_requests import read, refuse
-from penstock.operations.operation import Action
+from penstock.operations.topics import CreateTopic, DeleteTopic, ListTopics
 
 if TYPE_CHECKING:
     from penstock.gateways.http.gateway import HttpGateway
@@ -19,9 +18,7 @@ TAG: Final = "v1: topics"
 
 async def _list_topics(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    broker = call.gateway.broker
-    broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    return json_answer(TopicNames(sorted(topic.name for topic in broker.topics if not topic.internal)))
+    return json_answer(TopicNames([topic.name for topic in await call.do(ListTopics())]))
 
 
 async def _create_topic(call: Call) -> Answer:
@@ -29,19 +26,14 @@ async def _create_topic(call: Call) -> Answer:
     name = request.name.strip()
     if not name:
         raise refuse("name is required")
-    broker = call.gateway.broker
-    broker.access.require_topic(call.caller, Action.CREATE, name)
     # 0 is what a client sends that leaves the number out of a body without leaving out the field.
-    topic = await broker.topics.create(NewTopic(name, request.partitions or 1), exist_ok=True)
+    topic = await call.do(CreateTopic(name, request.partitions or 1))
     return json_answer(TopicCreated("created", topic.name, topic.partition_count), 201)
 
 
 async def _delete_topic(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    name = call.params["topic"]
-    broker = call.gateway.broker
-    broker.access.require_topic(call.caller, Action.DELETE, name)
-    await broker.topics.delete(name)
+    await call.do(DeleteTopic(call.params["topic"]))
     return NO_CONTENT
 
 

@@ -40,8 +40,6 @@ class Refusal(msgspec.Struct, gc=False):
 
     ok: bool
     error: str
-    reason: str | UnsetType = UNSET
-    """For nodes alone: why, in the core's word, when nothing was done."""
 
 
 class _Data(msgspec.Struct):
@@ -62,9 +60,9 @@ class Metrics(msgspec.Struct, rename="camel"):
     lag: int
 
 
-def refusal(text: str, reason: str | UnsetType = UNSET) -> bytes:
+def refusal(text: str) -> bytes:
     """An error line."""
-    return _encode(Refusal(False, text, reason)) + b"\n"
+    return _encode(Refusal(False, text)) + b"\n"
 
 
 def answer(data: object) -> bytes:

@@ -14,17 +14,14 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partition import Partition
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
-from penstock.gateways.settled import settled
 from penstock.gateways.tcp.answers import refusal
-from penstock.gateways.tcp.carrier import Carrier, Unsure
-from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, UNKNOWN_TYPE, Refused, text_for
-from penstock.gateways.tcp.handlers import ENDS_MATTER, HANDLERS, SLOW_HANDLERS, commit, committed, reads_up_to
+from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
+from penstock.gateways.tcp.handlers import HANDLERS, Asking, line_of, metrics
 from penstock.gateways.tcp.produce import ProduceRun
-from penstock.gateways.tcp.requests import CARRY, Request, new_record, parse
+from penstock.gateways.tcp.requests import Request, new_record, parse
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 _PRODUCE: Final = "produce"
 _COMMIT: Final = "commit"
-_FETCH: Final = "fetch"
+_METRICS: Final = "metrics"
 _KEPT_BYTES_FREE: Final = 16 * 1024
 """A line of this length every client may have on its way, however many there are."""
 
@@ -76,12 +73,9 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._pending_lines = 0
         """Lines whose answers are not ready."""
         self._under_way = {_PRODUCE: 0, _COMMIT: 0}
-        self._working: asyncio.Task[None] | None = None
-        self._settled: Line = None
-        """The line for which acknowledged records were waited for."""
-        self._carrier: Final = None if gateway.broker.cluster is None else Carrier(self)
+        self._working = False
+        """A request whose answer takes time holds up those that follow."""
         self._closing = False
-        self._lost = False
 
     # The event loop's side.
 
@@ -96,10 +90,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone; what it waits for is dropped, what it produced stays, and what was begun comes to its end."""
-        self._closing = self._lost = True
+        self._closing = True
         self.gateway.forget(self)
-        if self._carrier is not None and self._working is None:
-            self._carrier.close()
         self._keep(0)
         self._backlog.clear()
         self._out.clear()
@@ -147,7 +139,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether an answer is still to be made, and not just to be taken."""
-        return self._pending_lines > 0 or self._working is not None
+        return self._pending_lines > 0 or self._working
 
     @property
     def unsent_bytes(self) -> int:
@@ -161,7 +153,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         backlog, bounds = self._backlog, self._bounds
         while (
             backlog
-            and self._working is None
+            and not self._working
             and not self._choked
             and self._pending_lines < bounds.pending_lines_max
             and self._held_bytes < bounds.pending_output_bytes_max
@@ -169,11 +161,10 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             request = self._take_produces()
             if request is None:
                 continue
-            if self._must_wait(request) or self._settles(request):
+            if self._must_wait(request):
                 break
-            line = backlog.popleft()
-            assert line is not None, "it was parsed"
-            self._apply(request, line)
+            backlog.popleft()
+            self._apply(request)
         if self._paused or backlog:
             self._update_reading()
         if self._ended or self._closing:
@@ -222,57 +213,55 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         under_way = self._under_way
         return under_way[_PRODUCE] > 0 or (under_way[_COMMIT] > 0 and request.type != _COMMIT)
 
-    def _settles(self, request: Request) -> bool:
-        """Whether the request has to wait for records that are acknowledged and not committed yet; it is looked at again then."""
-        if request.type not in ENDS_MATTER or self._settled is self._backlog[0]:
-            self._settled = None
-            return False
-        partition = self.broker.opened(request.topic or "", request.partition or 0)
-        if partition is None or not partition.is_settling(partition.acknowledged_offset):
-            return False
-        if request.type == _FETCH and reads_up_to(request) <= partition.high_watermark:
-            return False
-        self._settled = self._backlog[0]
-        self._working = asyncio.ensure_future(self._settle(partition))
-        return True
-
-    async def _settle(self, partition: Partition) -> None:
-        await settled(partition)
-        self._working = None
-        self._run()
-
-    def _apply(self, request: Request, line: bytes) -> None:
-        api, carrier = request.type or "", self._carrier
+    def _apply(self, request: Request) -> None:
+        api = request.type or ""
         try:
-            if carrier is not None and not carrier.is_here(request):
-                self._carry(carrier, request, line)
+            if api == _METRICS:
+                self._working = True
+                self._task = asyncio.ensure_future(self._work(request, metrics(self, request)))
             elif api == _COMMIT:
-                self._commit(request)
-            elif api == CARRY:
-                if carrier is None:
-                    raise Refused(UNKNOWN_TYPE, f"Unknown type: {CARRY}")
-                self._answer(carrier.greet(request))
-            elif (slow := SLOW_HANDLERS.get(api)) is not None:
-                self._working = asyncio.ensure_future(self._work(request, slow(self, request)))
+                self._commit(request, HANDLERS[api](self, request))
             else:
-                self._answer(HANDLERS[api](self, request))
-                self.gateway.observe(api, perf_counter() - self.arrived, 1)
+                self._ask(request, HANDLERS[api](self, request))
         except (PenstockError, Refused) as error:
-            if carrier is not None and carrier.looks_again(error):
-                self._carry(carrier, request, line)
-            else:
-                self._answer(self.refused(request, error))
+            self._answer(self.refused(request, error))
         except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
             self._answer(self._bug(error))
 
-    def _carry(self, carrier: Carrier, request: Request, line: bytes) -> None:
-        """It is another node's, or a part of it is, or it will be somebody's in a moment."""
-        self._working = asyncio.ensure_future(self._work(request, carrier.serve(request, line)))
-
-    def _commit(self, request: Request) -> None:
-        slot = self._reserve(_COMMIT, 1)
+    def _ask(self, request: Request, asking: Asking) -> None:
+        """Answer at once if the result is there at once; otherwise what follows waits for it."""
+        self._working = True
         try:
-            commit(self, request, partial(committed, self, request, slot))
+            self.broker.begin(asking.operation, self.caller, partial(self._done, request, asking))
+        except BaseException as error:
+            self._working = False
+            if isinstance(error, PenstockError) and error.reason in asking.forgiven:
+                self._answer(asking.line(None))
+                return
+            raise
+
+    def _done(self, request: Request, asking: Asking, found: object) -> None:
+        data = self._line(request, asking, found)
+        self._working = False
+        self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
+        self._answer(data)
+
+    def _line(self, request: Request, asking: Asking, found: object) -> bytes:
+        try:
+            return line_of(asking, found)
+        except (PenstockError, Refused) as error:
+            return self.refused(request, error)
+        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
+            return self._bug(error)
+
+    def _commit(self, request: Request, asking: Asking) -> None:
+        slot = self._reserve(_COMMIT, 1)
+
+        def done(found: object) -> None:
+            slot.complete(self._line(request, asking, found))
+
+        try:
+            self.broker.begin(asking.operation, self.caller, done)
         except PenstockError:
             self._withdraw(slot)
             raise
@@ -283,26 +272,19 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             data = await work
         except (PenstockError, Refused) as error:
             data = self.refused(request, error)
-        except Unsure as unsure:
-            data = self.refused(request, unsure.error, was_begun=True)
         except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
             data = self._bug(error)
-        self._working = None
-        if self._carrier is not None and self._lost:
-            self._carrier.close()
+        self._working = False
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
-    def refused(self, request: Request, error: PenstockError | Refused, *, was_begun: bool = False) -> bytes:
-        """The line that says why not; a node that carried the request here also learns whether it may look elsewhere."""
+    def refused(self, request: Request, error: PenstockError | Refused) -> bytes:
+        """The line that says why not."""
         if isinstance(error, Refused):
             self.gateway.count_error(error.kind)
             return refusal(error.text)
         self.gateway.count_error(error.reason.name)
-        text = text_for(error, self.broker, request.topic, request.partition, request.offset)
-        if was_begun or self._carrier is None or self._carrier.carried is None:
-            return refusal(text)
-        return refusal(text, error.reason.name)
+        return refusal(text_for(error, self.broker, request.topic, request.partition, request.offset))
 
     def _bug(self, error: Exception) -> bytes:
         self.gateway.count_error(INTERNAL_ERROR)
@@ -369,8 +351,6 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close what was silent too long."""
-        if self._carrier is not None:
-            self._carrier.look_after(monotonic_ms)
         self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=self.is_busy)
 
     def close(self) -> None:
@@ -381,6 +361,6 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:
-        done = not self._backlog and not self._out and self._working is None
+        done = not self._backlog and not self._out and not self._working
         if done and (self._ended or self._closing) and self._transport is not None:
             self._transport.close()

@@ -6,7 +6,6 @@ from typing import Final
 
 from penstock import limits
 from penstock.core.broker import Broker
-from penstock.gateways.carrying import Carrying
 from penstock.gateways.connections import ConnectionGateway
 from penstock.gateways.tcp.connection import TcpConnection
 from penstock.gateways.tcp.requests import FIELDS
@@ -42,7 +41,6 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
         self.bounds: Final = bounds
         self.kept_bytes = 0
         """Of all lines that have not ended."""
-        self.carrying: Final = Carrying(broker)
         self._latency: Final = {api: broker.meters.latency(Gateway.TCP, api) for api in FIELDS}
 
     async def start(self, listener: socket.socket) -> None:

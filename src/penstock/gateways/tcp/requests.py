@@ -38,7 +38,6 @@ class Request(
     consumer_id: str | None = None
     encoding: str | None = None
     key_encoding: str | None = None
-    mark: str | None = None
 
 
 class _Fields(msgspec.Struct, frozen=True):
@@ -60,9 +59,6 @@ FIELDS: Final[Mapping[str, _Fields]] = {
     "leaveGroup": _Fields(("groupId", "consumerId"), "Missing groupId/consumerId"),
     "heartbeat": _Fields(("groupId", "consumerId"), "Missing groupId/consumerId"),
 }
-CARRY: Final = "carry"
-"""What another node says first, on a connection over which it carries lines of its clients. No client knows of it."""
-_CARRY_FIELDS: Final = _Fields((), "", ("mark",))
 _NAMES: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Request)}
 _INTEGERS: Final = frozenset({"partition", "offset", "max", "partitions"})
 _MAY_BE_EMPTY: Final = frozenset({"value", "key", "encoding", "keyEncoding"})
@@ -100,7 +96,7 @@ def parse(line: bytes) -> Request:
 def _check(request: Request) -> None:
     if request.type is None:
         raise Refused(INVALID_FIELD, "Missing type")
-    fields = _fields(request.type)
+    fields = FIELDS.get(request.type)
     if fields is None:
         raise Refused(UNKNOWN_TYPE, f"Unknown type: {shown(request.type)}")
     for name in fields.needed:
@@ -112,10 +108,6 @@ def _check(request: Request) -> None:
         given = getattr(request, name)
         if given is not None and not INT_MIN <= given <= INT_MAX:
             raise Refused(INVALID_FIELD, f"Invalid {name}: the number is too large")
-
-
-def _fields(api: str) -> _Fields | None:
-    return _CARRY_FIELDS if api == CARRY else FIELDS.get(api)
 
 
 def _parse_slowly(line: bytes) -> Request:
@@ -132,7 +124,7 @@ def _parse_slowly(line: bytes) -> Request:
     wanted = given.get("type")
     if wanted is not None and not isinstance(wanted, str):
         raise Refused(UNKNOWN_TYPE, f"Unknown type: {shown(msgspec.json.encode(wanted).decode())}")
-    fields = _fields(wanted or "")
+    fields = FIELDS.get(wanted or "")
     used = () if fields is None else (*fields.needed, *fields.optional)
     right = {name: given[name] for name in used if _is_right(name, given.get(name))}
     request = Request(type=wanted, **{_NAMES[name]: value for name, value in right.items()})

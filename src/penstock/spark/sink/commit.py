@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import CannotConnect, ClientError, RequestRefused
-from penstock.client.sinks import Opened, SinkClient, StagedPart
+from penstock.client.sinks import SinkClient
+from penstock.operations.sinks import OpenedSink, SinkPart
 from penstock.spark.errors import LOG
 from penstock.spark.sink.staging import Staged
 
@@ -24,7 +25,7 @@ CLEANING_TIMEOUT_MS: Final = 10_000
 """A job that is over is not kept waiting for long: what is staged is seen by nobody."""
 
 
-def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> Opened:
+def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> OpenedSink:
     """The sink, ready. An address that nobody answers at is told as the one that the broker gave."""
     try:
         with SinkClient(address) as client:
@@ -41,13 +42,13 @@ def staged_by(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def merged(staged: Iterable[Staged]) -> list[StagedPart]:
+def merged(staged: Iterable[Staged]) -> list[SinkPart]:
     """One part for each partition, with what the tasks staged for it, task by task."""
     ranges: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for message in staged:
         for part in message.parts:
             ranges.setdefault((part.topic, part.partition), []).extend(part.staged)
-    return [StagedPart(topic, partition, found) for (topic, partition), found in ranges.items()]
+    return [SinkPart(topic, partition, found) for (topic, partition), found in ranges.items()]
 
 
 def commit(address: str, staged: Sequence[Staged]) -> None:

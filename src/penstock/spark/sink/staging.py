@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.client.batches import Acks, BatchSender
 from penstock.client.errors import BatchTooLarge, ClientError
-from penstock.client.sinks import StagedPart
+from penstock.operations.sinks import SinkPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.client.cluster import Cluster, TopicPartition
     from penstock.client.sending import Delivery
-    from penstock.client.sinks import Opened
+    from penstock.operations.sinks import OpenedSink
 
 NO_PARTITION: Final = -1
 
@@ -31,9 +32,9 @@ class Staged(WriterCommitMessage):
 
     sink: str
     batch_id: int
-    staging_id: str
+    staging_id: UUID
     """In which life of the staging topic the parts lie."""
-    parts: tuple[StagedPart, ...] = ()
+    parts: tuple[SinkPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Outlet(Protocol):
 class Staging:
     """Batches into the staging topic."""
 
-    def __init__(self, cluster: Cluster, opened: Opened, partition: int, batch_id: int) -> None:
+    def __init__(self, cluster: Cluster, opened: OpenedSink, partition: int, batch_id: int) -> None:
         self._sender = BatchSender(cluster, Acks.ALL)
         self._place = opened.staging_topic, partition
         self._opened = opened
@@ -95,7 +96,7 @@ class Producing:
         return Delivered(self.records)
 
 
-def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[StagedPart]:
+def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[SinkPart]:
     """What goes to each partition, from where each batch was to go and where it lies."""
     staged: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for target, delivery in zip(targets, deliveries, strict=True):
@@ -110,4 +111,4 @@ def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) 
             ranges[-1] = (partition, start, count + delivery.record_count)
         else:
             ranges.append((delivery.partition, delivery.base_offset, delivery.record_count))
-    return [StagedPart(topic, partition, ranges) for (topic, partition), ranges in staged.items()]
+    return [SinkPart(topic, partition, ranges) for (topic, partition), ranges in staged.items()]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client.cluster import Cluster
-    from penstock.client.sinks import Opened
+    from penstock.operations.sinks import OpenedSink
 
 ONE_OFF_REMEMBER_MS: Final = 24 * 3_600_000
 """The sink of one batch write has a name that nobody uses again: it is deleted at the end, and outlives only a driver that died."""
@@ -82,7 +82,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(self, settings: Settings, layout: Layout, address: str | None, opened: Opened | None) -> None:
+    def __init__(self, settings: Settings, layout: Layout, address: str | None, opened: OpenedSink | None) -> None:
         self._settings = settings
         self._layout = layout
         self._address = address
@@ -161,7 +161,7 @@ def stage_rows(
     settings: Settings,
     layout: Layout,
     cluster: Cluster,
-    opened: Opened,
+    opened: OpenedSink,
     batch_id: int,
 ) -> WriterCommitMessage:
     """Write a task's rows into the staging topic, unless the broker has the batch already."""

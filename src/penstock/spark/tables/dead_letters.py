@@ -252,7 +252,7 @@ class _States:
         offsets: NDArray[np.int64] = np.asarray(batch.column("offset"), dtype=np.int64)
         window = self._window(topic, partition, int(offsets.min()), int(offsets.max()))
         if window is not None:
-            moving = pa.array([each.state == MOVING for each in window.touched], pa.bool_())
+            moving = pa.array([each.state.value == MOVING for each in window.touched], pa.bool_())
             finished = pc.or_(
                 pa.array(window.finished(offsets)), pc.fill_null(moving.take(window.places(offsets)), False)
             )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.client.queue_admin import Queue
+    from penstock.operations.queues import QueueStatus
 
 UNTOUCHED: Final = "untouched"
 _STATE_COLUMNS: Final = frozenset({"state", "owner", "attempts", "until", "last_error"})
@@ -99,7 +99,7 @@ class QueueReader(DataSourceReader):
         self._group = options.require("group")
         self._records = self._records_reader(self._queue())
 
-    def _queue(self) -> Queue:
+    def _queue(self) -> QueueStatus:
         try:
             with self._options.queue_admin() as admin:
                 return admin.queue(self._topic, self._group)
@@ -113,7 +113,7 @@ class QueueReader(DataSourceReader):
                 f"there is no queue {self._topic} of group {self._group}: {refused.sentence}"
             ) from refused
 
-    def _records_reader(self, queue: Queue) -> DataSourceReader | None:
+    def _records_reader(self, queue: QueueStatus) -> DataSourceReader | None:
         from penstock.spark.source.table import RecordsTable
 
         if all(part.floor >= part.end for part in queue.partitions):
@@ -173,7 +173,7 @@ def _state_columns(window: Window, offsets: NDArray[np.int64]) -> dict[str, pa.A
     """How each record stands: one that nothing happened to is untouched."""
     places = window.places(offsets)
     touched = window.touched
-    state = pa.array([each.state for each in touched], pa.string()).take(places)
+    state = pa.array([each.state.value for each in touched], pa.string()).take(places)
     attempts = pa.array([each.attempts for each in touched], pa.int32()).take(places)
     return {
         "state": pc.fill_null(state, UNTOUCHED),

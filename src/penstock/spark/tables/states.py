@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.client import QueueAdmin
-    from penstock.client.queue_admin import RecordState
+    from penstock.operations.queues import TouchedRecord
 
 _NO_END: Final = 1 << 62
 MOVING: Final = "moving"
@@ -26,7 +26,7 @@ class Window:
         first: int,
         stop: int,
         floor: int,
-        touched: list[RecordState],
+        touched: list[TouchedRecord],
         finished: list[tuple[int, int]],
     ) -> None:
         self._first = first
@@ -76,7 +76,7 @@ class QueueStates:
         return kept
 
     def _ask(self, partition: int, first: int, last: int) -> Window:
-        touched: list[RecordState] = []
+        touched: list[TouchedRecord] = []
         finished: list[tuple[int, int]] = []
         at = first
         while True:

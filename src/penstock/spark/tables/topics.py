@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from penstock.client import TopicInfo, TopicPartition
-    from penstock.client.numbers import TopicNumbers
+    from penstock.operations.topics import TopicStats
     from penstock.spark.tables.options import TableOptions
 
 _RATES: Final = ("records_in_per_second", "bytes_in_per_second", "records_out_per_second", "bytes_out_per_second")
@@ -103,7 +103,7 @@ class TopicsTable(SnapshotTable):
         ]
 
 
-def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[TopicInfo, list[Row], TopicNumbers | None]]:
+def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[TopicInfo, list[Row], TopicStats | None]]:
     """Each topic that is meant with its partitions, and with its numbers when they are wanted."""
     cluster = options.cluster()
     admin = Admin(cluster)
@@ -155,8 +155,8 @@ def _times(options: TableOptions, places: Sequence[TopicPartition], at: int) -> 
     }
 
 
-def _numbers(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicNumbers]:
-    found: dict[str, TopicNumbers] = {}
+def _numbers(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicStats]:
+    found: dict[str, TopicStats] = {}
     with options.numbers_if_any() as client:
         if client is None:
             return found

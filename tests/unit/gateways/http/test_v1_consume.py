@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.errors import Reason
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.v1_consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, ConsumeStream
 from penstock.meters import Meters
 from penstock.operations.queues import Delivery
@@ -23,7 +23,7 @@ class RecordingWorker:
     def grant(self, count: int) -> None:
         self.granted += count
 
-    def detach(self) -> None:
+    def close(self) -> None:
         self.detached += 1
 
 
@@ -71,7 +71,7 @@ class World:
         self.worker = RecordingWorker()
         self.server = Server()
         self.stream = ConsumeStream(self.gateway, "t", b"id")  # type: ignore[arg-type]
-        self.stream.worker = self.worker  # type: ignore[assignment]
+        self.stream.flow = self.worker
         on_stop[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
 
@@ -176,7 +176,7 @@ async def test_the_gateways_stop_ends_the_stream_as_a_whole_answer(world) -> Non
 
 
 async def test_a_queue_that_is_gone_ends_the_stream(world) -> None:
-    world.stream.gone(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+    world.stream.gone(PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION))
     await world.settle()
     assert world.server.sent[-1]["more_body"] is False
 

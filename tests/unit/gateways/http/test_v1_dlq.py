@@ -22,10 +22,13 @@ class World:
         self.ended: list = []
         gateway = SimpleNamespace(end_stream=self.ended.append, broker=SimpleNamespace(meters=Meters()))
         self.stream = JobStream(SimpleNamespace(gateway=gateway, request_id=b"id", path="/v1/dlq/t/redrive"))  # type: ignore[arg-type]
-        self.stream.cancel = self.cancel
+        self.stream.flow = self
         self.serving = asyncio.ensure_future(self.stream({}, self.receive, self.send))
 
-    def cancel(self) -> None:
+    def grant(self, count: int) -> None:
+        raise AssertionError("progress needs no credit")
+
+    def close(self) -> None:
         self.cancelled += 1
 
     async def send(self, message) -> None:
@@ -54,10 +57,10 @@ async def world():
 
 
 async def test_the_last_line_says_that_all_is_done(world) -> None:
-    world.stream.progressed(Progress(2, 1, 0, 0))
+    world.stream.progressed([Progress(2, 1, 0, 0)])
     for _ in range(3):
         await asyncio.sleep(0)
-    world.stream.finished(Progress(2, 2, 0, 0))
+    world.stream.progressed([Progress(2, 2, 0, 0, done=True)])
     await world.over()
     assert world.lines == [
         {"total": 2, "finished": 1, "failed": 0, "skipped": 0, "done": False},
@@ -67,14 +70,14 @@ async def test_the_last_line_says_that_all_is_done(world) -> None:
 
 
 async def test_what_is_over_at_once_has_one_line(world) -> None:
-    world.stream.progressed(Progress(0, 0, 0, 0))
-    world.stream.finished(Progress(0, 0, 0, 0))
+    world.stream.progressed([Progress(0, 0, 0, 0)])
+    world.stream.progressed([Progress(0, 0, 0, 0, done=True)])
     await world.over()
     assert [line["done"] for line in world.lines] == [True]
 
 
 async def test_failures_are_told(world) -> None:
-    world.stream.finished(Progress(3, 1, 2, 0, "the topic is gone"))
+    world.stream.progressed([Progress(3, 1, 2, 0, done=True, last_failure="the topic is gone")])
     await world.over()
     assert world.lines[-1]["last_failure"] == "the topic is gone"
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.address import parse_address
 from penstock.client.errors import CannotConnect, ClientError
-from penstock.client.sinks import StagedPart
+from penstock.operations.sinks import SinkPart
 from penstock.spark.sink.commit import commit, merged, not_committed, open_sink, staged_by
 from penstock.spark.sink.staging import Delivered, Staged
 from tests.unit.client.test_http import server
@@ -14,11 +14,11 @@ LIFE = "00000000-0000-0000-0000-000000000007"
 
 
 def test_a_partition_gets_what_the_tasks_staged_task_by_task() -> None:
-    first = Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 5), (0, 9, 1)]), StagedPart("u", 1, [(0, 5, 4)])))
-    second = Staged("s", 1, LIFE, (StagedPart("u", 1, [(0, 10, 2)]), StagedPart("t", 0, [(0, 12, 3)])))
+    first = Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 5), (0, 9, 1)]), SinkPart("u", 1, [(0, 5, 4)])))
+    second = Staged("s", 1, LIFE, (SinkPart("u", 1, [(0, 10, 2)]), SinkPart("t", 0, [(0, 12, 3)])))
     assert merged([first, Staged("s", 1, LIFE), second]) == [
-        StagedPart("t", 0, [(0, 0, 5), (0, 9, 1), (0, 12, 3)]),
-        StagedPart("u", 1, [(0, 5, 4), (0, 10, 2)]),
+        SinkPart("t", 0, [(0, 0, 5), (0, 9, 1), (0, 12, 3)]),
+        SinkPart("u", 1, [(0, 5, 4), (0, 10, 2)]),
     ]
 
 
@@ -35,19 +35,19 @@ def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkey
 def test_a_commit_says_in_which_life_of_the_staging_topic_its_parts_lie() -> None:
     done = Staged("s", 1, "another, of a task with nothing to write")
     with server(answer(COMMITTED)) as (address, requests):
-        commit(parse_address(address), [done, Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 3)]),))][::-1])
+        commit(parse_address(address), [done, Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))][::-1])
     assert body_of(requests[0])["staging_id"] == LIFE
 
 
 def test_rows_that_were_staged_in_two_lives_are_not_committed() -> None:
-    staged = [Staged("s", 1, life, (StagedPart("t", 0, [(0, 0, 3)]),)) for life in (LIFE, "other")]
+    staged = [Staged("s", 1, life, (SinkPart("t", 0, [(0, 0, 3)]),)) for life in (LIFE, "other")]
     with server() as (address, requests), pytest.raises(ClientError, match="Run the batch again"):
         commit(parse_address(address), staged)
     assert requests == []
 
 
 def test_who_waits_for_a_commit_is_told_once_what_for(caplog) -> None:
-    staged = [Staged("s", 1, LIFE, (StagedPart("t", 0, [(0, 0, 3)]),))]
+    staged = [Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))]
     with server(LATE, LATE, answer(COMMITTED)) as (address, requests):
         commit(parse_address(address), staged)
     assert len(requests) == 3

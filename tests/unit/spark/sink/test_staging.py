@@ -5,7 +5,7 @@ import pytest
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BatchTooLarge, ClientError
 from penstock.client.sending import Delivery
-from penstock.client.sinks import Opened, StagedPart
+from penstock.operations.sinks import OpenedSink, SinkPart
 from penstock.spark.sink.staging import Staged, Staging, parts_of
 from tests.unit.client.test_batches import too_large
 
@@ -18,14 +18,14 @@ def test_batches_are_told_by_their_destination_in_order() -> None:
     targets = [("t", 0), ("u", 1), ("t", 0)]
     deliveries = [delivery(0, 5), delivery(5, 2), delivery(9, 1)]
     assert parts_of(targets, deliveries) == [
-        StagedPart("t", 0, [(0, 0, 5), (0, 9, 1)]),
-        StagedPart("u", 1, [(0, 5, 2)]),
+        SinkPart("t", 0, [(0, 0, 5), (0, 9, 1)]),
+        SinkPart("u", 1, [(0, 5, 2)]),
     ]
 
 
 def test_batches_that_touch_are_one_range() -> None:
     assert parts_of([("t", 0)] * 3, [delivery(3, 5), delivery(8, 2), delivery(11, 1)]) == [
-        StagedPart("t", 0, [(0, 3, 7), (0, 11, 1)])
+        SinkPart("t", 0, [(0, 3, 7), (0, 11, 1)])
     ]
 
 
@@ -35,7 +35,7 @@ def test_a_batch_whose_place_nobody_knows_is_not_committed() -> None:
 
 
 def test_what_no_request_can_carry_is_told_by_where_it_was_to_go() -> None:
-    opened = Opened("s", "t", "an id", 1, None)
+    opened = OpenedSink("s", "t", "an id", 1, None)
     with Cluster("127.0.0.1:1") as cluster:
         staging = Staging(cluster, opened, 0, 3)
         with pytest.raises(BatchTooLarge, match=r"^orders/2: a record of 104,8.* write smaller ones"):

@@ -2,9 +2,10 @@
 
 import msgspec
 
-from penstock.client.queue_admin import Chosen, Progress
+from penstock.client.queue_admin import Chosen
 from penstock.gateways.http.v1_dlq import CHOSEN_MAX
 from penstock.gateways.http.v1_models import RedriveRequest
+from penstock.operations.dead_letters import Progress
 from penstock.spark.pipelines.builtin.redrive import CHUNK, Outcome, _send_back, by_partition
 
 

@@ -1,4 +1,4 @@
-"""Lines at a node that they do not belong to: carried to the one that they do, over kills and handovers; three real nodes, real sockets."""
+"""Lines at a node that they do not belong to: carried out by the one that they do, over kills and handovers; three real nodes, real sockets."""
 
 import asyncio
 import json
@@ -12,10 +12,10 @@ from penstock.address import parse_address
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.cluster_image import node_key
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.carrying import Carrying
-from penstock.gateways.tcp.links import signed_part
 from penstock.metadata.port import Delete
-from penstock.types import Gateway
+from penstock.operations.groups import CommitOffset, FetchOffsets, Heartbeat
+from penstock.operations.records import ReadRecords
+from penstock.types import Gateway, GroupId
 from tests.cluster.commits import begin_and_lose, refuse_first, take_and_say_nothing
 from tests.support.gateway_cluster import SECONDS_MAX, GatewayCluster, GatewayNode
 
@@ -128,9 +128,9 @@ async def test_a_node_that_is_silent_is_waited_for_until_its_life_ends(
     client = await connect(cluster.nodes[1])
     await client.data("joinGroup", groupId=group, topic=topic, consumerId="a")
     came = asyncio.Event()
-    for connection in owner.tcp._connections:
+    for connection in owner.cluster_node.peers._connections:
         # As a process that is stopped: it takes everything and answers nothing.
-        monkeypatch.setattr(connection, "_run", came.set)
+        monkeypatch.setattr(connection._operations, "begin", lambda *_: came.set())
     client.send("heartbeat", groupId=group, consumerId="a")
     await came.wait()
     await cluster.store.txn([], [Delete(node_key(2))])
@@ -180,7 +180,7 @@ async def test_a_commit_whose_node_dies_with_the_answer_is_not_sent_to_the_next(
 async def test_nobody_to_be_found_is_told_with_what_to_do(
     cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.gateways.tcp.carrier.LOOK_AGAIN_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("penstock.cluster.router.TRY_SECONDS", 0.2)
     owner = cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
 
@@ -213,66 +213,26 @@ async def test_a_topic_that_the_other_node_has_not_heard_of_is_waited_for(
     assert hidden
 
 
-async def test_a_client_that_goes_takes_its_links_with_it(cluster: GatewayCluster, connect: Connect) -> None:
-    owner = cluster.nodes[2]
-    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    client = await connect(cluster.nodes[1])
-    await client.data("joinGroup", groupId=group, topic=topic, consumerId="a")
-    assert owner.tcp.connection_count == 1
-    client.writer.close()
-    await cluster.until(lambda: owner.tcp.connection_count == 0)
-
-
 async def test_the_members_of_a_group_are_seen_from_where_they_are(cluster: GatewayCluster, connect: Connect) -> None:
     owner = cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
     client = await connect(cluster.nodes[1])
     await client.data("joinGroup", groupId=group, topic=topic, consumerId="a")
-    (connection,) = owner.tcp._connections
-    assert connection.caller == Caller(ANONYMOUS, Gateway.TCP, "127.0.0.1")
-    assert connection._carrier is not None
-    assert connection._carrier.carried is not None
-    assert connection._carrier.carried.by_node == 1
+    assert [member.client_host for member in owner.broker.groups.describe(GroupId(group)).members] == ["127.0.0.1"]
 
 
-async def test_a_line_is_carried_once_only(cluster: GatewayCluster, connect: Connect) -> None:
-    owner, wrong, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
+async def test_an_operation_is_sent_on_once_only(cluster: GatewayCluster) -> None:
+    owner, wrong = cluster.nodes[1], cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    client = await connect(wrong)
-    nonce = (await client.data("carry"))["nonce"]
-    mark = Carrying(by.broker).mark(wrong.node_id, Caller(ANONYMOUS, Gateway.TCP, "them"), signed_part(nonce))
-    assert await client.data("carry", mark=mark) == {}
-    refused = await client.ask("heartbeat", groupId=group, consumerId="a")
-    assert refused["reason"] == "NOT_COORDINATOR"
-    refused = await client.ask("fetch", topic=topic, partition=0, offset=0)
-    assert refused["reason"] == "NOT_LEADER_OR_FOLLOWER"
-    for api in ("commit", "metrics"):
-        refused = await client.ask(api, groupId=group, topic=topic, partition=0, offset=0)
-        assert refused["reason"] == "NOT_COORDINATOR"
-
-
-@pytest.mark.parametrize("mark", ["", "x", "an older one", "for another node"])
-async def test_a_mark_of_an_outsider_is_refused_and_the_client_stays_one(
-    cluster: GatewayCluster, connect: Connect, mark: str
-) -> None:
-    owner, asked, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
-    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
-    client = await connect(asked)
-    carrying, them = Carrying(by.broker), Caller(ANONYMOUS, Gateway.TCP, "them")
-    old = (await client.data("carry"))["nonce"]
-    nonce = (await client.data("carry"))["nonce"]
-    if mark == "an older one":
-        mark = carrying.mark(asked.node_id, them, signed_part(old))
-    elif mark == "for another node":
-        mark = carrying.mark(owner.node_id, them, signed_part(nonce))
-    assert (await client.error("carry", mark=mark)).startswith("Invalid mark: ")
-    assert await client.data("joinGroup", groupId=group, topic=topic, consumerId="a") == {"partitions": [0]}
-
-
-async def test_a_nonce_is_good_for_one_mark(cluster: GatewayCluster, connect: Connect) -> None:
-    asked, by = cluster.nodes[2], cluster.nodes[3]
-    client = await connect(asked)
-    nonce = (await client.data("carry"))["nonce"]
-    mark = Carrying(by.broker).mark(asked.node_id, Caller(ANONYMOUS, Gateway.TCP, "them"), signed_part(nonce))
-    assert await client.data("carry", mark=mark) == {}
-    assert (await client.ask("carry", mark=mark))["error"].startswith("Invalid mark: ")
+    caller = Caller(ANONYMOUS, Gateway.TCP, "them")
+    # As one that another node has sent.
+    for operation, reason in (
+        (Heartbeat(group, "a"), Reason.NOT_COORDINATOR),
+        (ReadRecords(topic, 0, 0, 1, 1), Reason.NOT_LEADER_OR_FOLLOWER),
+        (CommitOffset(group, topic, 0, 0), Reason.NOT_COORDINATOR),
+        (FetchOffsets(group, topic, 0), Reason.NOT_COORDINATOR),
+    ):
+        with pytest.raises(PenstockError) as refused:
+            await wrong.broker.door.do_here(operation, caller)
+        assert refused.value.reason is reason
+        assert not refused.value.begun
