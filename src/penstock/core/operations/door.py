@@ -20,9 +20,8 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
 )
 from penstock.core.operations.handling import HANDLERS, Cancel, Done, Flow, Kind, OnEnd, OnItems
 from penstock.core.operations.rights import authorise
-from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Action, Asked, Operation, Stream
+from penstock.operations.operation import Asked, Operation, Stream
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -112,15 +111,6 @@ class Door:
         if router is None:
             return self.start(stream, caller, on_items, on_end)
         return await router.open(stream, caller, on_items, on_end)
-
-    async def reading(self, name: str, caller: Caller) -> Topic:
-        """The topic of a caller that reads its records live, on this node: authorised, and known here by now."""
-        broker = self._broker
-        if not broker.access.allows_all:
-            broker.access.require_topic(caller, Action.READ, name)
-        if name not in broker.topics and self.router is not None:
-            await self.router.learn(name)
-        return broker.topics.require(name)
 
     # On this node.
 

@@ -147,7 +147,7 @@ def _status(name: str, request: Any, error: Exception, serving: Serving) -> tupl
 def _worded(request: Any, error: PenstockError, serving: Serving) -> PenstockError:
     """A topic or a partition that does not exist, in the words of the API, except for a partition that a publisher chose."""
     topic = request.name if hasattr(request, "name") else getattr(request, "topic", None)
-    if topic is None or getattr(request, "message_id", ""):
+    if topic is None or (isinstance(request, mq.DeliveryStatusRequest) and request.message_id):
         return error
     chosen = isinstance(request, mq.PublishRequest)
     return worded(error, serving.broker.topics, topic, 0 if chosen else getattr(request, "partition", 0))

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.following import Following, ends_for
 from penstock.gateways.grpc.leasing import leasing
+from penstock.operations.records import FollowTopic
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
@@ -90,7 +91,8 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
     bytes_max = serving.bounds.batch_bytes_max
-    topic = await call.broker.door.reading(request.topic, call.caller)
+    await call.broker.do(FollowTopic(request.topic), call.caller)
+    topic = call.broker.topics.require(request.topic)
     source: Source
     if request.lease_ms:
         source = leasing(request, call, topic)
