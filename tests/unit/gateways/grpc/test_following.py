@@ -87,3 +87,36 @@ async def test_a_replaced_subscription_does_not_take_the_newer_ones_place_when_i
     assert len(call.broker.groups.describe("g").members) == 1
     assert len(places(newer, newer.take(100, 1_000_000))) == 4
     newer.close()
+
+
+async def test_after_a_move_of_the_coordinator_it_continues_after_what_was_sent(call) -> None:
+    source = await subscribe(call)
+    taken = source.take(100, 1_000_000)
+    assert len(places(source, taken[:1])) == 1
+    (member,) = call.broker.memberships.values()
+    member._end(PenstockError(Reason.NOT_COORDINATOR))
+    # Who has the partitions is not known now, so nothing of them is sent.
+    assert places(source, taken[1:]) == []
+    assert source.take(100, 1_000_000) == []
+    await source.ready()
+    rest = [(partition, offset) for partition in range(2) for offset in range(2)]
+    rest.remove((taken[0][0].index, taken[0][1].offset))
+    assert places(source, source.take(100, 1_000_000)) == rest
+    source.close()
+
+
+async def test_a_partition_that_another_has_after_a_move_of_the_coordinator_is_not_sent(call) -> None:
+    first, second = await subscribe(call, "b"), await subscribe(call, "a")
+    taken = first.take(100, 1_000_000), second.take(100, 1_000_000)
+    assert [places(first, taken[0]), places(second, taken[1])] == [[(1, 0), (1, 1)], [(0, 0), (0, 1)]]
+    for member in list(call.broker.memberships.values()):
+        member._end(PenstockError(Reason.NOT_COORDINATOR))
+    await first.ready()
+    # As the only member it has partition 0 as well, from the committed offset on.
+    assert places(first, first.take(100, 1_000_000)) == [(0, 0), (0, 1)]
+    await second.ready()
+    assert places(first, taken[0]) == [(1, 0), (1, 1)]
+    assert places(first, first.take(100, 1_000_000)) == []
+    assert places(second, second.take(100, 1_000_000)) == []
+    first.close()
+    second.close()
