@@ -5,7 +5,7 @@ import msgspec
 from penstock.operations.operation import ANY_NODE, Action, Operation, Repeat, on_cluster
 
 
-class ClusterNode(msgspec.Struct, frozen=True):
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     """One node. A node that is down is listed while it has partitions; what only nodes that are up report is null then.
 
     ``stuck`` counts replicas that no other node could take if this one were drained. ``left_ms`` is when the node was seen to leave, if
@@ -23,10 +23,10 @@ class ClusterNode(msgspec.Struct, frozen=True):
     is_draining: bool
     leads: int
     replicas: int
-    stuck: int
-    left_ms: int | None
+    stuck: int = 0
+    left_ms: int | None = None
     listeners: dict[str, str]
-    only_there: int
+    only_there: int = 0
 
     @property
     def state(self) -> str:
@@ -98,10 +98,10 @@ class NodeDrain(msgspec.Struct, frozen=True):
     replicas: int
     stuck: int
     is_done: bool
-    only_there: int
+    only_there: int = 0
 
 
-class ClusterDescription(msgspec.Struct, frozen=True):
+class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The cluster as one node knows it. Lists of partitions are cut at 1000; counts are of all."""
 
     cluster_id: str
@@ -116,7 +116,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     offline_count: int
     moving_count: int
     under_replicated: list[PartitionTrouble]
-    under_min_in_sync: list[PartitionTrouble]
+    under_min_in_sync: list[PartitionTrouble] = msgspec.field(default_factory=list)
     offline: list[PartitionTrouble]
     moves: list[PartitionMove]
     drains: list[NodeDrain]

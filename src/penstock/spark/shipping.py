@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LIBRARIES: Final = ("cramjam", "crc32c", "msgspec")
 """Compiled ones that the client and the source import. A test imports all of the source with nothing else."""
-FOLDERS: Final = ("client", "records", "spark", "wire")
+FOLDERS: Final = ("client", "operations", "records", "spark", "wire")
 """What of Penstock a task may import, beside the modules at its top; the import contracts hold it."""
 _NOT_FOR_TASKS: Final = frozenset({"__main__.py", "server.py"})
 _LEFT_OUT: Final = (".pyc", ".pyi")

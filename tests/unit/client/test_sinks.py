@@ -1,6 +1,7 @@
 """The client of sinks asks again where that may help, and only there."""
 
 import json
+from uuid import UUID
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_a_commit_is_sent_as_the_broker_reads_it() -> None:
 def test_a_sink_is_opened_with_what_the_opener_wants() -> None:
     opened = answer({"sink": "q", "staging_topic": "s", "staging_id": STAGING_ID, "partitions": 1, "last_batch_id": 3})
     with server(opened, opened) as (address, requests), SinkClient(address) as sinks:
-        assert sinks.open("q") == sinks.open("q", remember_ms=5) == Opened("q", "s", STAGING_ID, 1, 3)
+        assert sinks.open("q") == sinks.open("q", remember_ms=5) == Opened("q", "s", UUID(STAGING_ID), 1, 3)
     assert [body_of(request) for request in requests] == [{}, {"remember_ms": 5}]
 
 

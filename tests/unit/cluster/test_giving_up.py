@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.broker import Broker
-from penstock.core.cluster_status import cluster_status
 from penstock.core.replication.replicas import Replicas
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.types import TopicId
 from tests.support.cluster_nodes import Cluster, until
+from tests.support.statuses import cluster_status
 from tests.unit.cluster.world import CoreWorld
 
 

@@ -8,10 +8,10 @@ import pytest_asyncio
 
 from penstock.core import cluster_status as module
 from penstock.core.cluster_image import CONTROLLER_KEY
-from penstock.core.cluster_status import cluster_status
 from penstock.metadata.port import Delete
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
 from tests.support.kafka_node import NODE, KafkaNode
+from tests.support.statuses import REACHABLE, cluster_status
 
 ALL = (NODE, OTHER, THIRD)
 
@@ -26,7 +26,7 @@ async def test_each_node_is_counted_with_what_it_leads_and_has(node: ClusterNode
     await node.place("t", ALL, (OTHER, NODE, THIRD))
     await node.place("u", (OTHER,))
     status = cluster_status(node.broker)
-    assert [(each.node_id, each.leading, each.replicas) for each in status.nodes] == [
+    assert [(each.node, each.leads, each.replicas) for each in status.nodes] == [
         (NODE, 1, 2),
         (OTHER, 2, 3),
         (THIRD, 0, 2),
@@ -42,7 +42,7 @@ async def test_a_node_that_is_down_is_listed_and_what_lacks_it_says_so(node: Clu
     await node.leave(THIRD)
     status = cluster_status(node.broker)
     now_ms = node.clock.now_ms()
-    assert [(each.node_id, each.node is not None, each.left_ms) for each in status.nodes] == [
+    assert [(each.node, each.is_up, each.left_ms) for each in status.nodes] == [
         (NODE, True, None),
         (OTHER, True, None),
         (THIRD, False, now_ms),
@@ -85,7 +85,7 @@ async def test_what_waits_for_a_node_that_is_down_is_counted_there_and_is_not_st
     await node.leave(OTHER)
     await node.leave(THIRD)
     status = cluster_status(node.broker)
-    assert [(each.node_id, each.only_there, each.stuck) for each in status.nodes] == [(NODE, 0, 1), (OTHER, 1, 1)]
+    assert [(each.node, each.only_there, each.stuck) for each in status.nodes] == [(NODE, 0, 1), (OTHER, 1, 1)]
 
 
 async def test_an_offline_partition_says_which_nodes_would_bring_it_back(node: ClusterNode) -> None:
@@ -113,7 +113,7 @@ async def test_a_leader_in_another_life_leads_nothing(node: ClusterNode) -> None
     await node.leave(OTHER)
     await node.join(OTHER)
     status = cluster_status(node.broker)
-    assert (status.offline_count, [each.leading for each in status.nodes]) == (1, [0, 0, 0])
+    assert (status.offline_count, [each.leads for each in status.nodes]) == (1, [0, 0, 0])
 
 
 async def test_the_leader_knows_how_far_a_move_is(node: ClusterNode) -> None:
@@ -123,8 +123,8 @@ async def test_the_leader_knows_how_far_a_move_is(node: ClusterNode) -> None:
         await node.cluster.reassignments.alter("t", index, (NODE, THIRD))
     node.fetched(partition, THIRD, 3)
     mine, others = cluster_status(node.broker).moves
-    assert (mine.move.adding, mine.move.removing, mine.leader) == ((THIRD,), (OTHER,), NODE)
-    assert (mine.start_offset, mine.end_offset, mine.copied) == (0, 4, {THIRD: 3})
+    assert (mine.adding, mine.removing, mine.leader) == ((THIRD,), (OTHER,), NODE)
+    assert (mine.start_offset, mine.end_offset, mine.copied) == (0, 4, {str(THIRD): 3})
     assert (others.leader, others.end_offset, others.copied) == (OTHER, None, None)
 
 
@@ -139,14 +139,14 @@ async def test_lists_are_cut_and_counts_are_not(node: ClusterNode, monkeypatch: 
 async def test_a_broker_that_is_alone_leads_all_it_has(tmp_path: Path) -> None:
     async with KafkaNode(tmp_path) as alone:
         status = cluster_status(alone.broker)
-        assert [(each.node_id, each.leading == each.replicas > 0) for each in status.nodes] == [(NODE, True)]
+        assert [(each.node, each.leads == each.replicas > 0) for each in status.nodes] == [(NODE, True)]
         assert (status.offline_count, status.under_replicated_count, status.moves) == (0, 0, [])
 
 
 async def test_others_are_served_between_portions(node: ClusterNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PARTITIONS_A_STEP", 2)
     await node.place("t", ALL, ALL, ALL, ALL, ALL)
-    steps = module.status_steps(node.broker)
+    steps = module.status_steps(node.broker, REACHABLE)
     assert [next(steps), next(steps)] == [None, None]
     with pytest.raises(StopIteration) as done:
         next(steps)

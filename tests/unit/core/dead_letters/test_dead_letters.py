@@ -31,7 +31,7 @@ def test_topics_with_dead_letters_are_listed_with_how_many_are_open(world) -> No
     world.die()
     world.die(partition=1)
     finish(world.broker.topics.create(NewTopic("dlq.another", 1)))
-    listed = [(each.topic, each.dead_letter_topic, each.open_count) for each in world.letters.topics(CALLER)]
+    listed = [(each.topic, each.dead_letter_topic, each.open) for each in world.letters.topics(CALLER)]
     assert listed == [("another", "dlq.another", 0), (TOPIC, DEAD, 2)]
 
 

@@ -123,7 +123,7 @@ class DeadLetterWorld(World):
 
     def open_count(self) -> int:
         (topic,) = self.letters.topics(CALLER)
-        return topic.open_count
+        return topic.open
 
     def back(self, partition: int = 0) -> list[Record]:
         """What came back to the topic."""

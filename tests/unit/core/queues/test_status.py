@@ -18,7 +18,7 @@ def test_what_nothing_happened_to_is_not_told(world) -> None:
     world.attach(credit=0)
     told = known(world)
     assert (told.partition, told.floor, told.end) == (0, 0, 300)
-    assert (told.touched, told.finished, told.next_offset) == ((), (), None)
+    assert (told.records, told.finished, told.next_offset) == ((), (), None)
 
 
 def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world) -> None:
@@ -26,15 +26,15 @@ def test_leased_and_failed_records_are_told_with_who_has_them_and_why(world) -> 
     world.attach("worker", credit=4, lease_ms=1000)
     world.nack("worker", 2, "no stock")
     told = known(world)
-    assert [(each.offset, each.state, each.owner, each.attempts, each.last_error) for each in told.touched] == [
-        (0, RecordState.LEASED, "worker", 1, None),
-        (1, RecordState.LEASED, "worker", 1, None),
+    assert [(each.offset, each.state, each.owner, each.attempts, each.last_error) for each in told.records] == [
+        (0, RecordState.LEASED, "worker", 1, ""),
+        (1, RecordState.LEASED, "worker", 1, ""),
         (2, RecordState.WAITING, None, 1, "no stock"),
-        (3, RecordState.LEASED, "worker", 1, None),
+        (3, RecordState.LEASED, "worker", 1, ""),
     ]
-    assert told.touched[0].until_ms == world.clock.now_ms() + 1000
-    assert told.touched[2].until_ms > world.clock.now_ms()
-    assert [each.offset for each in known(world, 2).touched] == [2, 3]
+    assert told.records[0].until_ms == world.clock.now_ms() + 1000
+    assert told.records[2].until_ms > world.clock.now_ms()
+    assert [each.offset for each in known(world, 2).records] == [2, 3]
 
 
 def test_finished_records_above_the_floor_are_told_as_runs_across_blocks(world) -> None:
@@ -46,7 +46,7 @@ def test_finished_records_above_the_floor_are_told_as_runs_across_blocks(world) 
     told = known(world)
     assert told.floor == 2
     assert told.finished == ((7, 8), (middle.start, middle.stop))
-    assert len(told.touched) == count - 2 - 1 - len(middle)
+    assert len(told.records) == count - 2 - 1 - len(middle)
     assert known(world, BLOCK_OFFSETS).finished == ((BLOCK_OFFSETS, middle.stop),)
 
 
@@ -60,7 +60,7 @@ def test_an_answer_ends_after_so_much_and_says_where_to_go_on(world, monkeypatch
     next_offset: int | None = 0
     while next_offset is not None:
         told = known(world, next_offset)
-        offsets += [each.offset for each in told.touched]
+        offsets += [each.offset for each in told.records]
         next_offset = told.next_offset
         pages += 1
     assert offsets == list(range(count))

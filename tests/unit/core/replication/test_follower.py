@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.cluster_status import cluster_status
 from penstock.core.replication.follower import Follower
 from penstock.core.topics import NewTopic
 from penstock.types import NO_EPOCH, Flush
 from tests.support.cluster_nodes import Cluster, until
+from tests.support.statuses import cluster_status
 from tests.unit.cluster.world import CoreWorld
 
 COMMITTED, END = 6, 10

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from penstock.operations.queues import KnownStates, TouchedRecord
+from penstock.operations.queues import KnownStates, RecordState, TouchedRecord
 from penstock.spark.tables.states import QueueStates, Window
 
 
@@ -18,9 +18,11 @@ class Pages:
         self.asked.append(from_offset)
         stop = next((end for end in self.ends if end > from_offset), None)
         upto = 100 if stop is None else stop
-        touched = [TouchedRecord(at, "leased", 1, owner="w") for at in range(from_offset, upto) if at % 10 == 5]
+        touched = [
+            TouchedRecord(at, RecordState.LEASED, 1, "", owner="w") for at in range(from_offset, upto) if at % 10 == 5
+        ]
         finished = [(at, at + 3) for at in range(from_offset, upto) if at % 10 == 7]
-        return KnownStates(partition, 4, 100, touched, finished, stop)
+        return KnownStates(topic, group, partition, 4, 100, touched, finished, stop)
 
 
 def offsets(*numbers):
@@ -36,7 +38,7 @@ def test_below_the_floor_and_in_a_run_records_are_finished() -> None:
 
 
 def test_a_record_that_nothing_happened_to_has_no_place() -> None:
-    touched = [TouchedRecord(5, "leased", 1), TouchedRecord(9, "ready", 2)]
+    touched = [TouchedRecord(5, RecordState.LEASED, 1, ""), TouchedRecord(9, RecordState.READY, 2, "")]
     window = Window(0, 100, 0, touched, [])
     assert window.places(offsets(4, 5, 6, 9, 10)).to_pylist() == [None, 0, None, 1, None]
     assert Window(0, 100, 0, [], []).places(offsets(4, 5)).to_pylist() == [None, None]
