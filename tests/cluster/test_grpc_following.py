@@ -7,10 +7,9 @@ import pytest
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.publish import NewRecord
-from penstock.core.standing import Standing
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
-from penstock.gateways.grpc.following import Following, following, standings_for
+from penstock.gateways.grpc.following import Following, ends_for
 from penstock.types import Acks, Gateway
 from penstock.wire.mq import mq_generated as mq
 from tests.support.gateway_cluster import GatewayCluster, GatewayNode
@@ -26,6 +25,17 @@ class Context:
 def call_at(node: GatewayNode) -> Call:
     assert node.grpc._serving is not None
     return Call(node.grpc._serving, Context())
+
+
+async def following(request: Any, call: Call, ends: dict[int, int] | None = None) -> Following:
+    """A subscription that reads, open."""
+    source = Following(request, call, call.broker.topics.require(request.topic), ends or {})
+    try:
+        await source.ready()
+    except PenstockError:
+        source.close()
+        raise
+    return source
 
 
 async def publish(cluster: GatewayCluster, topic: str, *times_ms: int, partition: int = 0) -> None:
@@ -55,7 +65,7 @@ async def test_a_replay_by_time_passes_over_what_a_copy_did_not_have_yet(cluster
     now = cluster.nodes[1].broker.clock.now_ms() // 1000 * 1000
     request = mq.SubscribeRequest(topic=topic, replay_timestamp=now // 1000)
     # As if the leader had three records of which nothing is here yet.
-    source = following(request, call_at(cluster.nodes[3]), {0: Standing(0, 3)})
+    source = await following(request, call_at(cluster.nodes[3]), {0: 3})
     await publish(cluster, topic, now - 2, now - 1, now, now - 3)
     messages = await taken(cluster, source, 2)
     assert [int(message.payload) for message in messages] == [now, now - 3]
@@ -66,7 +76,7 @@ async def test_what_comes_behind_the_end_is_wanted_whatever_its_time(cluster: Ga
     topic = await cluster.topic("t", (1,))
     now = cluster.nodes[1].broker.clock.now_ms() // 1000 * 1000
     request = mq.SubscribeRequest(topic=topic, replay_timestamp=now // 1000)
-    source = following(request, call_at(cluster.nodes[3]), {0: Standing(0, 2)})
+    source = await following(request, call_at(cluster.nodes[3]), {0: 2})
     await publish(cluster, topic, now - 2, now - 1, now - 3)
     (message,) = await taken(cluster, source, 1)
     assert message.offset == 2
@@ -78,9 +88,9 @@ async def test_a_replay_from_an_offset_that_only_the_leader_has_is_no_mistake(cl
     request = mq.SubscribeRequest(topic=topic, replay_offset=2)
     node = cluster.nodes[3]
     with pytest.raises(PenstockError) as caught:
-        following(request, call_at(node), {0: Standing(0, 1)})
+        await following(request, call_at(node), {0: 1})
     assert caught.value.reason is Reason.OFFSET_OUT_OF_RANGE
-    source = following(request, call_at(node), {0: Standing(0, 2)})
+    source = await following(request, call_at(node), {0: 2})
     await publish(cluster, topic, 1, 2, 3)
     (message,) = await taken(cluster, source, 1)
     assert message.offset == 2
@@ -91,9 +101,8 @@ async def test_a_replay_asks_the_leaders_where_their_partitions_end(cluster: Gat
     topic = await cluster.topic("t", (1, 2, 3))
     await publish(cluster, topic, 1, 2, partition=0)
     call = call_at(cluster.nodes[3])
-    found = await standings_for(mq.SubscribeRequest(topic=topic, replay_offset=0), call)
-    assert {index: standing.high_watermark for index, standing in found.items()} == {0: 2, 1: 0}
-    assert await standings_for(mq.SubscribeRequest(topic=topic), call) == {}
+    assert await ends_for(mq.SubscribeRequest(topic=topic, replay_offset=0), call) == {0: 2, 1: 0, 2: 0}
+    assert await ends_for(mq.SubscribeRequest(topic=topic), call) == {}
 
 
 async def test_a_group_stands_where_it_committed_though_the_copy_is_behind(cluster: GatewayCluster) -> None:
@@ -107,7 +116,7 @@ async def test_a_group_stands_where_it_committed_though_the_copy_is_behind(clust
     node.broker.groups.commit_offset(group, item, committed.append)  # type: ignore[arg-type]
     await cluster.until(lambda: committed)
     replica.high_watermark = 1
-    source = following(mq.SubscribeRequest(topic=topic, consumer_group=group), call_at(node))
+    source = await following(mq.SubscribeRequest(topic=topic, consumer_group=group), call_at(node))
     assert source.take(10, 1_000_000) == []
     replica.high_watermark = 3
     replica._wake_readers()
@@ -123,9 +132,9 @@ async def test_a_partition_without_a_leader_is_begun_with_when_it_has_one(
     group, topic = cluster.group_of(node), await cluster.topic("t", (1, 2))
     await publish(cluster, topic, 7, partition=1)
     request = mq.SubscribeRequest(topic=topic, consumer_group=group, consumer_id="a")
-    first = following(request, call_at(node))
+    first = await following(request, call_at(node))
     request.consumer_id = "b"
-    second = following(request, call_at(node))
+    second = await following(request, call_at(node))
     observe = node.broker.observe
 
     def nobody(*_: object) -> None:

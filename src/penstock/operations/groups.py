@@ -127,6 +127,7 @@ class Membership(Stream[Assignment], frozen=True):
 
     rights = (on_group(Action.READ), on_topic(Action.READ))
     belongs_to = coordinator()
+    repeat = Repeat.ALWAYS
 
 
 # Statistics.

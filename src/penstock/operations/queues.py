@@ -72,6 +72,7 @@ class Consume(Stream[Delivery], frozen=True):
 
     rights = _WORK
     belongs_to = coordinator()
+    repeat = Repeat.ALWAYS
 
 
 class Ack(Operation[None], frozen=True):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpenMembership:
-    """One stream. Its first item is sent before the constructor returns."""
+    """One stream. Its first item is sent before the constructor returns; if that fails, nobody has joined."""
 
     def __init__(
         self,
@@ -46,7 +46,12 @@ class OpenMembership:
             previous.replaced()
         broker.door.memberships[key] = self
         self._key = key
-        self._send(partitions)
+        try:
+            assignment = self._assignment(partitions)
+        except PenstockError:
+            self.close()
+            raise
+        on_items((assignment,))
 
     def grant(self, count: int) -> None:
         """Assignments are few: they are sent without credit."""
@@ -76,33 +81,34 @@ class OpenMembership:
         if self._over:
             return
         if partitions:
-            self._send(partitions)
-        else:
-            # None are left, or the group is gone from here. Its coordinator is in the middle of a change: look when that is over.
-            self._broker.flusher.gather(self._look)
+            try:
+                self._on_items((self._assignment(partitions),))
+            except PenstockError:
+                pass
+            else:
+                return
+        # No partitions are left, or the group is not here any more. Its coordinator is in the middle of a change: look after it.
+        self._broker.flusher.gather(self._look)
 
     def _look(self) -> None:
         if self._over:
             return
         try:
-            self._send(self._broker.groups.shared.partitions(self._group, self._topic, self._consumer_id))
+            partitions = self._broker.groups.shared.partitions(self._group, self._topic, self._consumer_id)
+            assignment = self._assignment(partitions)
         except PenstockError as error:
-            self._end(error)
+            self._end(PenstockError(Reason.NOT_COORDINATOR, error.text))
+        else:
+            self._on_items((assignment,))
 
-    def _send(self, partitions: tuple[int, ...]) -> None:
-        try:
-            committed = self._broker.groups.fetch_offsets(
-                self._group, [PartitionKey(self._topic, index) for index in partitions]
-            )
-        except PenstockError as error:
-            self._end(error)
-            return
-        offsets = {key.partition: found.offset for key, found in committed.items()}
-        self._on_items((Assignment(partitions, offsets),))
+    def _assignment(self, partitions: tuple[int, ...]) -> Assignment:
+        keys = [PartitionKey(self._topic, index) for index in partitions]
+        committed = self._broker.groups.fetch_offsets(self._group, keys)
+        return Assignment(partitions, {key.partition: found.offset for key, found in committed.items()})
 
     def _end(self, error: PenstockError) -> None:
         if not self._over:
-            self._forget()
+            self.close()
             self._on_end(error)
 
     def _forget(self) -> None:

@@ -1,33 +1,16 @@
 """What a handler knows: the broker, who calls, and what all calls of the gateway share."""
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
-
-from grpc import StatusCode
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
-from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.carrying import Carried
-from penstock.gateways.grpc.errors import topic_not_found
-from penstock.gateways.grpc.progress import Progress
-from penstock.operations.operation import Action
 from penstock.types import Gateway
-
-if TYPE_CHECKING:
-    from penstock.gateways.grpc.carrier import Carrier
-
-_T = TypeVar("_T")
-_NOWHERE: Final[Mapping[int, int]] = {}
-
-
-class Begun(PenstockError):
-    """Something was begun, and then refused: whether it was done is not known here, and it is not tried again."""
 
 
 class Garbled(NamedTuple):
@@ -45,15 +28,6 @@ class Garbled(NamedTuple):
         )
 
 
-class Told(Exception):
-    """Another node's status, for the client."""
-
-    def __init__(self, code: StatusCode, details: str) -> None:
-        super().__init__(details)
-        self.code = code
-        self.details = details
-
-
 class Serving:
     """What all calls share while the gateway serves."""
 
@@ -61,14 +35,10 @@ class Serving:
         self.broker: Final = broker
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
-        self.carrier: Carrier | None = None
-        """Hands calls to other nodes, where there are any."""
         self._calls = 0
         self._drained = asyncio.Event()
         self.streams: Final[dict[Callable[[], None], asyncio.Task[Any]]] = {}
         """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
-        self.followers: Final[dict[tuple[str, str, str], Callable[[], None]]] = {}
-        """By group, topic and consumer: what tells a subscription that a newer one of the same name took its place."""
 
     def stop(self) -> None:
         """Have every stream end."""
@@ -103,13 +73,16 @@ class Serving:
 
     @contextmanager
     def stream(self, wake: Callable[[], None]) -> Generator[None, None, None]:
-        """The running task serves a stream, which ``wake`` wakes. SHUTTING_DOWN when the broker stops."""
+        """The running task serves a stream, which ``wake`` wakes. Whatever it is refused while the broker stops, the reason is SHUTTING_DOWN."""
         self.require_running()
         task = asyncio.current_task()
         assert task is not None
         self.streams[wake] = task
         try:
             yield
+        except PenstockError:
+            self.require_running()
+            raise
         finally:
             del self.streams[wake]
 
@@ -131,75 +104,10 @@ def host_of(peer: str) -> str:
 class Call:
     """One call under way."""
 
-    __slots__ = ("broker", "caller", "carried", "context", "next_offsets", "progress", "serving")
+    __slots__ = ("broker", "caller", "context", "serving")
 
-    def __init__(
-        self, serving: Serving, context: Any, carried: Carried | None = None, next_offsets: Mapping[int, int] = _NOWHERE
-    ) -> None:
+    def __init__(self, serving: Serving, context: Any) -> None:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.carried: Final = carried
-        """By whom, if another node carried it here: then it is carried no further."""
-        self.next_offsets: Final = next_offsets
-        """Where a subscription stands that was begun at another node."""
-        self.progress: Progress | None = None
-        """Of a subscription that may go on at another node."""
-        if carried is None:
-            self.caller = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
-        else:
-            self.caller = carried.caller(Gateway.GRPC)
-
-    def stands(self, partition: int) -> int | None:
-        """Where the subscription stands in a partition, if it was begun elsewhere."""
-        if self.progress is not None and partition in self.progress.next_offsets:
-            return self.progress.next_offsets[partition]
-        return self.next_offsets.get(partition)
-
-    async def started(self, consumer_id: str, metadata: Any) -> None:
-        """A subscription stands: its client is told, once, wherever it goes on later."""
-        progress = self.progress
-        if progress is None or not progress.is_told:
-            await self.context.send_initial_metadata(metadata)
-        if progress is not None:
-            progress.is_told = True
-            progress.consumer_id = consumer_id
-
-    def topic(self, name: str, action: Action) -> Topic:
-        """The topic, if the caller may do this to it."""
-        access = self.broker.access
-        if not access.allows_all:
-            access.require_topic(self.caller, action, name)
-        found = self.broker.topics.get(name)
-        if found is None:
-            raise topic_not_found(name)
-        return found
-
-    def group(self, name: str, action: Action) -> str:
-        """The name of a group that the caller may do this to."""
-        if not name:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: name the group")
-        access = self.broker.access
-        if not access.allows_all:
-            access.require_group(self.caller, action, name)
-        return name
-
-
-async def told(start: Callable[[Callable[[_T], None]], None]) -> _T:
-    """What a core call that takes time says: ``start`` hands it the callback on which it says so."""
-    answer: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-
-    def done(what: _T) -> None:
-        # Whoever asked may be gone by now.
-        if not answer.done():
-            answer.set_result(what)
-
-    start(done)
-    return await answer
-
-
-async def stored(start: Callable[[Callable[[Reason | None], None]], None]) -> None:
-    """The same for a core call that says None, or why it could not be."""
-    reason = await told(start)
-    if reason is not None:
-        raise Begun(reason)
+        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))

@@ -5,6 +5,7 @@ from typing import Final
 
 from grpc import StatusCode
 
+from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 
 DETAIL_CHARS_MAX: Final = 1000
@@ -105,6 +106,25 @@ def details_of(error: PenstockError) -> str:
 
 
 def topic_not_found(name: str) -> PenstockError:
-    """What the API says of a topic that is not there."""
+    """What the API says about a topic that does not exist."""
     shown = name if len(name) <= NAME_CHARS_SHOWN else f"{name[:NAME_CHARS_SHOWN]}..."
     return PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{shown}' not found")
+
+
+def no_partition(topic: str, partition: int, count: int) -> PenstockError:
+    """What it says about a partition that does not exist."""
+    return PenstockError(
+        Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic}' has no partition {partition}; it has 0 to {count - 1}"
+    )
+
+
+def worded(error: PenstockError, topics: Topics, topic: str, partition: int = 0) -> PenstockError:
+    """The refusal of a request for a topic or a partition, in the words of the API."""
+    if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+        return error
+    found = topics.get(topic)
+    if found is None:
+        return topic_not_found(topic)
+    if not 0 <= partition < found.partition_count:
+        return no_partition(topic, partition, found.partition_count)
+    return error

@@ -1,55 +1,58 @@
-"""A subscription that reads: which partitions it has, and where it stands in each.
+"""A subscription that reads: which partitions it has, and where it is in each. Records are read on this node, whichever node leads them.
 
-With a group the members share the partitions (``core/groups/shared.py``), and each starts where the group stands, or at the
-beginning; without one it has them all, from the beginning. A replay point is where a partition starts that this subscription gets for
-the first time, wherever the group stands. Nothing is committed here.
+With a group, it is a member of it at the group's coordinator: the members share the partitions (``core/groups/shared.py``), and each
+starts at the committed offset, or at the beginning. Without a group it has all partitions, from the beginning. A replay point is where
+a partition starts that this subscription gets for the first time, whatever the group has committed. Nothing is committed here.
 
-Invariant: a record is only handed out while its partition is this subscription's.
+Invariant: a record is only sent while its partition is this subscription's. When the coordinator moves, nothing is sent until the
+subscription is a member again, and each partition that it still has continues after the last record that was sent.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from penstock.core.groups.requests import PartitionKey
+from penstock.core.operations.door import ELSEWHERE
 from penstock.core.reading import Tail
 from penstock.core.replica import Replica
-from penstock.core.standing import Standing
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
-from penstock.gateways.grpc.errors import topic_not_found
-from penstock.gateways.grpc.groups import no_partition
-from penstock.gateways.settled import settled
-from penstock.gateways.standing import standing
-from penstock.operations.operation import Action
+from penstock.gateways.grpc.coordinated import CoordinatedStream
+from penstock.gateways.grpc.errors import no_partition, topic_not_found
+from penstock.operations.groups import Assignment, Membership
+from penstock.operations.topics import DescribePartition
 from penstock.records.records import Record
-from penstock.types import Gateway, GroupId
+from penstock.types import Gateway
 from penstock.wire.mq.messages import MessageEncoder
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
 _MS: Final = 1000
 _SECONDS_MAX: Final = 2**62 // _MS
+_NOT_YET: Final = ELSEWHERE | {Reason.UNKNOWN_TOPIC_OR_PARTITION}
+"""Why a partition cannot be read here until its record changes: it has no leader, or is not known here yet."""
 
 Taken = tuple[Replica, Record]
-Standings = Mapping[int, Standing]
-"""How partitions that are led elsewhere stood when the subscription began."""
 
 
-class _Mine:
-    """A partition that is this subscription's, and where it stands in it."""
+class _Place:
+    """A partition of this subscription, and where it is in it."""
 
-    __slots__ = ("encoder", "next_offset", "replica", "skip_to")
+    __slots__ = ("committed", "encoder", "index", "next_offset", "replica", "skip_to")
 
-    def __init__(self, replica: Replica, topic: str, next_offset: int) -> None:
-        self.replica = replica
-        self.encoder: Final = MessageEncoder(topic, replica.topic.topic_id, replica.index)
+    def __init__(self, topic: Topic, index: int, committed: int, next_offset: int | None) -> None:
+        self.index: Final = index
+        self.committed: Final = committed
+        self.encoder: Final = MessageEncoder(topic.name, topic.topic_id, index)
         self.next_offset = next_offset
+        """None until something of the partition can be read here."""
+        self.replica: Replica | None = None
+        """None while nothing of it can be read here."""
         self.skip_to: tuple[int, int] | None = None
         """(ms, offset): no record before this time is wanted, of those before this offset."""
 
     def wants(self, record: Record) -> bool:
-        """Whether the record lies behind the point of a replay."""
+        """Whether the record is after the point of a replay."""
         if self.skip_to is None:
             return True
         from_ms, end = self.skip_to
@@ -62,29 +65,33 @@ class _Mine:
 class Following:
     """One subscription that reads. ``woken`` is set when :meth:`take` may have more, or a refusal."""
 
-    def __init__(self, request: SubscribeRequest, call: Call, standings: Standings) -> None:
+    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic, ends: Mapping[int, int]) -> None:
+        """``ends``: where the partitions ended for their leaders when the subscription began, if a replay needs it."""
         self._call = call
         self._request = request
-        self._standings = standings
-        self._topic: Topic = call.topic(request.topic, Action.READ)
-        self._group = call.group(request.consumer_group, Action.READ) if request.consumer_group else ""
+        self._ends = ends
+        self._topic = topic
         self._check()
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
         self.woken: Final = asyncio.Event()
-        self._mine: dict[int, _Mine] = {}
-        self._lost: set[int] = set()
-        """Partitions of which nothing can be read here until somebody leads them."""
-        self._unbegun: set[int] = set()
-        """The same, of which it is not known yet where they are read from."""
+        self._membership: CoordinatedStream[Assignment] | None = None
+        if request.consumer_group:
+            membership = Membership(
+                credit=0, group=request.consumer_group, topic=topic.name, consumer_id=self.consumer_id
+            )
+            self._membership = CoordinatedStream(call, membership, self._assigned, self.woken, self._pause)
+        self._assignment: Assignment | None = None
+        """The partitions that it has from now on; :meth:`take` begins with those that are new."""
+        self._places: dict[int, _Place] = {}
+        self._paused: dict[int, _Place] = {}
+        """Those that it had when the coordinator moved."""
+        self._waiting: set[int] = set()
+        """Partitions of which nothing can be read here yet, or any more until they have another leader."""
         self._replayed: set[int] = set()
+        self._is_open = False
         self._deleted = False
-        self._replaced = False
-        self._is_in_doubt = False
-        """Whether this node may speak for the group no more."""
-        self._flow = call.broker.meters.flow(self._topic.name, Gateway.GRPC)
+        self._flow = call.broker.meters.flow(topic.name, Gateway.GRPC)
         self._tail = Tail((), self.woken.set)
-        # What leave needs to find again: two bound methods of one object are equal, but not the same.
-        self._on_change = self._share
 
     def _check(self) -> None:
         request = self._request
@@ -101,74 +108,60 @@ class Following:
             raise PenstockError(
                 Reason.INVALID_REQUEST, f"replay_timestamp is {request.replay_timestamp}; give seconds since 1970"
             )
-        if request.partitions and self._group:
+        if request.partitions and request.consumer_group:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
                 "the members of a group share all partitions: leave partitions out, or consumer_group",
             )
+        count = self._topic.partition_count
+        for index in request.partitions:
+            if not 0 <= index < count:
+                raise no_partition(self._topic.name, index, count)
 
     # -- coming and going
 
-    def open(self) -> None:
-        """Take the partitions. PenstockError when that cannot be, and then nothing is open."""
+    async def ready(self) -> None:
+        """Have the partitions, or have them again once the coordinator has moved. PenstockError when that cannot be."""
+        if self._membership is not None:
+            try:
+                await self._membership.ready()
+            except PenstockError as error:
+                raise self._refusal(error) from error
+        if self._is_open:
+            return
+        self._is_open = True
         topics = self._call.broker.topics
         topics.on_deleted.append(self._topic_deleted)
         topics.on_changed.append(self._topic_changed)
         topics.on_partition.append(self._partition_changed)
-        try:
-            if self._group:
-                self._join()
-            else:
-                for index in self._request.partitions:
-                    if not 0 <= index < self._topic.partition_count:
-                        raise no_partition(self._topic.name, index, self._topic.partition_count)
-                self._have(tuple(self._request.partitions) or tuple(range(self._topic.partition_count)), strict=True)
-        except BaseException:
-            self.close()
-            raise
+        if self._membership is None:
+            self._assign_all(self._request.partitions or range(self._topic.partition_count))
+        self._begin_assigned(strict=True)
 
-    def _join(self) -> None:
-        followers, key = self._call.serving.followers, (self._group, self._topic.name, self.consumer_id)
-        partitions = self._call.broker.groups.shared.join(
-            GroupId(self._group),
-            self._topic.name,
-            self.consumer_id,
-            session_timeout_ms=None,
-            client=self._call.caller.client,
-            on_change=self._on_change,
-        )
-        if (replace := followers.get(key)) is not None:
-            replace()
-        followers[key] = self._replace
-        self._have(partitions, strict=True)
+    def _refusal(self, error: PenstockError) -> PenstockError:
+        if error.reason is Reason.FENCED_INSTANCE_ID:
+            return PenstockError(
+                error.reason,
+                f"Another subscription of {self.consumer_id[:64]!r} took this one's place. "
+                "Give every consumer of a group an id of its own.",
+            )
+        if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
+            return topic_not_found(self._topic.name)
+        return error
 
     def close(self) -> None:
         """Give the partitions to the others."""
-        broker = self._call.broker
         self._tail.close()
-        topics = broker.topics
-        # It may be called for one that was not opened to the end.
-        for hooks, hook in ((topics.on_deleted, self._topic_deleted), (topics.on_changed, self._topic_changed)):
-            if hook in hooks:
-                hooks.remove(hook)
-        if self._partition_changed in topics.on_partition:
+        if self._membership is not None:
+            self._membership.close()
+        if self._is_open:
+            self._is_open = False
+            topics = self._call.broker.topics
+            topics.on_deleted.remove(self._topic_deleted)
+            topics.on_changed.remove(self._topic_changed)
             topics.on_partition.remove(self._partition_changed)
-        if not self._group:
-            return
-        followers, key = self._call.serving.followers, (self._group, self._topic.name, self.consumer_id)
-        if followers.get(key) == self._replace:
-            del followers[key]
-        try:
-            broker.groups.shared.leave(GroupId(self._group), self.consumer_id, self._on_change)
-        except PenstockError:
-            # The group went before us: its topic is deleted, or the broker stops.
-            pass
 
     # -- what happens meanwhile
-
-    def _replace(self) -> None:
-        self._replaced = True
-        self.woken.set()
 
     def _topic_deleted(self, topic: Topic) -> None:
         if topic.topic_id == self._topic.topic_id:
@@ -179,83 +172,77 @@ class Following:
         if topic.topic_id != self._topic.topic_id:
             return
         self._topic = topic
-        if not self._group and not self._request.partitions:
-            self._share(tuple(range(topic.partition_count)))
+        if self._membership is None and not self._request.partitions:
+            self._assign_all(range(topic.partition_count))
+        self.woken.set()
 
     def _partition_changed(self, topic: Topic, index: int) -> None:
-        if (index in self._lost or index in self._unbegun) and topic.topic_id == self._topic.topic_id:
+        if index in self._waiting and topic.topic_id == self._topic.topic_id:
             self.woken.set()
 
-    def _share(self, partitions: tuple[int, ...]) -> None:
-        """The partitions are these now."""
-        if not partitions and self._call.broker.cluster is not None:
-            self._is_in_doubt = True
-            self.woken.set()
-        if not self._deleted and not self._replaced:
-            self._have(partitions, strict=False)
+    def _assign_all(self, partitions: Iterable[int]) -> None:
+        self._assigned((Assignment(tuple(dict.fromkeys(partitions))),))
 
-    def _have(self, partitions: tuple[int, ...], *, strict: bool) -> None:
-        for index in set(self._mine).difference(partitions):
-            self._lost.discard(index)
-            self._tail.remove(self._mine.pop(index).replica)
-        self._unbegun.intersection_update(partitions)
-        new = [index for index in dict.fromkeys(partitions) if index not in self._mine]
-        if not new:
-            return
-        try:
-            starts = self._starts(new, strict=strict)
-        except PenstockError:
-            if strict:
-                raise
-            # Told by take: whoever changed the sharing is in the middle of its own work.
-            self._deleted = self._topic.name not in self._call.broker.topics
-            if self._call.broker.cluster is not None:
-                self._unbegun.update(new)
-                self._is_in_doubt = bool(self._group)
-            self.woken.set()
-            return
-        self._unbegun.difference_update(new)
-        for mine in starts:
-            self._mine[mine.replica.index] = mine
-            self._tail.add(mine.replica, mine.next_offset)
+    def _assigned(self, assignments: Sequence[Assignment]) -> None:
+        """The partitions are these now. Others are left at once."""
+        self._assignment = assignments[-1]
+        for index in set(self._places).difference(self._assignment.partitions):
+            self._waiting.discard(index)
+            if (replica := self._places.pop(index).replica) is not None:
+                self._tail.remove(replica)
         self.woken.set()
+
+    def _pause(self) -> None:
+        """Who has which partition is not known until the subscription is a member again."""
+        self._tail.close()
+        self._paused.update(self._places)
+        self._places = {}
+        self._waiting.clear()
+        self._assignment = None
 
     # -- where a partition starts
 
-    def _starts(self, indexes: list[int], *, strict: bool) -> list[_Mine]:
-        broker, name = self._call.broker, self._topic.name
-        committed = {}
-        if self._group:
-            committed = broker.groups.fetch_offsets(
-                GroupId(self._group), [PartitionKey(name, index) for index in indexes]
-            )
-        starts = []
-        for index in indexes:
-            replica = broker.observe(name, index)
-            found = committed.get(PartitionKey(name, index))
-            starts.append(self._start(replica, None if found is None else found.offset, strict=strict))
-        return starts
+    def _begin_assigned(self, *, strict: bool) -> None:
+        assignment, self._assignment = self._assignment, None
+        if assignment is None:
+            return
+        for index in assignment.partitions:
+            if index not in self._places:
+                committed = assignment.offsets.get(index, 0)
+                had = self._paused.get(index)
+                next_offset = None if had is None or had.next_offset is None else max(had.next_offset, committed)
+                place = self._places[index] = _Place(self._topic, index, committed, next_offset)
+                if next_offset is not None and had is not None:
+                    place.skip_to = had.skip_to
+                self._begin(place, strict=strict)
+        self._paused = {}
 
-    def _start(self, replica: Replica, committed: int | None, *, strict: bool) -> _Mine:
+    def _begin(self, place: _Place, *, strict: bool) -> None:
+        """Read a partition on, or from its start, as soon as something of it can be read here."""
+        try:
+            replica = self._call.broker.observe(self._topic.name, place.index)
+        except PenstockError as error:
+            if error.reason not in _NOT_YET:
+                raise
+            replica = None
+        if replica is None or replica.gone:
+            # A change of the partition's record wakes this again.
+            self._waiting.add(place.index)
+            return
+        self._waiting.discard(place.index)
+        if place.next_offset is None:
+            place.next_offset = self._start(place, replica, strict=strict)
+        place.replica = replica
+        self._tail.add(replica, place.next_offset)
+
+    def _start(self, place: _Place, replica: Replica, *, strict: bool) -> int:
         """Where a partition is read from. A committed offset past the end is read from once the partition has reached it."""
-        first, end = replica.first_offset, self._end(replica)
-        mine = _Mine(replica, self._topic.name, 0)
-        stands = self._call.stands(replica.index)
-        if stands is not None:
-            self._replayed.add(replica.index)
-            mine.next_offset = max(stands, committed or 0, first)
-            return mine
-        replay_from = self._replay_start(mine, end, strict=strict)
-        start = max(committed or 0, first)
-        mine.next_offset = start if replay_from is None else min(max(replay_from, first), end)
-        return mine
+        first, end = replica.first_offset, max(self._ends.get(replica.index, 0), replica.high_watermark)
+        replay_from = self._replay_start(place, replica, end, strict=strict)
+        return max(place.committed, first) if replay_from is None else min(max(replay_from, first), end)
 
-    def _end(self, replica: Replica) -> int:
-        standing = self._standings.get(replica.index)
-        return replica.high_watermark if standing is None else max(standing.high_watermark, replica.high_watermark)
-
-    def _replay_start(self, mine: _Mine, end: int, *, strict: bool) -> int | None:
-        request, replica = self._request, mine.replica
+    def _replay_start(self, place: _Place, replica: Replica, end: int, *, strict: bool) -> int | None:
+        request = self._request
         if replica.index in self._replayed:
             return None
         self._replayed.add(replica.index)
@@ -272,8 +259,8 @@ class Following:
             found = replica.log.offset_for_time(from_ms, known_end)
             if found is not None:
                 return found.offset
-            # What the leader has and this node has not yet is looked at as it comes.
-            mine.skip_to = (from_ms, end) if known_end < end else None
+            # Records that only the leader has yet are looked at as they come.
+            place.skip_to = (from_ms, end) if known_end < end else None
             return known_end
         return None
 
@@ -281,97 +268,37 @@ class Following:
 
     def take(self, max_records: int, max_bytes: int) -> list[Taken]:
         """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
-        if self._tail.gone or self._lost:
-            self._go_on_elsewhere()
         if self._deleted:
-            self._call.serving.require_running()
             raise topic_not_found(self._topic.name)
-        if self._replaced:
-            raise PenstockError(
-                Reason.FENCED_INSTANCE_ID,
-                f"Another subscription of {self.consumer_id[:64]!r} took this one's place. "
-                "Give every consumer of a group an id of its own.",
-            )
-        if self._is_in_doubt:
-            self._check_coordinator()
-        if self._unbegun:
-            self._begin_late()
-        taken = self._tail.take(max_records, max_bytes)
-        if self._call.broker.cluster is not None:
-            while taken:
-                wanted = self._noted(taken)
-                if wanted:
-                    return wanted
-                taken = self._tail.take(max_records, max_bytes)
-        if not taken and self._tail.gone:
-            return self.take(max_records, max_bytes)
-        return taken
+        self._begin_assigned(strict=False)
+        for index in sorted(self._waiting):
+            self._begin(self._places[index], strict=False)
+        while True:
+            taken = self._tail.take(max_records, max_bytes)
+            if taken or not self._tail.gone:
+                return taken
+            self._read_elsewhere()
 
-    def _noted(self, taken: list[Taken]) -> list[Taken]:
-        """Remember where it stands, for when roles change, and leave out what a replay passes over."""
-        wanted = []
-        for each in taken:
-            replica, record = each
-            mine = self._mine[replica.index]
-            mine.next_offset = record.offset + 1
-            if mine.skip_to is None or mine.wants(record):
-                wanted.append(each)
-        return wanted
-
-    def _go_on_elsewhere(self) -> None:
-        """Partitions that were read are not what they were: deleted, or led and copied in other roles."""
-        broker, gone = self._call.broker, self._tail.gone
-        self._lost.update(replica.index for replica in gone if replica.index in self._mine)
-        gone.clear()
-        if broker.cluster is None or broker.topics.get_by_id(self._topic.topic_id) is None:
-            self._deleted = self._deleted or bool(self._lost)
-            return
-        for index in sorted(self._lost):
-            try:
-                replica = broker.observe(self._topic.name, index)
-            except PenstockError:
-                # A change of the partition's record wakes this again.
-                continue
-            self._lost.discard(index)
-            mine = self._mine[index]
-            mine.replica = replica
-            self._tail.add(replica, mine.next_offset)
-
-    def _begin_late(self) -> None:
-        """Begin with partitions that had no leader when they became this subscription's, each as soon as it has one."""
-        for index in sorted(self._unbegun):
-            try:
-                (mine,) = self._starts([index], strict=False)
-            except PenstockError:
-                # A change of the partition's record wakes this again.
-                continue
-            self._unbegun.discard(index)
-            self._mine[index] = mine
-            self._tail.add(mine.replica, mine.next_offset)
-
-    def _check_coordinator(self) -> None:
-        """NOT_COORDINATOR when this node does not speak for the group any more: then the partitions are gone for good."""
-        self._is_in_doubt = False
-        try:
-            self._call.broker.groups.shared.partitions(GroupId(self._group), self._topic.name, self.consumer_id)
-        except PenstockError as error:
-            self._call.serving.require_running()
-            raise PenstockError(
-                Reason.NOT_COORDINATOR, "Another node speaks for the group now. Subscribe again."
-            ) from error
+    def _read_elsewhere(self) -> None:
+        """Partitions that were read are led and copied in other roles now, or deleted."""
+        gone = self._tail.gone.copy()
+        self._tail.gone.clear()
+        for replica in gone:
+            place = self._places.get(replica.index)
+            if place is not None and place.replica is replica:
+                place.replica = None
+                self._begin(place, strict=False)
 
     def message(self, taken: Taken) -> bytes | None:
-        """What the subscriber gets; None when the partition is another member's by now."""
+        """What the subscriber gets; None when the partition is not this subscription's any more, or a replay passes over the record."""
         replica, record = taken
-        mine = self._mine.get(replica.index)
-        if mine is None or mine.replica is not replica:
+        place = self._places.get(replica.index)
+        if place is None or place.replica is not replica:
             return None
-        return mine.encoder.encode(*record)
-
-    @staticmethod
-    def place(taken: Taken) -> tuple[int, int]:
-        """Where a record lies."""
-        return taken[0].index, taken[1].offset
+        place.next_offset = record.offset + 1
+        if place.skip_to is not None and not place.wants(record):
+            return None
+        return place.encoder.encode(*record)
 
     def sent(self, taken: list[Taken], size_bytes: int) -> None:
         """The client's connection took these."""
@@ -379,28 +306,11 @@ class Following:
         self._flow.bytes_out += size_bytes
 
 
-def following(request: SubscribeRequest, call: Call, standings: Standings | None = None) -> Following:
-    """A subscription that reads, open."""
-    found = Following(request, call, standings or {})
-    found.open()
-    return found
-
-
-async def standings_for(request: SubscribeRequest, call: Call) -> Standings:
-    """What a replay must know of partitions that are led elsewhere: the copy here may be a moment behind.
-
-    What is led here counts as well when it was acknowledged and is not committed yet.
-    """
-    broker = call.broker
+async def ends_for(request: SubscribeRequest, call: Call) -> Mapping[int, int]:
+    """Where the partitions end for their leaders, if it is a replay: a copy here may be a moment behind."""
     if not (request.HasField("replay_offset") or request.HasField("replay_timestamp")):
         return {}
-    topic = call.topic(request.topic, Action.READ)
-    led = (broker.opened(topic.name, index) for index in range(topic.partition_count))
-    await settled(*(partition for partition in led if partition is not None))
-    if broker.cluster is None:
-        return {}
-    return {
-        index: await standing(broker, topic, index)
-        for index in range(topic.partition_count)
-        if broker.opened(topic.name, index) is None
-    }
+    broker, count = call.broker, call.broker.topics.require(request.topic).partition_count
+    asked = (DescribePartition(request.topic, index) for index in range(count))
+    found = await asyncio.gather(*(broker.do(each, call.caller) for each in asked))
+    return {index: offsets.high_watermark for index, offsets in enumerate(found)}

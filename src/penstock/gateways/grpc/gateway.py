@@ -19,9 +19,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from penstock.address import Address
 from penstock.core.broker import Broker
-from penstock.gateways.carrying import Carrying
 from penstock.gateways.grpc.call import Serving
-from penstock.gateways.grpc.carrier import Carrier
 from penstock.gateways.grpc.service import SERVICE, handlers
 from penstock.gateways.listening import address_of, bind
 from penstock.limits import GRPC_CONNECTION_STREAMS_MAX
@@ -90,8 +88,6 @@ class GrpcGateway:
     async def start(self, broker: Broker) -> None:
         """Serve."""
         serving = self._serving = Serving(broker)
-        if broker.cluster is not None:
-            serving.carrier = Carrier(broker.cluster, Carrying(broker), SERVICE)
         self._server.add_generic_rpc_handlers((handlers(serving),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -124,5 +120,3 @@ class GrpcGateway:
             stopping.cancel()
             await asyncio.wait({stopping})
         await self._server.stop(None)
-        if self._serving.carrier is not None:
-            await self._serving.carrier.close()

@@ -1,14 +1,10 @@
-"""Ack, Nack and Extend: what a worker says of the records that it was given."""
-
-from functools import partial
-from typing import NamedTuple
+"""Ack, Nack and Extend: what a worker reports about the records that it holds."""
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, stored
-from penstock.gateways.grpc.groups import no_partition
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.groups import group_in
 from penstock.gateways.grpc.leasing import lease_ms_of
-from penstock.operations.operation import Action
-from penstock.types import GroupId, TopicName
+from penstock.operations.queues import Ack, AckUpTo, Extend, Nack
 from penstock.wire.mq.mq_generated import (
     AckRequest,
     AckResponse,
@@ -19,23 +15,14 @@ from penstock.wire.mq.mq_generated import (
 )
 
 
-class _Names(NamedTuple):
-    topic: TopicName
-    group: GroupId
-    owner: str
-
-
-def _names(request: AckRequest | NackRequest | ExtendRequest, call: Call) -> _Names:
-    topic = call.topic(request.topic, Action.READ)
-    group = call.group(request.consumer_group, Action.READ)
+def _names(request: AckRequest | NackRequest | ExtendRequest) -> tuple[str, str, str, int]:
+    group = group_in(request)
     if not request.consumer_id:
         raise PenstockError(
             Reason.INVALID_REQUEST,
             "consumer_id is empty: give the one of the subscription, which is in its initial metadata",
         )
-    if not 0 <= request.partition < topic.partition_count:
-        raise no_partition(topic.name, request.partition, topic.partition_count)
-    return _Names(topic.name, GroupId(group), request.consumer_id)
+    return request.topic, group, request.consumer_id, request.partition
 
 
 def _offsets(request: AckRequest | NackRequest) -> list[int]:
@@ -45,27 +32,25 @@ def _offsets(request: AckRequest | NackRequest) -> list[int]:
 
 
 async def ack(request: AckRequest, call: Call) -> AckResponse:
-    """All of them or, when one is not this consumer's, none."""
-    names, partition, offsets = _names(request, call), request.partition, _offsets(request)
-    queues, caller = call.broker.queues, call.caller
-    if request.cumulative:
-        if len(offsets) > 1:
-            raise PenstockError(Reason.INVALID_REQUEST, "a cumulative ack has one offset: the last of those it is for")
-        await stored(partial(queues.ack_cumulative, caller, *names, partition, offsets[0]))
+    """All of them or, if one is not this consumer's, none."""
+    names, offsets = _names(request), _offsets(request)
+    if not request.cumulative:
+        await call.broker.do(Ack(*names, offsets), call.caller)
+    elif len(offsets) == 1:
+        await call.broker.do(AckUpTo(*names, offsets[0]), call.caller)
     else:
-        await stored(partial(queues.ack, caller, *names, partition, offsets))
+        raise PenstockError(Reason.INVALID_REQUEST, "a cumulative ack has one offset: the last of those it is for")
     return AckResponse(success=True)
 
 
 async def nack(request: NackRequest, call: Call) -> NackResponse:
-    """They are delivered again, later, or go to the dead letters."""
-    names, partition, offsets = _names(request, call), request.partition, _offsets(request)
-    await stored(partial(call.broker.queues.nack, call.caller, *names, partition, offsets, request.reason))
+    """They are delivered again later, or become dead letters."""
+    await call.broker.do(Nack(*_names(request), _offsets(request), request.reason), call.caller)
     return NackResponse(success=True)
 
 
 async def extend(request: ExtendRequest, call: Call) -> ExtendResponse:
     """The record stays this consumer's."""
-    names, lease_ms = _names(request, call), lease_ms_of(call, request.lease_ms)
-    await stored(partial(call.broker.queues.extend, call.caller, *names, request.partition, request.offset, lease_ms))
+    names, lease_ms = _names(request), lease_ms_of(call, request.lease_ms)
+    await call.broker.do(Extend(*names, [request.offset], lease_ms), call.caller)
     return ExtendResponse(success=True)

@@ -9,16 +9,18 @@ for a consumer that asks, works, and asks again: it is not sent again what it ho
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
-from penstock.core.queues.delivery import Cancel
-from penstock.core.queues.workers import Worker
+from penstock.core.operations.handling import Cancel
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.coordinated import AGAIN_SECONDS, MOVED, CoordinatedStream
 from penstock.gateways.grpc.errors import topic_not_found
-from penstock.operations.operation import Action
-from penstock.operations.queues import Delivery
-from penstock.types import Gateway, GroupId
+from penstock.gateways.grpc.groups import group_in
+from penstock.operations.queues import Consume, Delivery, Lease
+from penstock.types import Gateway
 from penstock.wire.mq.messages import MessageEncoder, encode_lease
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
@@ -26,17 +28,17 @@ _CREDIT: Final = 100
 """Records on their way to a client: enough to keep it busy, few enough to leave some for others."""
 _RECORD_OVERHEAD_BYTES: Final = 64
 _WAIT_MS: Final = 30_000
-"""How long one question for records waits; then it is asked again."""
+"""How long one operation waits for records; then they are asked for again."""
+_SECONDS_WITHOUT_COORDINATOR_MAX: Final = 15.0
 
 
 class _Leasing:
     """What both ways have in common."""
 
-    def __init__(self, request: SubscribeRequest, call: Call) -> None:
+    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
         self._call = call
-        topic = call.topic(request.topic, Action.READ)
         self._topic, self._topic_id = topic.name, topic.topic_id
-        self._group = GroupId(call.group(request.consumer_group, Action.READ))
+        self._group = group_in(request)
         if request.HasField("replay_offset") or request.HasField("replay_timestamp") or request.partitions:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
@@ -49,11 +51,17 @@ class _Leasing:
         self._encoders: dict[int, MessageEncoder] = {}
         self._flow = call.broker.meters.flow(self._topic, Gateway.GRPC)
 
-    def _deliver(self, deliveries: list[Delivery]) -> None:
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
         self._pending.extend(deliveries)
         self.woken.set()
 
-    def _take(self, max_records: int, max_bytes: int) -> list[Delivery]:
+    def _check_topic(self, error: PenstockError | None) -> None:
+        is_unknown = error is not None and error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION
+        if is_unknown or self._call.broker.topics.get_by_id(self._topic_id) is None:
+            raise topic_not_found(self._topic)
+
+    def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
+        """What there is; empty when ``woken`` will be set."""
         taken: list[Delivery] = []
         pending = self._pending
         while pending and len(taken) < max_records and max_bytes > 0:
@@ -72,11 +80,6 @@ class _Leasing:
         record = encoder.encode(delivery.offset, delivery.timestamp, delivery.key, delivery.value, delivery.headers)
         return record + encode_lease(delivery.attempts, delivery.lease_until_ms, delivery.last_error)
 
-    @staticmethod
-    def place(taken: Delivery) -> tuple[int, int]:
-        """Where a record lies."""
-        return taken.partition, taken.offset
-
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
         """The client's connection took these."""
         self._flow.records_out += len(taken)
@@ -86,93 +89,99 @@ class _Leasing:
 class Working(_Leasing):
     """A connected worker."""
 
-    def __init__(self, request: SubscribeRequest, call: Call) -> None:
-        super().__init__(request, call)
-        self._gone: Reason | None = None
-        self._worker: Worker = call.broker.queues.attach(
-            call.caller,
-            self._topic,
-            self._group,
-            self.consumer_id,
-            lease_ms=self._lease_ms,
+    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
+        super().__init__(request, call, topic)
+        consume = Consume(
             credit=_CREDIT,
-            on_deliver=self._deliver,
-            on_gone=self._end,
+            topic=self._topic,
+            group=self._group,
+            owner=self.consumer_id,
+            lease_ms=self._lease_ms,
             in_flight_max=request.max_in_flight,
-            release_on_detach=request.release_on_disconnect,
+            release_on_disconnect=request.release_on_disconnect,
         )
+        self._stream = CoordinatedStream(call, consume, self._deliver, self.woken)
+        self._has_sent = False
 
-    def _end(self, reason: Reason) -> None:
-        self._gone = reason
-        self.woken.set()
-
-    def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
-        """What there is; empty when ``woken`` will be set."""
-        if self._gone is not None:
-            self._call.serving.require_running()
-            raise topic_not_found(self._topic) if self._topic_went else PenstockError(self._gone)
-        return self._take(max_records, max_bytes)
-
-    @property
-    def _topic_went(self) -> bool:
-        return self._gone is Reason.UNKNOWN_TOPIC_OR_PARTITION
+    async def ready(self) -> None:
+        """Be connected. A worker that was given records is not moved to another coordinator, which would send it the same ones again."""
+        error = self._stream.ended
+        if error is not None:
+            self._check_topic(error)
+            if error.reason in MOVED and self._has_sent:
+                raise PenstockError(
+                    Reason.COORDINATOR_NOT_AVAILABLE,
+                    "Another node coordinates the group now, and the stream of this worker has ended. Subscribe again.",
+                ) from error
+            self._pending.clear()
+        await self._stream.ready()
 
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
         """Let as many follow."""
         super().sent(taken, size_bytes)
-        self._worker.grant(len(taken))
+        self._has_sent = True
+        self._stream.grant(len(taken))
 
     def close(self) -> None:
         """No more records are wanted."""
-        self._worker.detach()
+        self._stream.close()
 
 
 class Polling(_Leasing):
     """Takes a number of records; what it took stays leased when it ends."""
 
-    def __init__(self, request: SubscribeRequest, call: Call) -> None:
-        super().__init__(request, call)
+    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
+        super().__init__(request, call, topic)
+        self._is_asking = False
         self._cancel: Cancel | None = None
+        self._error: PenstockError | None = None
+        self._failing_since: float | None = None
+
+    async def ready(self) -> None:
+        """Return at once, unless no coordinator could be asked; PenstockError when there is none for too long."""
+        error, self._error = self._error, None
+        if error is None:
+            return
+        self._check_topic(error)
+        now = self._call.serving.loop.time()
+        if self._failing_since is None:
+            self._failing_since = now
+        if error.reason not in MOVED or now - self._failing_since >= _SECONDS_WITHOUT_COORDINATOR_MAX:
+            raise error
+        self._call.serving.require_running()
+        await asyncio.sleep(AGAIN_SECONDS)
 
     def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
         """What there is; empty when ``woken`` will be set. Asks for no more than it is asked for."""
-        if not self._pending and self._cancel is None:
+        if not self._pending and not self._is_asking:
             self._ask(max_records)
-        return self._take(max_records, max_bytes)
+        return super().take(max_records, max_bytes)
 
     def _ask(self, max_records: int) -> None:
         # An empty answer may mean that the topic is gone.
-        self._call.topic(self._topic, Action.READ)
-        answered = False
+        self._check_topic(None)
+        lease = Lease(self._topic, self._group, self.consumer_id, max_records, self._lease_ms, _WAIT_MS)
+        self._is_asking = True
+        self._cancel = self._call.broker.begin(lease, self._call.caller, self._answered)
 
-        def done(deliveries: list[Delivery]) -> None:
-            nonlocal answered
-            answered = True
-            self._cancel = None
-            self._deliver(deliveries)
-
-        cancel = self._call.broker.queues.lease(
-            self._call.caller,
-            self._topic,
-            self._group,
-            self.consumer_id,
-            max_records=max_records,
-            lease_ms=self._lease_ms,
-            wait_ms=_WAIT_MS,
-            done=done,
-        )
-        if not answered:
-            self._cancel = cancel
+    def _answered(self, found: tuple[Delivery, ...] | PenstockError) -> None:
+        self._is_asking = False
+        if isinstance(found, PenstockError):
+            self._error = found
+            self.woken.set()
+        else:
+            self._failing_since = None
+            self._deliver(found)
 
     def close(self) -> None:
-        """Nobody wants more."""
+        """No more records are wanted."""
         if self._cancel is not None:
             self._cancel()
 
 
-def leasing(request: SubscribeRequest, call: Call) -> Working | Polling:
-    """A subscription that works a queue, open."""
-    return Polling(request, call) if request.max_messages else Working(request, call)
+def leasing(request: SubscribeRequest, call: Call, topic: Topic) -> Working | Polling:
+    """A subscription that works a queue."""
+    return (Polling if request.max_messages else Working)(request, call, topic)
 
 
 def lease_ms_of(call: Call, lease_ms: int) -> int:

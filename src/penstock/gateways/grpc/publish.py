@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Final
 
+from penstock.core.operations.handling import awaited
 from penstock.core.publish import NewRecord, Placed, PublishDone, Results
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, Garbled, told
-from penstock.gateways.grpc.errors import code_of, details_of, topic_not_found
+from penstock.gateways.grpc.call import Call, Garbled
+from penstock.gateways.grpc.errors import code_of, details_of, worded
 from penstock.gateways.grpc.records import new_record
 from penstock.limits import GRPC_PENDING_FRAMES_MAX, GRPC_PENDING_RECORDS_MAX
-from penstock.operations.operation import Action
 from penstock.types import Acks
 from penstock.wire.mq.ids import MessageIds
 from penstock.wire.mq.mq_generated import (
@@ -33,27 +33,20 @@ _NOWHERE: Final = -1
 
 async def publish(request: PublishRequest, call: Call) -> PublishResponse:
     """Answered once the record is committed."""
-    topic = request.topic
-    topic_id = call.topic(topic, Action.WRITE).topic_id
-    records = (new_record(request),)
-    results = await told(partial(call.broker.publisher.publish, call.caller, topic, records, Acks.ALL))
+    name, broker = request.topic, call.broker
+    topic, records = broker.topics.get(name), (new_record(request),)
+    results = await awaited(partial(broker.publisher.publish, call.caller, name, records, Acks.ALL))
     placed = results[0]
     if isinstance(placed, PenstockError):
-        raise _refusal(call, topic, placed)
+        raise placed
+    assert topic is not None, "the publisher knows the topic"
     partition, offset, timestamp_ms = placed
     return PublishResponse(
-        message_id=MessageIds(topic_id, partition).of(offset).decode(),
+        message_id=MessageIds(topic.topic_id, partition).of(offset).decode(),
         partition=partition,
         offset=offset,
         timestamp_ms=timestamp_ms,
     )
-
-
-def _refusal(call: Call, topic: str, error: PenstockError) -> PenstockError:
-    """A topic that went while the record was on its way is told as one that never was."""
-    if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION and topic not in call.broker.topics:
-        return topic_not_found(topic)
-    return error
 
 
 async def publish_stream(frames: "AsyncIterator[PublishFrame | Garbled]", call: Call) -> None:
@@ -116,7 +109,6 @@ class _Frame:
         except PenstockError:
             records, settle = _without_bad(requests, settle)
         try:
-            call.topic(topic, Action.WRITE)
             call.broker.publisher.publish(call.caller, topic, records, Acks.ALL, settle)
         except PenstockError as error:
             settle([error] * len(records))
@@ -149,7 +141,7 @@ class _Frame:
         for at, result in enumerate(self.results):
             if isinstance(result, PenstockError):
                 topic = self.topics[at] if len(self.topics) > 1 else self.topics[0]
-                error = _refusal(self.stream.call, topic, result)
+                error = worded(result, self.stream.call.broker.topics, topic)
                 response.partitions.append(_NOWHERE)
                 response.offsets.append(_NOWHERE)
                 response.failures.append(

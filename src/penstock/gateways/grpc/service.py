@@ -13,9 +13,8 @@ from google.protobuf.message import DecodeError
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc import groups, leases, publish, status, subscribe, topics
-from penstock.gateways.grpc.call import Call, Garbled, Serving, Told
-from penstock.gateways.grpc.carrier import Find, by_group, only_here
-from penstock.gateways.grpc.errors import code_of, details_of
+from penstock.gateways.grpc.call import Call, Garbled, Serving
+from penstock.gateways.grpc.errors import code_of, details_of, worded
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
 
@@ -33,8 +32,6 @@ class Unary(NamedTuple):
 
     request: Any
     handle: Callable[[Any, Call], Awaitable[Any]]
-    find: Find | None = None
-    """Whose it is; None: whoever is asked serves it."""
 
 
 class Streaming(NamedTuple):
@@ -44,24 +41,23 @@ class Streaming(NamedTuple):
     handle: Callable[[Any, Call], Awaitable[None]]
     requests: bool = False
     """Whether the client streams too."""
-    find: Find | None = None
 
 
 CALLS: Final[Mapping[str, Unary | Streaming]] = {
     "CreateTopic": Unary(mq.CreateTopicRequest, topics.create_topic),
     "Publish": Unary(mq.PublishRequest, publish.publish),
-    "Subscribe": Streaming(mq.SubscribeRequest, subscribe.subscribe, find=by_group),
-    "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset, by_group),
+    "Subscribe": Streaming(mq.SubscribeRequest, subscribe.subscribe),
+    "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset),
     "PublishStream": Streaming(mq.PublishFrame, publish.publish_stream, requests=True),
-    "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch, find=by_group),
-    "Ack": Unary(mq.AckRequest, leases.ack, by_group),
-    "Nack": Unary(mq.NackRequest, leases.nack, by_group),
-    "Extend": Unary(mq.ExtendRequest, leases.extend, by_group),
+    "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch),
+    "Ack": Unary(mq.AckRequest, leases.ack),
+    "Nack": Unary(mq.NackRequest, leases.nack),
+    "Extend": Unary(mq.ExtendRequest, leases.extend),
     "ListTopics": Unary(mq.ListTopicsRequest, topics.list_topics),
     "DeleteTopic": Unary(mq.DeleteTopicRequest, topics.delete_topic),
-    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats, only_here),
-    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status, by_group),
-    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status, by_group),
+    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats),
+    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status),
+    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status),
 }
 
 
@@ -74,18 +70,12 @@ def handlers(serving: Serving) -> Any:
 
 def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
     decode = partial(_decode, call.request.DESCRIPTOR.full_name, call.request.FromString)
-    carrier, find = serving.carrier, call.find
-    carry: _Serve | None = None
-    if carrier is not None and find is not None:
-        decode = partial(_with_raw, decode)
-        begin = carrier.answer if isinstance(call, Unary) else carrier.follow
-        carry = partial(begin, serving, name, find, call.handle)
     if isinstance(call, Unary):
         return grpc.unary_unary_rpc_method_handler(
-            _unary(name, call, serving, carry), request_deserializer=decode, response_serializer=_encode
+            _unary(name, call, serving), request_deserializer=decode, response_serializer=_encode
         )
     make = grpc.stream_stream_rpc_method_handler if call.requests else grpc.unary_stream_rpc_method_handler
-    return make(_streaming(name, call, serving, carry), request_deserializer=decode, response_serializer=_encode)
+    return make(_streaming(name, call, serving), request_deserializer=decode, response_serializer=_encode)
 
 
 def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
@@ -95,20 +85,13 @@ def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
         return Garbled(name, str(error))
 
 
-def _with_raw(decode: Callable[[bytes], Any], raw: bytes) -> tuple[bytes, Any] | Garbled:
-    """A request that may be carried, as it came and as it is read: the one is what a mark is good for."""
-    decoded = decode(raw)
-    return decoded if type(decoded) is Garbled else (raw, decoded)
-
-
 def _encode(message: Any) -> bytes:
     # What there are many of is encoded already.
     encoded: bytes = message if isinstance(message, bytes) else message.SerializeToString()
     return encoded
 
 
-def _unary(name: str, unary: Unary, serving: Serving, carry: _Serve | None) -> _Serve:
-    """With ``carry`` the call may belong to another node, and that is what serves it."""
+def _unary(name: str, unary: Unary, serving: Serving) -> _Serve:
     handle, now = unary.handle, serving.loop.time
     latency = serving.broker.meters.latency(Gateway.GRPC, name)
 
@@ -118,12 +101,9 @@ def _unary(name: str, unary: Unary, serving: Serving, carry: _Serve | None) -> _
             if type(request) is Garbled:
                 raise request.refusal
             with serving.call():
-                response = await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
-        except Told as told:
-            status = told.code, told.details
+                response = await handle(request, Call(serving, context))
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
-            refusal = _refusal(name, error, serving)
-            status = code_of(refusal.reason), details_of(refusal)
+            status = _status(name, request, error, serving)
         else:
             latency.observe(now() - began)
             return response
@@ -134,22 +114,19 @@ def _unary(name: str, unary: Unary, serving: Serving, carry: _Serve | None) -> _
     return serve
 
 
-def _streaming(name: str, streaming: Streaming, serving: Serving, carry: _Serve | None) -> _Serve:
+def _streaming(name: str, streaming: Streaming, serving: Serving) -> _Serve:
     handle = streaming.handle
 
     async def serve(request: Any, context: Any) -> None:
         try:
             if type(request) is Garbled:
                 raise request.refusal
-            await (handle(request, Call(serving, context)) if carry is None else carry(request, context))
+            await handle(request, Call(serving, context))
         except grpc.aio.InternalError:
             # What was written could not be sent: the client is gone, and the cancellation is on its way.
             return
-        except Told as told:
-            status = told.code, told.details
         except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
-            refusal = _refusal(name, error, serving)
-            status = code_of(refusal.reason), details_of(refusal)
+            status = _status(name, request, error, serving)
         else:
             return
         await context.abort(*status)
@@ -157,9 +134,20 @@ def _streaming(name: str, streaming: Streaming, serving: Serving, carry: _Serve 
     return serve
 
 
-def _refusal(name: str, error: Exception, serving: Serving) -> PenstockError:
+def _status(name: str, request: Any, error: Exception, serving: Serving) -> tuple[grpc.StatusCode, str]:
     if not isinstance(error, PenstockError):
         logger.error("%s failed", name, exc_info=error)
         error = PenstockError(Reason.UNKNOWN, "The broker failed to answer. Its log says why.")
+    elif error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
+        error = _worded(request, error, serving)
     serving.broker.meters.request_errors.add((Gateway.GRPC.value, error.reason.name))
-    return error
+    return code_of(error.reason), details_of(error)
+
+
+def _worded(request: Any, error: PenstockError, serving: Serving) -> PenstockError:
+    """A topic or a partition that does not exist, in the words of the API, except for a partition that a publisher chose."""
+    topic = request.name if hasattr(request, "name") else getattr(request, "topic", None)
+    if topic is None or (isinstance(request, mq.DeliveryStatusRequest) and request.message_id):
+        return error
+    chosen = isinstance(request, mq.PublishRequest)
+    return worded(error, serving.broker.topics, topic, 0 if chosen else getattr(request, "partition", 0))

@@ -1,17 +1,15 @@
-"""TopicStats, GroupStatus and DeliveryStatus: how a topic, a group and one record stand."""
+"""TopicStats, GroupStatus and DeliveryStatus: the state of a topic, of a group and of one record."""
 
-import asyncio
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from penstock.core import stats
-from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, Told
-from penstock.operations.operation import Action
-from penstock.operations.queues import QueueStatus
-from penstock.types import GroupId, NodeId, TopicName
+from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.errors import topic_not_found
+from penstock.gateways.grpc.groups import group_in
+from penstock.operations.groups import DescribeGroup
+from penstock.operations.queues import ExplainRecord, QueueStatus, WhyState
+from penstock.operations.topics import DescribeTopicStats
 from penstock.wire.mq import ids
 from penstock.wire.mq.mq_generated import (
     DeliveryStatusRequest,
@@ -29,67 +27,14 @@ from penstock.wire.mq.mq_generated import (
     TopicStatsResponse,
 )
 
-if TYPE_CHECKING:
-    from penstock.gateways.grpc.carrier import Carrier
-
 _PLACE: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})", re.ASCII)
 
 
 async def topic_stats(request: TopicStatsRequest, call: Call) -> TopicStatsResponse:
     """Sizes, offsets and rates."""
-    topic = call.topic(request.topic, Action.DESCRIBE)
-    carrier = call.serving.carrier
-    if carrier is None:
-        return _topic_here(call, topic.name)
-    own = _topic_here(call, topic.name)
-    leaders = [record.leader for record in call.broker.topics.partitions(topic)]
-    if call.carried is None:
-        asked = {NodeId(leader) for leader in leaders} - {call.broker.node_id, NodeId(NO_LEADER)}
-        others = await asyncio.gather(*(_topic_there(carrier, node, request, call) for node in asked))
-        by_node = {
-            call.broker.node_id: own,
-            **{node: found for node, found in zip(asked, others, strict=True) if found},
-        }
-    else:
-        by_node = {call.broker.node_id: own}
-    return _merged(own, leaders, by_node)
-
-
-async def _topic_there(
-    carrier: "Carrier", node: NodeId, request: TopicStatsRequest, call: Call
-) -> TopicStatsResponse | None:
-    """What another node says of the partitions that it leads; None when it does not answer."""
-    try:
-        found: TopicStatsResponse = TopicStatsResponse.FromString(await carrier.ask(node, "TopicStats", request, call))
-    except (PenstockError, Told):
-        return None
-    return found
-
-
-def _merged(
-    own: TopicStatsResponse, leaders: list[int], by_node: Mapping[NodeId, TopicStatsResponse]
-) -> TopicStatsResponse:
-    """Of each partition what its leader says; of a partition whose leader is silent, nothing is known."""
-    found = TopicStatsResponse(topic=own.topic)
-    for index, leader in enumerate(leaders):
-        told = by_node.get(NodeId(leader))
-        known = told is not None and index < len(told.partitions)
-        partition = found.partitions.add()
-        partition.CopyFrom(told.partitions[index] if told is not None and known else PartitionStats(partition=index))
-        found.records += partition.end_offset - partition.start_offset
-        found.size_bytes += partition.size_bytes
-    for told in by_node.values():
-        found.records_in_per_second += told.records_in_per_second
-        found.bytes_in_per_second += told.bytes_in_per_second
-        found.records_out_per_second += told.records_out_per_second
-        found.bytes_out_per_second += told.bytes_out_per_second
-    return found
-
-
-def _topic_here(call: Call, topic: str) -> TopicStatsResponse:
-    found = stats.topic_stats(call.broker, topic)
+    found = await call.broker.do(DescribeTopicStats(request.topic), call.caller)
     return TopicStatsResponse(
-        topic=topic,
+        topic=found.topic,
         partitions=[
             PartitionStats(
                 partition=partition.partition,
@@ -110,8 +55,8 @@ def _topic_here(call: Call, topic: str) -> TopicStatsResponse:
 
 async def group_status(request: GroupStatusRequest, call: Call) -> GroupStatusResponse:
     """Members, offsets and lag, and the queues that the group works."""
-    group = call.group(request.consumer_group, Action.DESCRIBE)
-    found = stats.group_status(call.broker, group)
+    group = group_in(request)
+    found = await call.broker.do(DescribeGroup(group), call.caller)
     return GroupStatusResponse(
         consumer_group=group,
         state=found.state,
@@ -167,9 +112,9 @@ def _queue(queue: QueueStatus) -> GroupQueue:
 async def delivery_status(request: DeliveryStatusRequest, call: Call) -> DeliveryStatusResponse:
     """What became of one record in a group, and why it is or is not being delivered."""
     topic, partition, offset = _place(request, call)
-    call.topic(topic, Action.DESCRIBE)
-    group = call.group(request.consumer_group, Action.DESCRIBE)
-    why = call.broker.queues.why(TopicName(topic), partition, offset, GroupId(group))
+    why = await call.broker.do(ExplainRecord(topic, partition, offset, group_in(request)), call.caller)
+    if why.state is WhyState.NO_SUCH_TOPIC:
+        raise topic_not_found(topic)
     return DeliveryStatusResponse(
         state=why.state.value,
         sentence=why.sentence,

@@ -8,9 +8,10 @@ import asyncio
 from typing import Any, Final, Protocol
 
 from penstock.gateways.grpc.call import Call
-from penstock.gateways.grpc.following import following, standings_for
+from penstock.gateways.grpc.following import Following, ends_for
 from penstock.gateways.grpc.leasing import leasing
 from penstock.limits import GRPC_BATCH_BYTES_MAX, GRPC_BATCH_RECORDS_MAX
+from penstock.operations.records import FollowTopic
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
@@ -18,11 +19,11 @@ _BATCH_RECORDS_DEFAULT: Final = 500
 _SINGLES_RECORDS: Final = 64
 """Records taken at a time for a stream of single ones: enough to make the taking cheap."""
 CONSUMER_ID: Final = "consumer-id"
-"""In the initial metadata, which is sent as soon as the subscription stands."""
+"""In the initial metadata, which is sent as soon as the subscription is open."""
 
 
 class Source(Protocol):
-    """Where a subscription's records come from."""
+    """Where a subscription's records come from. ``ready`` is awaited before each ``take``."""
 
     @property
     def consumer_id(self) -> str:
@@ -34,16 +35,16 @@ class Source(Protocol):
         """Set when :meth:`take` may have more, or a refusal."""
         ...
 
+    async def ready(self) -> None:
+        """Open it, or open again what has ended at another node; return at once while it is open."""
+        ...
+
     def take(self, max_records: int, max_bytes: int) -> list[Any]:
         """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
         ...
 
     def message(self, taken: Any) -> bytes | None:
         """The message that the subscriber gets; None when it is not this subscription's any more."""
-        ...
-
-    def place(self, taken: Any) -> tuple[int, int]:
-        """Its partition and offset."""
         ...
 
     def sent(self, taken: list[Any], size_bytes: int) -> None:
@@ -66,8 +67,6 @@ async def subscribe(request: SubscribeRequest, call: Call) -> None:
             if message is not None:
                 await write(message)
                 source.sent([item], len(message))
-                if call.progress is not None:
-                    call.progress.gave((source.place(item),))
                 count += 1
         return count
 
@@ -84,8 +83,6 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
             frame = encode_frame(message for _, message in messages)
             await write(frame)
             source.sent([item for item, _ in messages], len(frame))
-            if call.progress is not None:
-                call.progress.gave(source.place(item) for item, _ in messages)
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
@@ -94,24 +91,27 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
 
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
+    await call.broker.do(FollowTopic(request.topic), call.caller)
+    topic = call.broker.topics.require(request.topic)
     source: Source
     if request.lease_ms:
-        source = leasing(request, call)
+        source = leasing(request, call, topic)
     else:
-        source = following(request, call, await standings_for(request, call))
+        source = Following(request, call, topic, await ends_for(request, call))
     try:
         with serving.stream(source.woken.set):
-            await call.started(source.consumer_id, (_named(source.consumer_id),))
+            await source.ready()
+            await call.context.send_initial_metadata((_named(source.consumer_id),))
             left = request.max_messages
             while True:
+                source.woken.clear()
+                await source.ready()
                 taken = source.take(min(portion, left) if request.max_messages else portion, GRPC_BATCH_BYTES_MAX)
                 if taken:
                     left -= await send(source, taken)
                     if request.max_messages and left <= 0:
                         return
                 else:
-                    # Nothing can have happened since the take: nobody else had the loop.
-                    source.woken.clear()
                     await source.woken.wait()
                 serving.require_running()
     finally:
@@ -123,13 +123,3 @@ def _named(consumer_id: str) -> tuple[str, str | bytes]:
     if consumer_id.isascii() and consumer_id.isprintable():
         return CONSUMER_ID, consumer_id
     return f"{CONSUMER_ID}-bin", consumer_id.encode()
-
-
-def consumer_of(metadata: Any) -> str:
-    """The way back: who subscribes, of initial metadata."""
-    for key, value in metadata or ():
-        if key == CONSUMER_ID:
-            return str(value)
-        if key == f"{CONSUMER_ID}-bin":
-            return bytes(value).decode()
-    return ""

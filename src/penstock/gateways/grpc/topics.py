@@ -1,9 +1,8 @@
 """CreateTopic, DeleteTopic and ListTopics."""
 
-from penstock.core.topics import UNSET, NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
-from penstock.operations.operation import Action
+from penstock.operations import topics
 from penstock.wire.mq.mq_generated import (
     CreateTopicRequest,
     CreateTopicResponse,
@@ -15,17 +14,15 @@ from penstock.wire.mq.mq_generated import (
 
 
 async def create_topic(request: CreateTopicRequest, call: Call) -> CreateTopicResponse:
-    """One partition unless told. A topic that is there already is compared in what is asked for, and in nothing else."""
-    broker = call.broker
-    broker.access.require_topic(call.caller, Action.CREATE, request.name)
-    partitions = request.partitions
-    if not partitions:
-        partitions = UNSET if request.name in broker.topics else 1
-    elif partitions < 0:
+    """One partition by default. A topic that exists is compared in what is asked for, and in nothing else."""
+    if request.partitions < 0:
         raise PenstockError(
-            Reason.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions; leave it out to have one"
+            Reason.INVALID_PARTITIONS, f"a topic cannot have {request.partitions} partitions; leave it out to have one"
         )
-    await broker.topics.create(NewTopic(request.name, partitions, configs=_configs(request)), exist_ok=True)
+    operation = topics.CreateTopic(
+        request.name, request.partitions or None, configs=_configs(request), default_partitions=1
+    )
+    await call.broker.do(operation, call.caller)
     return CreateTopicResponse(success=True)
 
 
@@ -41,12 +38,11 @@ def _configs(request: CreateTopicRequest) -> dict[str, str | None]:
 
 async def delete_topic(request: DeleteTopicRequest, call: Call) -> DeleteTopicResponse:
     """With its records, offsets and leases."""
-    call.topic(request.name, Action.DELETE)
-    await call.broker.topics.delete(request.name)
+    await call.broker.do(topics.DeleteTopic(request.name), call.caller)
     return DeleteTopicResponse(success=True)
 
 
 async def list_topics(_: ListTopicsRequest, call: Call) -> ListTopicsResponse:
-    """All but the broker's own."""
-    call.broker.access.require_cluster(call.caller, Action.DESCRIBE)
-    return ListTopicsResponse(topics=sorted(topic.name for topic in call.broker.topics if not topic.internal))
+    """Those that the caller may describe, without the broker's own."""
+    found = await call.broker.do(topics.ListTopics(), call.caller)
+    return ListTopicsResponse(topics=[topic.name for topic in found])

@@ -1,4 +1,4 @@
-"""Every call asks the one place that says who may do what, before anything is done."""
+"""Whatever a call asks of the broker is authorised before anything is done."""
 
 from typing import Never
 
@@ -44,7 +44,7 @@ def request_of(name):
     return CALLS[name].request(**fields)
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "PublishStream"])
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("PublishStream", "ListTopics")])
 async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gateways, channel, unary) -> None:
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     access = gateways[0].broker.access = Refusing()
@@ -60,6 +60,24 @@ async def test_every_call_is_refused_where_the_caller_may_do_nothing(name, gatew
     assert caller.gateway is Gateway.GRPC
     assert caller.client
     assert isinstance(action, Action)
+
+
+async def test_a_list_leaves_out_what_the_caller_may_not_describe(gateways, unary) -> None:
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    access = gateways[0].broker.access = Refusing()
+    assert list((await unary("ListTopics", mq.ListTopicsRequest())).topics) == []
+    assert [(caller.gateway, action) for caller, action in access.asked] == [(Gateway.GRPC, Action.DESCRIBE)]
+
+
+async def test_a_subscription_without_a_group_is_refused_too(gateways, channel, unary) -> None:
+    await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
+    access = gateways[0].broker.access = Refusing()
+    for topic in ("t", "nowhere"):
+        request = mq.SubscribeRequest(topic=topic).SerializeToString()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await channel.unary_stream("/mq.MessageQueueService/Subscribe")(request, timeout=20).read()
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert {action for _, action in access.asked} == {Action.READ}
 
 
 async def test_records_of_a_stream_are_refused_each(gateways, channel, unary) -> None:

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Serving, host_of, stored, told
+from penstock.gateways.grpc.call import Serving, host_of
 
 
 async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() -> None:
@@ -33,23 +33,6 @@ async def test_no_stream_begins_once_the_broker_stops() -> None:
     with pytest.raises(PenstockError) as caught, serving.stream(lambda: None):
         pass
     assert caught.value.reason is Reason.SHUTTING_DOWN
-
-
-async def test_an_answer_that_comes_after_the_caller_left_harms_nobody() -> None:
-    callbacks = []
-    waiting = asyncio.create_task(told(callbacks.append))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    callbacks[0]("late")
-
-
-async def test_what_could_not_be_stored_is_a_refusal() -> None:
-    await stored(lambda done: done(None))
-    with pytest.raises(PenstockError) as caught:
-        await stored(lambda done: done(Reason.STORAGE_ERROR))
-    assert caught.value.reason is Reason.STORAGE_ERROR
 
 
 async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever() -> None:

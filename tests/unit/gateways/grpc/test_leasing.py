@@ -25,13 +25,13 @@ async def call(gateways, unary):
 
 
 def worker(call, **fields):
-    return Working(
-        mq.SubscribeRequest(topic="t", consumer_group="g", consumer_id="w", lease_ms=LONG_MS, **fields), call
-    )
+    request = mq.SubscribeRequest(topic="t", consumer_group="g", consumer_id="w", lease_ms=LONG_MS, **fields)
+    return Working(request, call, call.broker.topics.require("t"))
 
 
 async def taken(source):
     """The next records, sent."""
+    await source.ready()
     while not (items := source.take(100, 1_000_000)):
         source.woken.clear()
         await source.woken.wait()

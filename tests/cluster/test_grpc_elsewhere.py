@@ -1,4 +1,4 @@
-"""Calls at a node that they do not belong to: carried to the one that they do, over kills and handovers; three real nodes, real channels."""
+"""Calls at a node that does not own what they ask for, over kills and handovers; three real nodes, real channels."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,9 +9,7 @@ import pytest
 import pytest_asyncio
 from grpc import StatusCode
 
-from penstock.core.access import ANONYMOUS, Caller
-from penstock.gateways.carrying import Carrying
-from penstock.gateways.grpc.carrier import MARK, REASON
+from penstock.errors import PenstockError, Reason
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
 from tests.cluster.commits import begin_and_lose, refuse_first, take_and_say_nothing
@@ -75,24 +73,9 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 def streams(node: GatewayNode) -> int:
-    """Open streams that a node serves or carries."""
+    """Open streams that a node serves, and those of members of the groups that it coordinates."""
     assert node.grpc._serving is not None
-    return len(node.grpc._serving.streams)
-
-
-def calls_of(node: GatewayNode, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The contexts of the calls that come to a node from now on."""
-    assert node.grpc._serving is not None
-    carrier = node.grpc._serving.carrier
-    assert carrier is not None
-    made, came = carrier.call, []
-
-    def call(serving: Any, name: str, raw: bytes, context: Any) -> Any:
-        came.append(context)
-        return made(serving, name, raw, context)
-
-    monkeypatch.setattr(carrier, "call", call)
-    return came
+    return len(node.grpc._serving.streams) + len(node.broker.memberships)
 
 
 async def test_a_reader_goes_on_at_the_next_node_when_its_groups_node_is_killed(
@@ -263,12 +246,10 @@ async def test_a_worker_that_comes_back_through_another_node_gets_what_it_holds(
     assert (await other.ask("Ack", **worker, partition=0, offsets=[0])).success
 
 
-async def test_a_deadline_ends_the_stream_on_both_nodes(
-    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deadline_ends_the_stream_on_both_nodes(cluster: GatewayCluster, connect: Connect) -> None:
     owner, asked = cluster.nodes[1], cluster.nodes[2]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
-    came, client = calls_of(owner, monkeypatch), connect(asked)
+    client = connect(asked)
     for seconds in growing(0.5):
         try:
             stream = await client.subscribe(seconds=seconds, topic=topic, consumer_group=group)
@@ -276,25 +257,24 @@ async def test_a_deadline_ends_the_stream_on_both_nodes(
             assert error.code() is StatusCode.DEADLINE_EXCEEDED
             continue
         # Unless the time is over already.
-        stand, limits = (streams(owner), streams(asked)), [call.time_remaining() for call in came]
+        stand = streams(owner), streams(asked)
         assert (await ended(stream))[0] is StatusCode.DEADLINE_EXCEEDED
         await cluster.until(lambda: not streams(owner) and not streams(asked))
         if stand == (1, 1):
             break
     assert stand == (1, 1)
-    assert None not in limits
 
 
 async def test_a_reader_that_takes_nothing_is_not_sent_everything(cluster: GatewayCluster, connect: Connect) -> None:
-    owner, asked = cluster.nodes[1], cluster.nodes[2]
-    group, topic = cluster.group_of(owner), await cluster.topic("t", (1,))
+    asked = cluster.nodes[2]
+    group, topic = cluster.group_of(cluster.nodes[1]), await cluster.topic("t", (1,))
     client = connect(asked)
     records = [mq.PublishRequest(payload=bytes(10_000)) for _ in range(100)]
     frame = mq.PublishFrame(topic=topic, records=records).SerializeToString()
     publish = client.channel.stream_stream(f"{SERVICE}/PublishStream")
     sent = publish(iter([frame] * 30), timeout=SECONDS_MAX)
     assert len([answer async for answer in sent]) == 30
-    flow = owner.broker.meters.flow(topic, Gateway.GRPC)
+    flow = asked.broker.meters.flow(topic, Gateway.GRPC)
     stream = await client.subscribe(topic=topic, consumer_group=group)
     assert len(await read(stream, 1)) == 1
     # Until nothing moves any more between two looks.
@@ -349,28 +329,21 @@ async def test_a_node_that_dies_with_the_answer_is_not_asked_to_do_it_twice(
     assert "it may have done this, or not" in (caught.value.details() or "")
 
 
-async def test_a_call_is_carried_once_only(cluster: GatewayCluster, connect: Connect) -> None:
-    owner, wrong, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
-    group = cluster.group_of(owner)
-    raw = mq.GroupStatusRequest(consumer_group=group).SerializeToString()
-    caller = Caller(ANONYMOUS, Gateway.GRPC, "client")
-    mark = Carrying(by.broker).mark(wrong.node_id, caller, b"grpc GroupStatus\n\n" + raw)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await connect(wrong).ask("GroupStatus", metadata=((MARK, mark),), consumer_group=group)
-    assert caught.value.code() is StatusCode.UNAVAILABLE
-    assert dict(caught.value.trailing_metadata() or ())[REASON] == "NOT_COORDINATOR"
-
-
-async def test_a_mark_of_an_outsider_is_nothing(cluster: GatewayCluster, connect: Connect) -> None:
-    owner, asked, by = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
+async def test_an_operation_that_reaches_the_wrong_node_is_refused_there_and_not_sent_on(
+    cluster: GatewayCluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, wrong, asked = cluster.nodes[1], cluster.nodes[2], cluster.nodes[3]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
-    client = connect(asked)
-    await client.ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
-    caller = Caller(ANONYMOUS, Gateway.GRPC, "client")
-    for_another_call = Carrying(by.broker).mark(asked.node_id, caller, b"grpc Ack\n\n")
-    for mark in ("", "x", "AAAA", for_another_call):
-        status = await client.ask("GroupStatus", metadata=((MARK, mark),), consumer_group=group)
-        assert status.consumer_group == group
+    await connect(owner).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
+    assert asked.broker.cluster is not None
+    coordinators, sent = asked.broker.cluster.coordinators, []
+    owners = iter((wrong.node_id, owner.node_id))
+    monkeypatch.setattr(coordinators, "node_of", lambda _: next(owners))
+    monkeypatch.setattr(wrong.broker.door, "router", sent)
+    status = await connect(asked).ask("GroupStatus", consumer_group=group)
+    assert status.consumer_group == group
+    assert next(owners, None) is None
+    assert not sent
 
 
 async def test_a_topic_that_the_other_node_has_not_heard_of_is_waited_for(
@@ -378,8 +351,15 @@ async def test_a_topic_that_the_other_node_has_not_heard_of_is_waited_for(
 ) -> None:
     owner = cluster.nodes[1]
     group, topic = cluster.group_of(owner), await cluster.topic("t", (2,))
-    get, came = owner.broker.topics.get, calls_of(owner, monkeypatch)
-    monkeypatch.setattr(owner.broker.topics, "get", lambda name: None if name == topic and len(came) < 2 else get(name))
+    require, came = owner.broker.topics.require, []
+
+    def not_yet(name: str) -> Any:
+        came.append(name)
+        if len(came) < 2:
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, "not yet")
+        return require(name)
+
+    monkeypatch.setattr(owner.broker.topics, "require", not_yet)
     await connect(cluster.nodes[2]).ask("CommitOffset", topic=topic, consumer_group=group, offset=0)
     assert len(came) == 2
 
