@@ -25,6 +25,7 @@ from penstock.records.batch import (
     BatchHeader,
     check_produced,
     read_header,
+    read_produced,
     set_log_append_time,
 )
 from penstock.records.validate import check_keys
@@ -156,25 +157,29 @@ class Partition(Replica):
         return False
 
     def append(
-        self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True
+        self,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        *,
+        is_sound: bool = False,
+        keys_checked: bool = False,
+        hurried: bool = True,
     ) -> int:
-        """Check one batch, place it behind the others and return its base offset; a known duplicate returns its first one.
+        """Check one batch, append it and return its base offset; a known duplicate returns its first one.
 
-        ``keys_checked`` says that :meth:`check_keys` was done already, where it held nobody up. Without ``hurried`` nobody waits for
-        it to be committed, and the disk is left to those who wait.
+        ``is_sound``: a broker built the batch, so only what the topic's settings demand is checked. ``keys_checked``: each record is known
+        to have a key where the topic wants one. Without ``hurried`` nobody waits for the commit, and the disk is left to those who wait.
         The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
         """
-        if len(batch) < HEADER_BYTES:
-            raise PenstockError(
-                Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch"
-            )
-        header = read_header(batch)
-        check_produced(batch, header)
+        if is_sound:
+            header = read_header(batch)
+        else:
+            header = read_produced(batch)
+            if header.attributes & NOT_A_PRODUCERS_BITS:
+                raise attributes_refused(header)
         size = len(batch)
         if size > self._batch_bytes_max:
             raise too_large(size, self._batch_bytes_max)
-        if header.attributes & NOT_A_PRODUCERS_BITS:
-            raise attributes_refused(header)
         if self.is_compacted and not keys_checked:
             self.check_keys(batch, header)
         if self.stamps:

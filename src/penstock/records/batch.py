@@ -166,6 +166,15 @@ def set_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
+def read_produced(batch: Buffer) -> BatchHeader:
+    """The header of what came as one batch; refused like :func:`check_produced` does."""
+    if len(batch) < HEADER_BYTES:
+        raise PenstockError(Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch")
+    header = read_header(batch)
+    check_produced(batch, header)
+    return header
+
+
 def check_produced(batch: Buffer, header: BatchHeader) -> None:
     """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch at offset 0."""
     base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, record_count = header

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
 from penstock.limits import DECOMPRESSED_RATIO_MAX
-from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
+from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.recompress import recompress
 from penstock.types import NO_TIMESTAMP, Buffer, Gateway
 from penstock.wire.kafka.produce_generated import (
@@ -181,10 +181,7 @@ async def _open_then_append(
     """Append a batch that has to be opened first; where it is compressed, off the event loop."""
     config = partition.topic.config
     try:
-        if len(batch) < HEADER_BYTES:
-            raise PenstockError(Reason.CORRUPT_RECORDS, "too few bytes for a batch")
-        header = read_header(batch)
-        check_produced(batch, header)
+        header = read_produced(batch)
         compression = config.compression
         if compression is not None and header.compression is not compression:
             bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
