@@ -170,7 +170,7 @@ def read_produced(batch: Buffer) -> BatchHeader:
     """The header of what came as one batch; refused like :func:`check_produced` does."""
     if len(batch) < HEADER_BYTES:
         raise PenstockError(Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch")
-    header = read_header(batch)
+    header = BatchHeader._make(unpack_header(batch))
     check_produced(batch, header)
     return header
 

@@ -7,8 +7,7 @@ from penstock.address import Address
 from penstock.core.access import Action, Caller
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.errors import CODES
-from penstock.types import Gateway
+from penstock.gateways.kafka.errors import counted_code
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
@@ -82,6 +81,4 @@ class RequestContext:
         """Kafka's code for a refusal, which is counted; 0 where there is none."""
         if refusal is None:
             return 0
-        reason = refusal.reason if isinstance(refusal, PenstockError) else refusal
-        self.broker.meters.request_errors.add((Gateway.KAFKA.value, reason.name.lower()))
-        return CODES[reason]
+        return counted_code(self.broker.meters, refusal.reason if isinstance(refusal, PenstockError) else refusal)

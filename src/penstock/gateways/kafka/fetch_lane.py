@@ -2,7 +2,7 @@
 
 The lane remembers the last such request with what it means. When the next one differs in nothing but its offset, and there is
 enough to send, the answer is a head with four numbers in it, a slice of the log, and a fixed tail. Anything else (a wait, an
-error, a session, several partitions) goes the general way through ``handlers/k01_fetch.py``: same rules, same answers.
+error, a session, several partitions) is served by ``handlers/k01_fetch.py``: same rules, same answers.
 """
 
 from struct import Struct
@@ -133,7 +133,7 @@ class FetchLane:
         self._shape: FetchShape | None = None
 
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
-        """Answer the request if it is the known one with another offset; False leaves it for the general way."""
+        """Answer the request if it is the known one with another offset; False leaves it for the handler."""
         shape = self._shape
         connection = self._connection
         broker = connection.broker
@@ -163,7 +163,7 @@ class FetchLane:
         if len(records) < shape.bytes_min and shape.can_wait:
             return False
         if partition.high_watermark <= next_offset < partition.acknowledged_offset:
-            # More was acknowledged: the general way waits for it.
+            # More was acknowledged: the handler waits for it.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset
@@ -172,7 +172,7 @@ class FetchLane:
         return True
 
     def learn(self, request: FetchRequest, context: RequestContext, view: memoryview, position: int) -> None:
-        """Remember a request that came the general way, if the next ones may be like it."""
+        """Remember a request that was not taken, if the next ones may be like it."""
         version = context.version
         if (
             version < LANE_VERSION_MIN

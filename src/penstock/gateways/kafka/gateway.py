@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
+
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.gateways.connections import ConnectionGateway
@@ -16,9 +18,10 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.gateways.receive import BufferPool
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
-from penstock.types import Gateway
+from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
-from penstock.wire.kafka.apis import API, Api, ApiKey, DecodeTable, EncodeTable
+from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.headers import frame
 
 LARGE_REQUESTS_MAX: Final = 4
 """So many large requests are under way: the others stay bytes, of which each element would take some hundred more."""
@@ -39,32 +42,20 @@ class KafkaLimits:
     fetch_sessions_max: int = limits.FETCH_SESSIONS_MAX
 
 
+@dataclass(slots=True)
 class Served:
-    """One API as this gateway serves it. The codec is imported when a client first uses the API."""
+    """One API as this gateway serves it."""
 
-    __slots__ = ("_api", "handle", "latency", "max_version", "min_version", "name")
+    api: Api
+    handle: Callable[[Any, Any], Any]
+    versions: range
+    latency: Histogram
 
-    def __init__(self, api: Api, handle: Callable[[Any, Any], Any], latency: Histogram) -> None:
-        self._api = api
-        self.latency = latency
-        self.name = api.name
-        self.min_version = api.min_version
-        self.max_version = api.max_version
-        self.handle = handle
-
-    @property
-    def decode(self) -> DecodeTable:
-        """By version."""
-        return self._api.decode_request_table
-
-    @property
-    def encode(self) -> EncodeTable:
-        """By version."""
-        return self._api.encode_response_table
-
-    def header_version(self, version: int) -> int:
-        """Of the response."""
-        return self._api.response_header_version(version)
+    def frame(self, correlation_id: int, version: int, response: Struct) -> list[Buffer]:
+        """The whole answer."""
+        api = self.api
+        parts = api.encode_response_table[version](response)
+        return frame(correlation_id, api.response_header_version(version), parts)
 
 
 class KafkaGateway(ConnectionGateway[KafkaConnection]):
@@ -77,13 +68,13 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         self.fetch_sessions: Final = FetchSessions(broker.entropy, bounds.fetch_sessions_max)
         meters = broker.meters
         self.served: Final = {
-            int(key): Served(API[key], handle, meters.latency(Gateway.KAFKA, API[key].name))
-            for key, handle in HANDLERS.items()
+            int(key): Served(API[key], *handler, meters.latency(Gateway.KAFKA, API[key].name))
+            for key, handler in HANDLERS.items()
         }
         self.produce_latency: Final = self.served[ApiKey.PRODUCE].latency
         self.fetch_latency: Final = self.served[ApiKey.FETCH].latency
         self.advertised: Final = [
-            ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
+            ApiVersionsResponseApiKey(api_key=key, min_version=served.versions[0], max_version=served.versions[-1])
             for key, served in sorted(self.served.items())
         ]
         self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateways.kafka.answer import Answer
+from penstock.gateways.kafka.answers import PendingAnswer
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.limits import CONNECTION_ENDED_MS_MAX, RECEIVE_BACKLOG_BYTES_MAX, RECEIVE_SCRATCH_BYTES, REQUEST_BYTES_MAX
@@ -200,12 +200,12 @@ def peer(node: WireNode, client: WireClient) -> KafkaConnection:
     return next(each for each in node.connections() if each._transport.get_extra_info("peername")[1] == port)
 
 
-class Watched(deque[Answer]):
+class Watched(deque[PendingAnswer]):
     """A connection's answers, which remember how many there were at most, and how many bytes."""
 
     count_max = bytes_max = 0
 
-    def append(self, answer: Answer) -> None:
+    def append(self, answer: PendingAnswer) -> None:
         super().append(answer)
         self.count_max = max(self.count_max, len(self))
         self.bytes_max = max(self.bytes_max, sum(len(part) for each in self for part in each.parts or []))

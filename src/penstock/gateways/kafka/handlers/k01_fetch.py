@@ -19,6 +19,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.closest import closer_replica, copy_here
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import ToldNode, leader_instead, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
 from penstock.types import Gateway
@@ -33,13 +34,12 @@ from penstock.wire.kafka.fetch_generated import (
     FetchResponseTopic,
 )
 
-KEY: Final = ApiKey.FETCH
-MIN_VERSION: Final = 4
 BY_ID_FROM: Final = 13
 REPLICA_STATE_FROM: Final = 15
 READ_COMMITTED: Final = 1
 
 
+@handles(ApiKey.FETCH, versions=(4, 18))
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     """Answer now if there is enough to send or no time to wait, else when there is."""
     try:

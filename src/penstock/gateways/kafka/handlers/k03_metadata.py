@@ -17,6 +17,7 @@ from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.gateways.kafka.portions import at_a_time, in_portions
@@ -31,11 +32,11 @@ from penstock.wire.kafka.metadata_generated import (
 )
 from penstock.wire.kafka.primitives import UUID_ZERO
 
-KEY: Final = ApiKey.METADATA
 _NULL_NAME_FROM: Final = 12
 LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 
+@handles(ApiKey.METADATA, versions=(0, 13))
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Each topic by itself: an error of one is no error of the others."""
     broker = context.broker

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from penstock.core.access import Action
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.gateways.kafka.handlers import handles
 from penstock.types import GroupId, MemberId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import (
@@ -28,7 +29,6 @@ from penstock.wire.kafka.offset_commit_generated import (
     OffsetCommitResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_COMMIT
 PARTITIONS_A_PIECE: Final = 5000
 """Committed together: some milliseconds of the event loop."""
 
@@ -36,6 +36,7 @@ _Named = list[tuple[OffsetCommitRequestTopic, TopicName | Reason]]
 """Each topic with its name, or why nothing is committed for it."""
 
 
+@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Awaitable[OffsetCommitResponse]:
     """Answered once the offsets are durable."""
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_PIECE:

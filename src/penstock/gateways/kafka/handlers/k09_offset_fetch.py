@@ -15,6 +15,7 @@ from penstock.core.access import Action
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
@@ -30,11 +31,11 @@ from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_FETCH
 PARTITIONS_A_PIECE: Final = 1000
 """Of one group, looked at without letting others have their turn: some milliseconds."""
 
 
+@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
 def handle(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:

@@ -12,6 +12,7 @@ from typing import Final
 from penstock.core.access import Action
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
@@ -22,14 +23,13 @@ from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorResponseCoordinator,
 )
 
-KEY: Final = ApiKey.FIND_COORDINATOR
-
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NO_NODE: Final = -1
 _MANY_FROM: Final = 4
 
 
+@handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
 def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:

@@ -5,12 +5,12 @@ earlier ones say that it is dead.
 """
 
 from collections.abc import Awaitable
-from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import GroupDescription, GroupState
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.operations import NOT_ASKED, group_operations
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.types import GroupId
@@ -22,9 +22,8 @@ from penstock.wire.kafka.describe_groups_generated import (
     DescribeGroupsResponseMember,
 )
 
-KEY: Final = ApiKey.DESCRIBE_GROUPS
 
-
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
 def handle(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:

@@ -12,6 +12,7 @@ from penstock.core.replication.election import is_led, preferred
 from penstock.core.replication.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.moves import door_of, each
 from penstock.gateways.kafka.portions import Turns
 from penstock.wire.kafka.apis import ApiKey
@@ -22,10 +23,10 @@ from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersResponseReplicaElectionResult,
 )
 
-KEY: Final = ApiKey.ELECT_LEADERS
 _ERROR_FROM: Final = 1
 
 
+@handles(ApiKey.ELECT_LEADERS, versions=(0, 2))
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Each partition by itself."""
     asked = list(dict.fromkeys(_asked(request)))

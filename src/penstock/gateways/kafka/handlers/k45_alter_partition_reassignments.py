@@ -4,11 +4,12 @@ Version 1 lets a client forbid a change of the replication factor. The answer sa
 ListPartitionReassignments does not name it any more.
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.moves import door_of, each
 from penstock.gateways.kafka.portions import Turns
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
@@ -19,8 +20,6 @@ from penstock.wire.kafka.alter_partition_reassignments_generated import (
 )
 from penstock.wire.kafka.apis import ApiKey
 
-KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
-
 
 class _Wish(NamedTuple):
     topic: str
@@ -28,6 +27,7 @@ class _Wish(NamedTuple):
     replicas: tuple[int, ...] | None
 
 
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

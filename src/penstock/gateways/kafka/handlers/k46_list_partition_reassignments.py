@@ -1,12 +1,12 @@
 """ListPartitionReassignments (API key 46): partitions that are on their way to other nodes. Version 0; no list asks for all."""
 
 from collections.abc import AsyncIterator
-from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.replication.reassignment import Move
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.moves import Door, door_of
 from penstock.gateways.kafka.portions import Turns
 from penstock.wire.kafka.apis import ApiKey
@@ -17,9 +17,8 @@ from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsResponseTopic,
 )
 
-KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
-
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
 async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:

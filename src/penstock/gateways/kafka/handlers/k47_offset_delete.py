@@ -3,13 +3,13 @@
 from asyncio import Future
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
 from penstock.core.access import Action
 from penstock.core.groups.requests import PartitionKey
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.handlers import handles
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_delete_generated import (
@@ -20,9 +20,8 @@ from penstock.wire.kafka.offset_delete_generated import (
     OffsetDeleteResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_DELETE
 
-
+@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
 def handle(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:

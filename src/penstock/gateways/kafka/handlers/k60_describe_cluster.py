@@ -9,6 +9,7 @@ from penstock.core.access import Action
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
 from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
 from penstock.wire.kafka.apis import ApiKey
@@ -18,10 +19,10 @@ from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterResponseBroker,
 )
 
-KEY: Final = ApiKey.DESCRIBE_CLUSTER
 _BROKERS: Final = 1
 
 
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """This listener is for clients: it knows brokers and no controllers' addresses."""
     broker = context.broker
