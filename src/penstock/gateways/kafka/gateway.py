@@ -80,7 +80,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")
         """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
         self.large_requests: Final = asyncio.Semaphore(LARGE_REQUESTS_MAX)
-        self.unhurried: Final[dict[Callable[[], None], None]] = {}
+        self.answer_on_stop: Final[dict[Callable[[], None], None]] = {}
         """What makes each request answer now that waits for something to happen: called when the gateway stops."""
 
     async def start(self, listener: socket.socket) -> None:
@@ -90,7 +90,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""
         self._close()
-        for answer_now in list(self.unhurried):
+        for answer_now in list(self.answer_on_stop):
             answer_now()
         if not await self._drain(grace_seconds * _QUICK_SHARE):
             # What is left waits for other members of its group, who will not come.

@@ -1,7 +1,7 @@
 """Requests that ask for many things: a portion at a time, so that other clients are served in between.
 
 What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most, however many
-such requests there are: one of them goes on in each round of the loop, the others wait in a line. The connection waits for its answer, as it does for every other.
+such requests there are: one of them goes on in each round of the loop, the others wait in a queue. The connection waits for its answer, as it does for every other.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 
-class _Line:
+class _TurnQueue:
     """The requests of one event loop that wait for their next turn."""
 
     __slots__ = ("_is_moving", "_until", "_waiting")
@@ -65,26 +65,26 @@ class _Line:
             asyncio.get_running_loop().call_soon(self._move)
 
 
-_lines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = WeakKeyDictionary()
+_queues: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _TurnQueue]] = WeakKeyDictionary()
 
 
 class Turns:
     """The turns of one request."""
 
-    __slots__ = ("_line", "_until")
+    __slots__ = ("_queue", "_until")
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        line = _lines.get(loop)
-        if line is None:
-            line = _lines[loop] = _Line()
-        self._line = line
-        self._until = line.begin()
+        queue = _queues.get(loop)
+        if queue is None:
+            queue = _queues[loop] = _TurnQueue()
+        self._queue = queue
+        self._until = queue.begin()
 
     async def pause_if_long(self) -> None:
         """Let others have their turn, if this one was long."""
         if perf_counter() > self._until:
-            self._until = await self._line.next_turn()
+            self._until = await self._queue.next_turn()
 
 
 async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turns: Turns | None = None) -> list[Found]:

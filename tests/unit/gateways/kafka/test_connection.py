@@ -50,7 +50,7 @@ async def test_a_fetch_that_is_ended_early_returns_what_was_appended_meanwhile(w
     await until(lambda: wire.broker.partition("t", 0)._readers)
     await other.ask(PRODUCE, produce("t", ONE), 9)
     # What a broker that stops does.
-    for answer_now in list(wire.gateway.unhurried):
+    for answer_now in list(wire.gateway.answer_on_stop):
         answer_now()
     assert values(fetched((await client.answer(FETCH, 12))[1]).records) == [b"one"]
 

@@ -20,7 +20,7 @@ from penstock.gateways.kafka.answers import Deferred
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.nodes import leader_instead
+from penstock.gateways.kafka.nodes import current_leader
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.meters import Flow
 from penstock.records.batch import Compression, read_header, read_produced
@@ -108,7 +108,7 @@ def refuse(
     answer.error_message = error.text
     answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = NO_OFFSET, NO_TIMESTAMP, -1
-    leader = leader_instead(broker, error.reason, topic, answer.index)
+    leader = current_leader(broker, error.reason, topic, answer.index)
     if leader is None:
         return
     node = leader.node

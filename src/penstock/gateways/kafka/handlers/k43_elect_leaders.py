@@ -13,8 +13,8 @@ from penstock.core.replication.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.moves import door_of, each
 from penstock.gateways.kafka.portions import Turns
+from penstock.gateways.kafka.reassignments import change_each, reassignments_of
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersRequest,
@@ -41,8 +41,8 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         )
     if request.topic_partitions is None:
         asked = list(_to_elect(kind, context))
-    door = door_of(context)
-    done = await each(asked, lambda place: door.elect(*place, kind), request.timeout_ms)
+    reassignments = reassignments_of(context)
+    done = await change_each(asked, lambda place: reassignments.elect(*place, kind), request.timeout_ms)
     if request.topic_partitions is None:
         # Somebody else was faster.
         done = [

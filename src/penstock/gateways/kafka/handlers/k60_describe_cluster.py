@@ -7,11 +7,10 @@ from typing import Final
 
 from penstock.core.access import Action
 from penstock.errors import PenstockError
-from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
-from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterRequest,
@@ -43,7 +42,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             DescribeClusterResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)
             for node in nodes_of(context)
         ],
-        cluster_authorized_operations=cluster_operations(context)
+        cluster_authorized_operations=context.cluster_operations()
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else OPERATIONS_NOT_REQUESTED,
     )

@@ -15,7 +15,6 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import leader_of, offline_of
-from penstock.gateways.kafka.operations import topic_operations
 from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.wire.kafka.apis import ApiKey
@@ -90,5 +89,5 @@ def _describe(topic: Topic, indexes: range, context: RequestContext) -> Describe
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, topic_operations(topic.name, context)
+        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, context.topic_operations(topic.name)
     )
