@@ -75,12 +75,13 @@ def append(
     now_ms: int,
     flow: Flow,
     *,
+    is_sound: bool = False,
     keys_checked: bool = False,
 ) -> int:
     """Append and count one batch; returns its base offset."""
     log = partition.log
     next_offset = log.next_offset
-    base_offset = partition.append(batch, now_ms, keys_checked=keys_checked)
+    base_offset = partition.append(batch, now_ms, is_sound=is_sound, keys_checked=keys_checked)
     count = log.next_offset - next_offset
     if count:
         # A known duplicate brings nothing new.
@@ -205,11 +206,12 @@ class _Produce:
         partition: Partition,
         batch: bytearray | memoryview,
         *,
+        is_sound: bool = False,
         keys_checked: bool = False,
     ) -> None:
         now_ms, acks, name = self._context.now_ms, self._request.acks, partition.topic.name
         flow = self._broker.meters.flow(name, Gateway.KAFKA)
-        answer.base_offset = append(partition, batch, acks, now_ms, flow, keys_checked=keys_checked)
+        answer.base_offset = append(partition, batch, acks, now_ms, flow, is_sound=is_sound, keys_checked=keys_checked)
         answer.log_start_offset = partition.log.start_offset
         answer.log_append_time_ms = now_ms if partition.stamps else NO_TIMESTAMP
         if acks == 0:
@@ -245,7 +247,7 @@ class _Produce:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else Reason.NOT_LEADER_OR_FOLLOWER,
             )
-        self._append(answer, partition, batch, keys_checked=keys_checked)
+        self._append(answer, partition, batch, is_sound=True, keys_checked=keys_checked)
 
     def _through(self, answer: ProduceResponsePartition, topic: str, reason: Reason | None) -> None:
         """A batch is acknowledged, or never will be."""
