@@ -95,7 +95,7 @@ def answer_later(
     """Call ``start`` with a callback; what the callback gets, translated, is the result.
 
     A future and no task, since most of these calls are answered in the same turn of the loop or the next. When the connection
-    is gone the future is cancelled, and then nobody wants the answer.
+    is gone, the future is cancelled and the answer is dropped.
     """
     future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 

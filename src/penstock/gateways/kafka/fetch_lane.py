@@ -82,7 +82,7 @@ class FetchShape:
         self._flexible = context.version >= FLEXIBLE_FROM
         body = _empty_answer(request, context.version)
         at = body.index(_OFFSETS.pack(*_PLACEHOLDER))
-        # The body ends with the length of no records and, when flexible, three ends of tagged fields behind it.
+        # The body ends with the length of no records and, when flexible, three ends of tagged fields after it.
         length_at = len(body) - LENGTH_BYTES
         self.tail = body[length_at + 1 :] if self._flexible else b""
         self._head = (b"\0" if self._flexible else b"") + body[:at]
@@ -204,7 +204,7 @@ class FetchLane:
 
 
 def _offset_position(request: FetchRequest, version: int, position: int) -> int:
-    """Where the offset stands in a request of one partition whose body begins at ``position``."""
+    """The position of the offset in a request of one partition whose body begins at ``position``."""
     name_bytes = len(request.topics[0].topic.encode())
     # Replica id; longest wait, least and most bytes, isolation; session.
     at = position + (4 if version < REPLICA_STATE_FROM else 0) + 13 + (8 if version >= SESSIONS_FROM else 0)

@@ -1,7 +1,7 @@
 """Fetch sessions: a client names its partitions once, then only what changes; the answer too has only what changed.
 
 The cache is bounded. When it is full, the session that was idle longest makes room if it was idle long enough; otherwise
-the newcomer gets no session and goes on with full requests, which is always allowed.
+the new client gets no session and keeps sending full requests, which is always allowed.
 """
 
 from collections import OrderedDict
@@ -95,7 +95,7 @@ class FetchSession:
                 self.wanted.pop((topic.topic_id if self.by_id else topic.topic, index), None)
 
     def move_back(self, served: Iterable[FetchedPartition]) -> None:
-        """Partitions that had records go behind the others, so that none starves when the answer is full."""
+        """Partitions that had records move behind the others, so that none starves when the answer is full."""
         for wanted in served:
             key = (wanted.topic, wanted.index)
             if key in self.wanted:

@@ -1,4 +1,4 @@
-"""The Kafka listener: its bounds, which APIs are served, and a stop that lets nobody wait for what will not come."""
+"""The Kafka listener: its bounds, the APIs as it serves them, and a stop that answers what is under way."""
 
 import asyncio
 import socket
@@ -81,7 +81,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
         self.large_requests: Final = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.answer_on_stop: Final[dict[Callable[[], None], None]] = {}
-        """What makes each request answer now that waits for something to happen: called when the gateway stops."""
+        """Called when the gateway stops: each answers a request that waits for something to happen."""
 
     async def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""

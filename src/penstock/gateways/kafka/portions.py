@@ -1,7 +1,7 @@
 """Requests that ask for many things: a portion at a time, so that other clients are served in between.
 
 What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most, however many
-such requests there are: one of them goes on in each round of the loop, the others wait in a queue. The connection waits for its answer, as it does for every other.
+such requests there are: one of them continues in each round of the loop, the others wait in a queue. The connection waits for its answer, as it does for every other.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class _TurnQueue:
         self._until = 0.0
 
     def begin(self) -> float:
-        """Until when a request goes on that begins now: those that came together share one turn, and nobody is overtaken."""
+        """When the turn of a request that begins now ends: those that came together share one turn, and none is overtaken."""
         if self._waiting:
             return 0.0
         now = perf_counter()
@@ -54,7 +54,7 @@ class _TurnQueue:
         return self._until
 
     def _move(self) -> None:
-        """Once in a round of the loop: the first goes on, unless its connection is gone."""
+        """Once in a round of the loop: the first continues, unless its connection is gone."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():
@@ -88,7 +88,7 @@ class Turns:
 
 
 async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turns: Turns | None = None) -> list[Found]:
-    """What ``do`` makes of each, in their order. Whoever calls it more than once for one request has ``turns`` for all of them."""
+    """What ``do`` makes of each, in their order. A caller that needs several calls for one request passes the same ``turns`` to all of them."""
     turns = turns or Turns()
     found: list[Found] = []
     for one in asked:

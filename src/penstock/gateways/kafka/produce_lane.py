@@ -158,7 +158,7 @@ class LaneAnswer(PendingAnswer):
         self.drop()
 
     def drop(self) -> None:
-        """Nobody waits for it any more: its time is up, or the client is gone."""
+        """Its time is up, or the client is gone."""
         self.target.partition.forget_committed(self)
 
 
@@ -271,7 +271,7 @@ def _is_plain(partition: Partition, acks: int) -> bool:
 
 
 def _index_position(request: ProduceRequest, version: int, position: int) -> int:
-    """Where the partition's index stands in a request of one topic and one partition whose body begins at ``position``."""
+    """The position of the partition's index in a request of one topic and one partition whose body begins at ``position``."""
     name_bytes = len(request.topic_data[0].name.encode())
     if version < FLEXIBLE_FROM:
         return position + 2 + 2 + 4 + 4 + 2 + name_bytes + 4

@@ -1,4 +1,4 @@
-"""Fetch (API key 1): batches as they lie on disk, from many partitions, with a long poll.
+"""Fetch (API key 1): batches as they are on disk, from many partitions, with a long poll.
 
 Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says in which rack the client is, 12
 detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets

@@ -1,4 +1,4 @@
-"""OffsetCommit (API key 8): where a group goes on reading.
+"""OffsetCommit (API key 8): where a group continues to read.
 
 Versions 2 to 4 carry how long to keep the offsets, 6 adds the leader epoch, 7 the instance id of a static member, 8 is
 flexible, 9 is for groups of the newer protocol, 10 names topics by id.

@@ -1,4 +1,4 @@
-"""OffsetFetch (API key 9): where a group goes on reading. What was never committed is -1, and no error; so is an unknown group.
+"""OffsetFetch (API key 9): where a group continues to read. What was never committed is -1, and no error; so is an unknown group.
 
 Version 2 adds the form without topics (all of them) and an error for the whole group, 5 the leader epoch, 6 is flexible, 7 asks
 for offsets that no open transaction may change (there are none), 8 asks for several groups, 9 is for groups of the newer

@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10): which node speaks for a group. Of a broker that is alone it is this one.
+"""FindCoordinator (API key 10): the node that coordinates a group. A broker that is alone names itself.
 
 Version 1 adds the kind of key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 asks for several
 keys. Transactional ids are refused with a code on which clients give up at once, and a text that says why: on "not

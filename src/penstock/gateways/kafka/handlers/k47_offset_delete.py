@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47): forget where a group stands in partitions that none of its members reads. There is one version."""
+"""OffsetDelete (API key 47): forget the offsets of a group in partitions that none of its members reads. There is one version."""
 
 from asyncio import Future
 from collections.abc import Mapping
