@@ -108,7 +108,7 @@ class KafkaNode:
             monotonic_ms=self.clock.monotonic_ms(),
             local=Address("127.0.0.1", 9092),
         )
-        handle: Callable[[Any, Any], Any] = HANDLERS[key]
+        handle: Callable[[Any, Any], Any] = HANDLERS[key].handle
         answer = handle(read, context)
         if inspect.isawaitable(answer):
             answer = await answer

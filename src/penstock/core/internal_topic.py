@@ -58,7 +58,8 @@ class InternalTopic:
         target = self._led(partition)
         if self.name in _REFUSED_BELOW_MIN:
             target.check_in_sync()
-        return target.append(builder.build(), now_ms, keys_checked=True, hurried=hurried) + len(records)
+        offset = target.append(builder.build(), now_ms, is_sound=True, keys_checked=True, hurried=hurried)
+        return offset + len(records)
 
     def can_store(self, partition: int) -> bool:
         """Whether an append would not be refused for want of replicas in sync."""

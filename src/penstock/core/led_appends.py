@@ -1,5 +1,7 @@
 """What a partition's leader does for other nodes, and for its own: append a batch, or those records of one that it lacks.
 
+A broker built each batch. One that came from another node was checked when it arrived (``gateways/peers/appends.py``).
+
 What is refused was not appended. What was appended and could not be kept to the end, because somebody else leads by now, is LINK_LOST:
 nobody knows whether the new leader has it.
 
@@ -17,7 +19,7 @@ from penstock.core.remote import AppendedOnce, Produced
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.ports import Clock
-from penstock.records.batch import CONTROL_BIT, HEADER_BYTES, read_header
+from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
 from penstock.types import Acks
@@ -79,7 +81,7 @@ class LedAppends:
         if acks is Acks.ALL:
             partition.check_in_sync()
         count = _count(batch)
-        offset = partition.append(batch, self._clock.now_ms())
+        offset = partition.append(batch, self._clock.now_ms(), is_sound=True)
         if acks is Acks.NONE:
             partition.acknowledged_offset = max(partition.acknowledged_offset, offset + count)
             done(offset)
@@ -93,7 +95,6 @@ class LedAppends:
         self, partition: Partition, batch: bytearray, header: str, search_from: list[int], done: AppendedOnce
     ) -> None:
         """Append what is not there, and tell ``done`` where each record is, once all are committed. PenstockError when it is refused."""
-        _count(batch)
         records = list(read_records(batch, partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX))
         if any(_mark(record, header) is None for record in records):
             raise PenstockError(Reason.INVALID_RECORD, f"a record has no header {header}, by which it would be found")
@@ -201,7 +202,7 @@ class LedAppends:
             batch = call.batch
             if len(lacking) < len(call.records):
                 batch = build_batch(lacking, compression=read_header(call.batch).compression)
-            offset = partition.append(batch, self._clock.now_ms())
+            offset = partition.append(batch, self._clock.now_ms(), is_sound=True)
             for at, record in enumerate(call.records):
                 if places[at] < 0:
                     places[at] = offset
@@ -234,8 +235,6 @@ def _within(end: int, offset: int) -> int:
 
 
 def _count(batch: bytearray) -> int:
-    if len(batch) < HEADER_BYTES:
-        raise PenstockError(Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch")
     return read_header(batch).last_offset_delta + 1
 
 

@@ -18,13 +18,11 @@ from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.log.log import Log
 from penstock.ports import Flusher
 from penstock.records.batch import (
-    DELETE_HORIZON_BIT,
     HEADER_BYTES,
-    LOG_APPEND_TIME_BIT,
-    TRANSACTIONAL_BIT,
     BatchHeader,
     check_produced,
     read_header,
+    read_produced,
     set_log_append_time,
 )
 from penstock.records.validate import check_keys
@@ -34,9 +32,6 @@ __all__ = ["Done", "Partition", "Wake"]
 
 Done = Callable[[Reason | None], None]
 """Told None when what was waited for came true, else why it never will."""
-
-NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
-"""What only the broker says of a batch."""
 
 _FORGOTTEN_SPARE: Final = 64
 """So many waiters that were given up are kept before a look through all of them is worth it."""
@@ -156,25 +151,24 @@ class Partition(Replica):
         return False
 
     def append(
-        self, batch: bytearray | memoryview, now_ms: int, *, keys_checked: bool = False, hurried: bool = True
+        self,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        *,
+        is_sound: bool = False,
+        keys_checked: bool = False,
+        hurried: bool = True,
     ) -> int:
-        """Check one batch, place it behind the others and return its base offset; a known duplicate returns its first one.
+        """Check one batch, append it and return its base offset; a known duplicate returns its first one.
 
-        ``keys_checked`` says that :meth:`check_keys` was done already, where it held nobody up. Without ``hurried`` nobody waits for
-        it to be committed, and the disk is left to those who wait.
+        ``is_sound``: a broker built or checked the batch, so only what the topic's settings demand is checked. ``keys_checked``: each record is known
+        to have a key where the topic wants one. Without ``hurried`` nobody waits for the commit, and the disk is left to those who wait.
         The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
         """
-        if len(batch) < HEADER_BYTES:
-            raise PenstockError(
-                Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch"
-            )
-        header = read_header(batch)
-        check_produced(batch, header)
+        header = read_header(batch) if is_sound else read_produced(batch)
         size = len(batch)
         if size > self._batch_bytes_max:
             raise too_large(size, self._batch_bytes_max)
-        if header.attributes & NOT_A_PRODUCERS_BITS:
-            raise attributes_refused(header)
         if self.is_compacted and not keys_checked:
             self.check_keys(batch, header)
         if self.stamps:
@@ -397,16 +391,3 @@ def time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
         f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
         "clock or the topic's message.timestamp.*.max.ms",
     )
-
-
-def attributes_refused(header: BatchHeader) -> PenstockError:
-    """The refusal of a batch with :data:`NOT_A_PRODUCERS_BITS`."""
-    if header.attributes & TRANSACTIONAL_BIT:
-        return PenstockError(
-            Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
-        )
-    if header.attributes & LOG_APPEND_TIME_BIT:
-        return PenstockError(
-            Reason.INVALID_TIMESTAMP, "the time of append is set by the broker; send the time of creation"
-        )
-    return PenstockError(Reason.INVALID_RECORD, "when deleted records may go is decided by the broker")

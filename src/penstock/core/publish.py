@@ -337,7 +337,7 @@ class Publisher:
         try:
             if partition.gone:
                 raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic.name} was deleted")
-            offset = partition.append(batch, now_ms)
+            offset = partition.append(batch, now_ms, is_sound=True, keys_checked=True)
         except PenstockError as error:
             _refuse(pieces, error)
             return

@@ -48,6 +48,9 @@ LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
+NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
+"""What only the broker says of a batch."""
+_REFUSED_BITS: Final = NOT_A_PRODUCERS_BITS | CONTROL_BIT
 
 _ATTRIBUTES_AT: Final = 21
 _MAX_TIMESTAMP_AT: Final = 35
@@ -166,6 +169,15 @@ def set_crc(batch: bytearray | memoryview) -> None:
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
+def read_produced(batch: Buffer) -> BatchHeader:
+    """The header of what came as one batch; refused like :func:`check_produced` does."""
+    if len(batch) < HEADER_BYTES:
+        raise PenstockError(Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch")
+    header = BatchHeader._make(unpack_header(batch))
+    check_produced(batch, header)
+    return header
+
+
 def check_produced(batch: Buffer, header: BatchHeader) -> None:
     """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch at offset 0."""
     base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, record_count = header
@@ -176,15 +188,16 @@ def check_produced(batch: Buffer, header: BatchHeader) -> None:
         and last_offset_delta == record_count - 1
         and base_offset == 0
         and attributes & COMPRESSION_MASK <= Compression.ZSTD
-        and not attributes & CONTROL_BIT
+        and not attributes & _REFUSED_BITS
         and crc32c(memoryview(batch)[CRC_COVERS_FROM:]) == crc
     ):
         return
-    raise _refusal(len(batch), header)
+    raise _refusal(batch, header)
 
 
-def _refusal(size: int, header: BatchHeader) -> PenstockError:
+def _refusal(batch: Buffer, header: BatchHeader) -> PenstockError:
     """What is wrong with a batch that :func:`check_produced` does not take."""
+    size = len(batch)
     if header.magic != MAGIC:
         return PenstockError(
             Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT,
@@ -214,6 +227,21 @@ def _refusal(size: int, header: BatchHeader) -> PenstockError:
         return PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
     if header.attributes & CONTROL_BIT:
         return PenstockError(Reason.INVALID_RECORD, "control batches are written by the broker alone")
+    if header.attributes & NOT_A_PRODUCERS_BITS and crc_matches(batch):
+        return attributes_refused(header)
     return PenstockError(
         Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again"
     )
+
+
+def attributes_refused(header: BatchHeader) -> PenstockError:
+    """The refusal of a batch with :data:`NOT_A_PRODUCERS_BITS`."""
+    if header.attributes & TRANSACTIONAL_BIT:
+        return PenstockError(
+            Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
+        )
+    if header.attributes & LOG_APPEND_TIME_BIT:
+        return PenstockError(
+            Reason.INVALID_TIMESTAMP, "the time of append is set by the broker; send the time of creation"
+        )
+    return PenstockError(Reason.INVALID_RECORD, "when deleted records may go is decided by the broker")

@@ -259,6 +259,15 @@ def test_what_is_refused_leaves_nothing_behind(
     assert setup.partition.log.size_bytes == 0
 
 
+def test_a_batch_of_the_broker_s_own_is_held_to_the_topic_s_settings_alone(tmp_path: Path) -> None:
+    setup = Setup(tmp_path, Flush.OS, {"max.message.bytes": "100", "cleanup.policy": "compact"})
+    for data, reason in ((batch(20), Reason.RECORDS_TOO_LARGE), (batch(key=None), Reason.INVALID_RECORD)):
+        with pytest.raises(PenstockError) as refused:
+            setup.partition.append(data, NOW_MS, is_sound=True)
+        assert refused.value.reason is reason
+    assert setup.partition.append(batch(), NOW_MS, is_sound=True) == 0
+
+
 def _flipped(data: bytearray) -> bytearray:
     data[-1] ^= 1
     return data

@@ -54,6 +54,16 @@ async def test_every_level_of_acks_is_answered(node, acks) -> None:
     assert await publish(node, "t", [NewRecord(None, b"v")], acks) == [Placed(0, 0, node.clock.now_ms())]
 
 
+async def test_a_batch_that_was_built_here_is_not_checked_once_more(node, monkeypatch) -> None:
+    """Each record was checked on its own, and nobody could have damaged the batch since."""
+    checked: list[object] = []
+    for name in ("read_produced", "check_produced", "check_keys"):
+        monkeypatch.setattr(f"penstock.core.partition.{name}", lambda *asked: checked.append(asked))
+    await node.create("t", cleanup_policy="compact")
+    assert await publish(node, "t", [NewRecord(b"k", b"v")]) == [Placed(0, 0, node.clock.now_ms())]
+    assert not checked
+
+
 class Records(list[NewRecord]):
     """A list whose end can be seen."""
 

@@ -83,6 +83,25 @@ def test_any_flipped_bit_under_the_checksum_is_noticed(bit) -> None:
         check_produced(batch, read_header(batch))
 
 
+@pytest.mark.parametrize(
+    ("bit", "reason"),
+    [
+        (0x08, Reason.INVALID_TIMESTAMP),
+        (0x10, Reason.TRANSACTIONS_NOT_SUPPORTED),
+        (0x20, Reason.INVALID_RECORD),
+        (0x40, Reason.INVALID_RECORD),
+    ],
+)
+def test_what_only_the_broker_says_of_a_batch_is_refused(bit: int, reason: Reason) -> None:
+    assert refusal(with_field(22, bytes([bit]))) is reason
+
+
+def test_a_batch_that_damage_makes_transactional_is_corrupt() -> None:
+    batch = build_batch(RECORDS)
+    batch[22] |= 0x10
+    assert refusal(batch) is Reason.CORRUPT_RECORDS
+
+
 def test_an_old_record_format_is_named() -> None:
     assert refusal(with_field(16, b"\x01")) is Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT
 

@@ -306,7 +306,7 @@ class Mover:
         """Append records as one batch; returns how many of the entries it took."""
         batch, _, taken = self._build(source.topic, entries)
         if batch is not None:
-            source.append(batch, self._context.clock.now_ms())
+            source.append(batch, self._context.clock.now_ms(), is_sound=True)
         return taken
 
     def _build(self, topic: Topic, entries: list[MoveEntry]) -> tuple[bytearray | None, list[MoveEntry], int]:

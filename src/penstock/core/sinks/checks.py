@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.core.access import Caller
-from penstock.core.partition import NOT_A_PRODUCERS_BITS, Partition, attributes_refused, time_refused, too_large
+from penstock.core.partition import Partition, time_refused, too_large
 from penstock.core.sinks.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.sinks.sink import Part
 from penstock.core.sinks.staged import batches_in
@@ -19,7 +19,7 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, SINK_STAGED_MAX, SINK_TARGETS_MAX
 from penstock.operations.operation import Action
-from penstock.records.batch import BatchHeader, crc_matches, read_header
+from penstock.records.batch import NOT_A_PRODUCERS_BITS, BatchHeader, attributes_refused, crc_matches, read_header
 from penstock.records.recompress import recompress
 from penstock.records.validate import check_keys
 from penstock.types import NO_TIMESTAMP, TimestampType

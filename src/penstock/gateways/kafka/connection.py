@@ -8,7 +8,7 @@ at the end of the loop's turn. Nothing here grows without bound: reading pauses 
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,7 @@ import msgspec
 from penstock.address import Address
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.connections import ClientConnection
-from penstock.gateways.kafka.answer import Answer
+from penstock.gateways.kafka.answers import Deferred, DeferredAnswer, PendingAnswer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_lane import FetchLane
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway, Served
 
 _HEAD: Final = Struct(">hhi")
-_PRODUCE: Final = int(ApiKey.PRODUCE)
-_FETCH: Final = int(ApiKey.FETCH)
 _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
 LARGE_REQUEST_BYTES: Final = 128 * 1024
@@ -62,9 +60,11 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._frames = FrameReader(gateway.buffers, gateway.limits.request_bytes_max)
         self._pending_max = gateway.limits.connection_pending_requests_max
         self._held_bytes_max = gateway.limits.connection_pending_output_bytes_max
-        self._lane = ProduceLane(self)
-        self._fetch_lane = FetchLane(self)
-        self._answers: deque[Answer] = deque()
+        self._lanes: Final[Mapping[int, ProduceLane | FetchLane]] = {
+            int(ApiKey.PRODUCE): ProduceLane(self),
+            int(ApiKey.FETCH): FetchLane(self),
+        }
+        self._answers: deque[PendingAnswer] = deque()
         # Bytes of answers that are complete and not sent; never too low, and right again once all are sent.
         self._held_bytes = 0
         self._waiting: asyncio.Future[Any] | None = None
@@ -152,23 +152,21 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def _request(self, frames: FrameReader, start: int, end: int) -> None:
         api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
-        if api_key == _PRODUCE:
-            if self._lane.take(frames, start, end, version, correlation_id):
-                return
-        elif api_key == _FETCH and self._fetch_lane.take(frames, start, end, version, correlation_id):
+        lane = self._lanes.get(api_key)
+        if lane is not None and lane.take(frames, start, end, version, correlation_id):
             return
         view = frames.view[start:end]
         served = self.gateway.served.get(api_key)
         if served is None:
             raise ProtocolViolation(f"API key {api_key} is not served here")
-        if not served.min_version <= version <= served.max_version:
+        if version not in served.versions:
             if api_key != ApiKey.API_VERSIONS:
-                raise ProtocolViolation(f"{served.name} version {version} is not served here")
+                raise ProtocolViolation(f"{served.api.name} version {version} is not served here")
             refusal = ApiVersionsResponse(
                 error_code=CODES[Reason.UNSUPPORTED_VERSION], api_keys=self.gateway.advertised
             )
             self.gateway.count_error(Reason.UNSUPPORTED_VERSION.name)
-            self.answer(frame(correlation_id, 0, served.encode[0](refusal)), served.latency)
+            self.answer(frame(correlation_id, 0, served.api.encode_response(refusal, 0)), served.latency)
             return
         header, position = decode_request_header(view)
         clock = self.broker.clock
@@ -183,28 +181,26 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             monotonic_ms=clock.monotonic_ms(),
             local=self._local,
         )
-        if api_key == _PRODUCE:
-            self._lane.take_general(served.decode[version](view, position), context, correlation_id, view, position)
-            return
-        if end - start > LARGE_REQUEST_BYTES and api_key != _FETCH:
+        if end - start > LARGE_REQUEST_BYTES and lane is None:
             # The buffer is the next frame's as soon as this turn is over.
             answer = self._serve_in_turn(api_key, served, version, context, bytes(view), position)
             self._wait(answer, served, version, correlation_id, is_encoded=True)
             return
-        request = served.decode[version](view, position)
+        request = served.api.decode_request_table[version](view, position)
         result = served.handle(request, context)
-        if api_key == _FETCH:
-            self._fetch_lane.learn(request, context, view, position)
-        if isinstance(result, msgspec.Struct):
-            parts = served.encode[version](result)
-            self.answer(frame(correlation_id, served.header_version(version), parts), served.latency)
+        if isinstance(result, Deferred):
+            self._start(result, served, context, correlation_id)
+        elif isinstance(result, msgspec.Struct):
+            self.answer(served.frame(correlation_id, version, result), served.latency)
         else:
             self._wait(result, served, version, correlation_id)
+        if lane is not None:
+            lane.learn(request, context, view, position)
 
     async def _serve_in_turn(
         self, api_key: int, served: "Served", version: int, context: RequestContext, body: bytes, position: int
     ) -> list[Buffer]:
-        """The answer to a large request, when few enough of all connections are under way."""
+        """The body of the answer to a large request, when few enough of all connections are under way."""
         if api_key in _WAIT_FOR_OTHERS:
             return await self._serve_large(served, version, context, body, position)
         async with self.gateway.large_requests:
@@ -213,18 +209,30 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     async def _serve_large(
         self, served: "Served", version: int, context: RequestContext, body: bytes, position: int
     ) -> list[Buffer]:
-        """The answer to a request of which the mere reading may take a tenth of a second."""
+        """The body of the answer to a request of which the mere reading may take a tenth of a second."""
         loop, thread = self.gateway.loop, self.gateway.codec_thread
-        request = await loop.run_in_executor(thread, served.decode[version], body, position)
+        request = await loop.run_in_executor(thread, served.api.decode_request_table[version], body, position)
         result = served.handle(request, context)
         response = result if isinstance(result, msgspec.Struct) else await result
-        return await loop.run_in_executor(thread, served.encode[version], response)
+        return await loop.run_in_executor(thread, served.api.encode_response_table[version], response)
 
-    def hold_up(self, work: Awaitable[None]) -> None:
-        """Take no further request until this is done."""
-        waiting = asyncio.ensure_future(work)
-        self._waiting = waiting
-        waiting.add_done_callback(self._work_done)
+    def _start(self, deferred: Deferred, served: "Served", context: RequestContext, correlation_id: int) -> None:
+        """Begin what does not hold up later requests, or holds them up for less time than its answer takes."""
+
+        def done(outcome: msgspec.Struct | PenstockError) -> None:
+            if isinstance(outcome, PenstockError):
+                self.refuse_unanswered(outcome)
+            else:
+                answer.complete(served.frame(correlation_id, context.version, outcome))
+
+        if deferred.is_answered:
+            due_ms = context.monotonic_ms + deferred.timeout_ms
+            answer = DeferredAnswer(self, served.latency, due_ms, deferred, done)
+            self.queue(answer)
+        work = deferred.start(done)
+        if work is not None:
+            self._waiting = waiting = asyncio.ensure_future(work)
+            waiting.add_done_callback(self._work_done)
 
     def _work_done(self, future: "asyncio.Future[None]") -> None:
         self._waiting = None
@@ -245,7 +253,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     def _wait(
         self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int, *, is_encoded: bool = False
     ) -> None:
-        answer = self.reserve(served.latency)
+        answer = PendingAnswer(self, served.latency)
+        self.queue(answer)
         waiting = asyncio.ensure_future(result)
         self._waiting = waiting
 
@@ -262,32 +271,28 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             try:
-                parts = future.result() if is_encoded else served.encode[version](future.result())
+                parts = future.result() if is_encoded else served.api.encode_response_table[version](future.result())
             except Exception as bug:  # noqa: BLE001 - an answer that cannot be encoded would leave the client waiting for ever
                 self._fail(bug)
                 return
             self._held_bytes += sum(map(len, parts))
-            answer.complete(frame(correlation_id, served.header_version(version), parts))
+            answer.complete(frame(correlation_id, served.api.response_header_version(version), parts))
             self._run()
 
         waiting.add_done_callback(done)
 
     # Answers.
 
-    def reserve(self, latency: Histogram) -> Answer:
-        """A place in the order of answers, to be completed later."""
-        answer = Answer(self, latency)
-        self._answers.append(answer)
-        return answer
-
-    def queue(self, answer: Answer) -> None:
+    def queue(self, answer: PendingAnswer) -> None:
         """Give an answer its place in the order."""
         self._answers.append(answer)
 
     def answer(self, parts: list[Buffer], latency: Histogram) -> None:
-        """Answer at once, behind what is still due."""
+        """Answer at once, after what is still due."""
         self._held_bytes += sum(map(len, parts))
-        self.reserve(latency).complete(parts)
+        answer = PendingAnswer(self, latency)
+        self._answers.append(answer)
+        answer.complete(parts)
 
     def _send(self) -> None:
         self._sending = False
@@ -384,6 +389,6 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self._send()
             self._transport.close()
 
-    def refuse_produce(self, error: PenstockError) -> None:
-        """With acks=0 there is no answer to carry an error: closing is how the producer learns of it."""
+    def refuse_unanswered(self, error: PenstockError) -> None:
+        """There is no answer to carry an error: closing is how the producer learns of it."""
         self._abandon(f"produce without acknowledgement refused: {error.text}")

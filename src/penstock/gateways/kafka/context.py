@@ -1,18 +1,51 @@
 """What a handler knows about the request it translates, beside the request itself."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.address import Address
 from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.errors import counted_code
 from penstock.operations.operation import Action
-from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
+
+
+_TOPIC_OPERATIONS: Final[Mapping[int, Action]] = {
+    3: Action.READ,
+    4: Action.WRITE,
+    5: Action.CREATE,
+    6: Action.DELETE,
+    7: Action.ALTER,
+    8: Action.DESCRIBE,
+    10: Action.DESCRIBE,  # DESCRIBE_CONFIGS
+    11: Action.ALTER,  # ALTER_CONFIGS
+}
+"""Kafka's numbers of what can be done to a topic, and what the core calls it."""
+_GROUP_OPERATIONS: Final[Mapping[int, Action]] = {3: Action.READ, 6: Action.DELETE, 8: Action.DESCRIBE}
+_CLUSTER_OPERATIONS: Final[Mapping[int, Action]] = {
+    5: Action.CREATE,
+    7: Action.ALTER,
+    8: Action.DESCRIBE,
+    9: Action.ALTER,  # CLUSTER_ACTION
+    10: Action.DESCRIBE,  # DESCRIBE_CONFIGS
+    11: Action.ALTER,  # ALTER_CONFIGS
+    12: Action.WRITE,  # IDEMPOTENT_WRITE
+}
+OPERATIONS_NOT_REQUESTED: Final = -(2**31)
+"""Appears in an answer when the request did not ask for the operations."""
+
+
+def _bits(operations: Mapping[int, Action], allowed: Callable[[Action], bool]) -> int:
+    """The allowed operations as a bit set: the bit of one is 1 shifted by its number."""
+    return sum(1 << number for number, action in operations.items() if allowed(action))
+
+
+_EVERY_TOPIC_OPERATION: Final = _bits(_TOPIC_OPERATIONS, lambda _: True)
 
 
 @dataclass(slots=True)
@@ -79,10 +112,24 @@ class RequestContext:
             return False
         return True
 
+    # The allowed operations, as Kafka's bit sets.
+
+    def topic_operations(self, topic: str) -> int:
+        """What the caller may do with a topic."""
+        if self.broker.access.allows_all:
+            return _EVERY_TOPIC_OPERATION
+        return _bits(_TOPIC_OPERATIONS, lambda action: self.allows_topic(action, topic))
+
+    def group_operations(self, group: str) -> int:
+        """What the caller may do with a group."""
+        return _bits(_GROUP_OPERATIONS, lambda action: self.allows_group(action, group))
+
+    def cluster_operations(self) -> int:
+        """What the caller may do with the cluster."""
+        return _bits(_CLUSTER_OPERATIONS, self.allows_cluster)
+
     def code(self, refusal: PenstockError | Reason | None) -> int:
         """Kafka's code for a refusal, which is counted; 0 where there is none."""
         if refusal is None:
             return 0
-        reason = refusal.reason if isinstance(refusal, PenstockError) else refusal
-        self.broker.meters.request_errors.add((Gateway.KAFKA.value, reason.name.lower()))
-        return CODES[reason]
+        return counted_code(self.broker.meters, refusal.reason if isinstance(refusal, PenstockError) else refusal)

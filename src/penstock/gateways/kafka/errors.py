@@ -6,6 +6,8 @@ Where Kafka has no code of its own, the nearest one is chosen by what clients do
 from typing import Final
 
 from penstock.errors import Reason
+from penstock.meters import Meters
+from penstock.types import Gateway
 
 LOG_DIR_NOT_FOUND: Final = 57
 MISMATCHED_ENDPOINT_TYPE: Final = 114
@@ -90,3 +92,9 @@ CODES: Final[dict[Reason, int]] = {
     Reason.UNKNOWN_SINK: 42,  # INVALID_REQUEST
     Reason.SINK_BUSY: 42,  # INVALID_REQUEST
 }
+
+
+def counted_code(meters: Meters, reason: Reason) -> int:
+    """The code of a refusal, which is counted."""
+    meters.request_errors.add((Gateway.KAFKA.value, reason.name.lower()))
+    return CODES[reason]

@@ -2,7 +2,7 @@
 
 The lane remembers the last such request with what it means. When the next one differs in nothing but its offset, and there is
 enough to send, the answer is a head with four numbers in it, a slice of the log, and a fixed tail. Anything else (a wait, an
-error, a session, several partitions) goes the general way through ``handlers/k01_fetch.py``: same rules, same answers.
+error, a session, several partitions) is served by ``handlers/k01_fetch.py``: same rules, same answers.
 """
 
 from struct import Struct
@@ -82,7 +82,7 @@ class FetchShape:
         self._flexible = context.version >= FLEXIBLE_FROM
         body = _empty_answer(request, context.version)
         at = body.index(_OFFSETS.pack(*_PLACEHOLDER))
-        # The body ends with the length of no records and, when flexible, three ends of tagged fields behind it.
+        # The body ends with the length of no records and, when flexible, three ends of tagged fields after it.
         length_at = len(body) - LENGTH_BYTES
         self.tail = body[length_at + 1 :] if self._flexible else b""
         self._head = (b"\0" if self._flexible else b"") + body[:at]
@@ -133,7 +133,7 @@ class FetchLane:
         self._shape: FetchShape | None = None
 
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
-        """Answer the request if it is the known one with another offset; False leaves it for the general way."""
+        """Answer the request if it is the known one with another offset; False leaves it for the handler."""
         shape = self._shape
         connection = self._connection
         broker = connection.broker
@@ -163,7 +163,7 @@ class FetchLane:
         if len(records) < shape.bytes_min and shape.can_wait:
             return False
         if partition.high_watermark <= next_offset < partition.acknowledged_offset:
-            # More was acknowledged: the general way waits for it.
+            # More was acknowledged: the handler waits for it.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset
@@ -172,7 +172,7 @@ class FetchLane:
         return True
 
     def learn(self, request: FetchRequest, context: RequestContext, view: memoryview, position: int) -> None:
-        """Remember a request that came the general way, if the next ones may be like it."""
+        """Remember a request that was not taken, if the next ones may be like it."""
         version = context.version
         if (
             version < LANE_VERSION_MIN
@@ -204,7 +204,7 @@ class FetchLane:
 
 
 def _offset_position(request: FetchRequest, version: int, position: int) -> int:
-    """Where the offset stands in a request of one partition whose body begins at ``position``."""
+    """The position of the offset in a request of one partition whose body begins at ``position``."""
     name_bytes = len(request.topics[0].topic.encode())
     # Replica id; longest wait, least and most bytes, isolation; session.
     at = position + (4 if version < REPLICA_STATE_FROM else 0) + 13 + (8 if version >= SESSIONS_FROM else 0)

@@ -1,7 +1,7 @@
 """Fetch sessions: a client names its partitions once, then only what changes; the answer too has only what changed.
 
 The cache is bounded. When it is full, the session that was idle longest makes room if it was idle long enough; otherwise
-the newcomer gets no session and goes on with full requests, which is always allowed.
+the new client gets no session and keeps sending full requests, which is always allowed.
 """
 
 from collections import OrderedDict
@@ -30,8 +30,8 @@ PartitionKey = tuple[TopicKey, int]
 
 
 @dataclass(slots=True)
-class Wanted:
-    """One partition a client wants records of, and what it was last told in its session."""
+class FetchedPartition:
+    """One partition a client wants records of, and what was last sent of it in its session."""
 
     topic: TopicKey
     index: int
@@ -39,25 +39,25 @@ class Wanted:
     bytes_max: int
     leader_epoch: int
     last_fetched_epoch: int
-    told_high_watermark: int = -1
-    told_start_offset: int = -1
-    told: bool = False
+    sent_high_watermark: int = -1
+    sent_start_offset: int = -1
+    is_sent: bool = False
 
-    def has_news(self, answer: FetchResponsePartition) -> bool:
+    def has_changed(self, answer: FetchResponsePartition) -> bool:
         """Whether an incremental answer must carry this partition; remembers what it carries."""
-        news = (
-            not self.told
+        changed = (
+            not self.is_sent
             or bool(answer.records)
             or answer.error_code != 0
             or answer.diverging_epoch is not None
             or answer.preferred_read_replica >= 0
-            or answer.high_watermark != self.told_high_watermark
-            or answer.log_start_offset != self.told_start_offset
+            or answer.high_watermark != self.sent_high_watermark
+            or answer.log_start_offset != self.sent_start_offset
         )
-        self.told = answer.error_code == 0
-        self.told_high_watermark = answer.high_watermark
-        self.told_start_offset = answer.log_start_offset
-        return news
+        self.is_sent = answer.error_code == 0
+        self.sent_high_watermark = answer.high_watermark
+        self.sent_start_offset = answer.log_start_offset
+        return changed
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class FetchSession:
     by_id: bool
     epoch: int = INITIAL_EPOCH
     used_ms: int = 0
-    wanted: dict[PartitionKey, Wanted] = field(default_factory=dict)
+    wanted: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
 
     def count_new(self, request: FetchRequest) -> int:
         """How many of the partitions that a request names are not in the session."""
@@ -81,7 +81,7 @@ class FetchSession:
 
     def update(self, request: FetchRequest) -> None:
         """Take over what an incremental request adds, changes and forgets."""
-        for new in wanted_of(request, by_id=self.by_id):
+        for new in partitions_of(request, by_id=self.by_id):
             known = self.wanted.get((new.topic, new.index))
             if known is None:
                 self.wanted[new.topic, new.index] = new
@@ -94,18 +94,18 @@ class FetchSession:
             for index in topic.partitions:
                 self.wanted.pop((topic.topic_id if self.by_id else topic.topic, index), None)
 
-    def move_back(self, served: Iterable[Wanted]) -> None:
-        """Partitions that had records go behind the others, so that none starves when the answer is full."""
+    def move_back(self, served: Iterable[FetchedPartition]) -> None:
+        """Partitions that had records move behind the others, so that none starves when the answer is full."""
         for wanted in served:
             key = (wanted.topic, wanted.index)
             if key in self.wanted:
                 self.wanted[key] = self.wanted.pop(key)
 
 
-def wanted_of(request: FetchRequest, *, by_id: bool) -> list[Wanted]:
+def partitions_of(request: FetchRequest, *, by_id: bool) -> list[FetchedPartition]:
     """The partitions a request names."""
     return [
-        Wanted(
+        FetchedPartition(
             topic=topic.topic_id if by_id else topic.topic,
             index=partition.partition,
             offset=partition.fetch_offset,
@@ -141,7 +141,7 @@ class FetchSessions:
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._forget(request.session_id)
             session = FetchSession(NO_SESSION, by_id, used_ms=now_ms)
-            session.wanted = {(each.topic, each.index): each for each in wanted_of(request, by_id=by_id)}
+            session.wanted = {(each.topic, each.index): each for each in partitions_of(request, by_id=by_id)}
             count = len(session.wanted)
             if request.session_epoch == INITIAL_EPOCH and count and self._has_room(request, count, count):
                 session.session_id = self._new_id(now_ms)

@@ -1,10 +1,13 @@
-"""The Kafka listener: its bounds, which APIs are served, and a stop that lets nobody wait for what will not come."""
+"""The Kafka listener: its bounds, the APIs as it serves them, and a stop that answers what is under way."""
 
 import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from penstock.core.broker import Broker
 from penstock.gateways.connections import ConnectionGateway
@@ -15,9 +18,10 @@ from penstock.gateways.receive import BufferPool
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
-from penstock.types import Gateway
+from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
-from penstock.wire.kafka.apis import API, Api, ApiKey, DecodeTable, EncodeTable
+from penstock.wire.kafka.apis import API, Api, ApiKey
+from penstock.wire.kafka.headers import frame
 
 LARGE_REQUESTS_MAX: Final = 4
 """So many large requests are under way: the others stay bytes, of which each element would take some hundred more."""
@@ -25,32 +29,20 @@ _QUICK_SHARE: Final = 0.1
 """Of the grace of a stop: so long requests have that wait for the disk alone."""
 
 
+@dataclass(slots=True)
 class Served:
-    """One API as this gateway serves it. The codec is imported when a client first uses the API."""
+    """One API as this gateway serves it."""
 
-    __slots__ = ("_api", "handle", "latency", "max_version", "min_version", "name")
+    api: Api
+    handle: Callable[[Any, Any], Any]
+    versions: range
+    latency: Histogram
 
-    def __init__(self, api: Api, handle: Callable[[Any, Any], Any], latency: Histogram) -> None:
-        self._api = api
-        self.latency = latency
-        self.name = api.name
-        self.min_version = api.min_version
-        self.max_version = api.max_version
-        self.handle = handle
-
-    @property
-    def decode(self) -> DecodeTable:
-        """By version."""
-        return self._api.decode_request_table
-
-    @property
-    def encode(self) -> EncodeTable:
-        """By version."""
-        return self._api.encode_response_table
-
-    def header_version(self, version: int) -> int:
-        """Of the response."""
-        return self._api.response_header_version(version)
+    def frame(self, correlation_id: int, version: int, response: Struct) -> list[Buffer]:
+        """The whole answer."""
+        api = self.api
+        parts = api.encode_response_table[version](response)
+        return frame(correlation_id, api.response_header_version(version), parts)
 
 
 class KafkaGateway(ConnectionGateway[KafkaConnection]):
@@ -62,20 +54,20 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         self.fetch_sessions: Final = FetchSessions(broker.entropy, limits.fetch_sessions_max)
         meters = broker.meters
         self.served: Final = {
-            int(key): Served(API[key], handle, meters.latency(Gateway.KAFKA, API[key].name))
-            for key, handle in HANDLERS.items()
+            int(key): Served(API[key], *handler, meters.latency(Gateway.KAFKA, API[key].name))
+            for key, handler in HANDLERS.items()
         }
         self.produce_latency: Final = self.served[ApiKey.PRODUCE].latency
         self.fetch_latency: Final = self.served[ApiKey.FETCH].latency
         self.advertised: Final = [
-            ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version)
+            ApiVersionsResponseApiKey(api_key=key, min_version=served.versions[0], max_version=served.versions[-1])
             for key, served in sorted(self.served.items())
         ]
         self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")
         """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
         self.large_requests: Final = asyncio.Semaphore(LARGE_REQUESTS_MAX)
-        self.unhurried: Final[dict[Callable[[], None], None]] = {}
-        """What makes each request answer now that waits for something to happen: called when the gateway stops."""
+        self.answer_on_stop: Final[dict[Callable[[], None], None]] = {}
+        """Called when the gateway stops: each answers a request that waits for something to happen."""
 
     async def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which is the gateway's from here on."""
@@ -84,7 +76,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
     async def stop(self, grace_seconds: float) -> None:
         """Accept nobody new, answer what is under way, then close everything."""
         self._close()
-        for answer_now in list(self.unhurried):
+        for answer_now in list(self.answer_on_stop):
             answer_now()
         if not await self._drain(grace_seconds * _QUICK_SHARE):
             # What is left waits for other members of its group, who will not come.

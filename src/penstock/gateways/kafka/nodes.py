@@ -1,4 +1,4 @@
-"""The nodes as Kafka's clients are told: of a broker that is alone, itself, where the client connected to."""
+"""The nodes and leaders that Kafka's clients are shown: of a broker that is alone, itself, where the client connected to."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _ELSEWHERE = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.FENCED_LEADER_EPOC
 """Refusals that can say who leads now."""
 
 
-class ToldNode(NamedTuple):
+class ListedNode(NamedTuple):
     """One node, and where clients reach it."""
 
     node_id: int
@@ -24,26 +24,26 @@ class ToldNode(NamedTuple):
     rack: str | None = None
 
 
-class ToldLeader(NamedTuple):
-    """Who leads a partition, told in a refusal so that the client need not ask for metadata first (KIP-951)."""
+class CurrentLeader(NamedTuple):
+    """The leader of a partition, named in a refusal so that the client need not fetch metadata first (KIP-951)."""
 
-    node: ToldNode
+    node: ListedNode
     leader_epoch: int
 
 
-def nodes_of(context: RequestContext) -> list[ToldNode]:
+def nodes_of(context: RequestContext) -> list[ListedNode]:
     """All nodes that are up and serve Kafka clients, always with this one, which is up because it answers.
 
     This node may be unregistered for a moment: its lease has expired, and it registers again. The list must not be empty then, because librdkafka
     closes its connections to all nodes that an answer does not list, and if none is left it may never connect again.
     """
     broker, cluster = context.broker, context.broker.cluster
-    listed = {broker.node_id: ToldNode(broker.node_id, context.advertised)}
+    listed = {broker.node_id: ListedNode(broker.node_id, context.advertised)}
     if cluster is not None:
         unregistered = cluster.nodes.left.get(broker.node_id)
         nodes = [*cluster.nodes.nodes.values(), *([unregistered] if unregistered is not None else [])]
         listed |= {
-            node.node_id: ToldNode(node.node_id, node.listeners["kafka"], node.rack)
+            node.node_id: ListedNode(node.node_id, node.listeners["kafka"], node.rack)
             for node in nodes
             if "kafka" in node.listeners
         }
@@ -74,7 +74,7 @@ def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:
 
 
 def leader_of(context: RequestContext, record: PartitionRecord) -> int:
-    """The leader that clients are told: none when its node is not up, or they cannot reach it."""
+    """The leader that clients are shown: none when its node is not up, or they cannot reach it."""
     cluster = context.broker.cluster
     if cluster is None or record.leader == NO_LEADER:
         return record.leader
@@ -82,8 +82,8 @@ def leader_of(context: RequestContext, record: PartitionRecord) -> int:
     return record.leader if node is not None and "kafka" in node.listeners else NO_LEADER
 
 
-def leader_instead(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> ToldLeader | None:
-    """Who leads the partition that was refused here; None when that is not why, or nobody is known to."""
+def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> CurrentLeader | None:
+    """The leader of a partition that was refused here; None when that is not the reason, or no leader is known."""
     cluster = broker.cluster
     if cluster is None or reason not in _ELSEWHERE:
         return None
@@ -94,7 +94,7 @@ def leader_instead(broker: Broker, reason: Reason, topic: str | bytes, index: in
     node = cluster.nodes.nodes.get(NodeId(record.leader))
     if node is None or "kafka" not in node.listeners:
         return None
-    return ToldLeader(ToldNode(node.node_id, node.listeners["kafka"], node.rack), record.leader_epoch)
+    return CurrentLeader(ListedNode(node.node_id, node.listeners["kafka"], node.rack), record.leader_epoch)
 
 
 def reason_for_readers(error: PenstockError | OSError) -> Reason:
@@ -104,13 +104,13 @@ def reason_for_readers(error: PenstockError | OSError) -> Reason:
     return Reason.NOT_LEADER_OR_FOLLOWER if error.reason is Reason.LEADER_NOT_AVAILABLE else error.reason
 
 
-def coordinator_of(context: RequestContext, group: str) -> ToldNode:
-    """Who speaks for a group; COORDINATOR_NOT_AVAILABLE when nobody does."""
+def coordinator_of(context: RequestContext, group: str) -> ListedNode:
+    """The coordinator of a group; COORDINATOR_NOT_AVAILABLE when there is none."""
     cluster = context.broker.cluster
     if cluster is None:
-        return ToldNode(context.broker.node_id, context.advertised)
+        return ListedNode(context.broker.node_id, context.advertised)
     node_id = cluster.coordinators.node_of(group)
     try:
-        return ToldNode(node_id, cluster.nodes.address(node_id, "kafka"))
+        return ListedNode(node_id, cluster.nodes.address(node_id, "kafka"))
     except PenstockError as error:
         raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, error.text) from None

@@ -1,7 +1,7 @@
 """Requests that ask for many things: a portion at a time, so that other clients are served in between.
 
 What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most, however many
-such requests there are: one of them goes on in each round of the loop, the others wait in a line. The connection waits for its answer, as it does for every other.
+such requests there are: one of them continues in each round of the loop, the others wait in a queue. The connection waits for its answer, as it does for every other.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
 
-class _Line:
+class _TurnQueue:
     """The requests of one event loop that wait for their next turn."""
 
     __slots__ = ("_is_moving", "_until", "_waiting")
@@ -33,7 +33,7 @@ class _Line:
         self._until = 0.0
 
     def begin(self) -> float:
-        """Until when a request goes on that begins now: those that came together share one turn, and nobody is overtaken."""
+        """When the turn of a request that begins now ends: those that came together share one turn, and none is overtaken."""
         if self._waiting:
             return 0.0
         now = perf_counter()
@@ -54,7 +54,7 @@ class _Line:
         return self._until
 
     def _move(self) -> None:
-        """Once in a round of the loop: the first goes on, unless its connection is gone."""
+        """Once in a round of the loop: the first continues, unless its connection is gone."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():
@@ -65,30 +65,30 @@ class _Line:
             asyncio.get_running_loop().call_soon(self._move)
 
 
-_lines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = WeakKeyDictionary()
+_queues: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _TurnQueue]] = WeakKeyDictionary()
 
 
 class Turns:
     """The turns of one request."""
 
-    __slots__ = ("_line", "_until")
+    __slots__ = ("_queue", "_until")
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        line = _lines.get(loop)
-        if line is None:
-            line = _lines[loop] = _Line()
-        self._line = line
-        self._until = line.begin()
+        queue = _queues.get(loop)
+        if queue is None:
+            queue = _queues[loop] = _TurnQueue()
+        self._queue = queue
+        self._until = queue.begin()
 
     async def pause_if_long(self) -> None:
         """Let others have their turn, if this one was long."""
         if perf_counter() > self._until:
-            self._until = await self._line.next_turn()
+            self._until = await self._queue.next_turn()
 
 
 async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turns: Turns | None = None) -> list[Found]:
-    """What ``do`` makes of each, in their order. Whoever calls it more than once for one request has ``turns`` for all of them."""
+    """What ``do`` makes of each, in their order. A caller that needs several calls for one request passes the same ``turns`` to all of them."""
     turns = turns or Turns()
     found: list[Found] = []
     for one in asked:

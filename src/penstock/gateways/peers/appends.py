@@ -14,6 +14,7 @@ from penstock.core.partition import Partition
 from penstock.core.standing import NO_PRODUCER, AskedProducer, standing_of
 from penstock.errors import PenstockError
 from penstock.gateways.settled import settled
+from penstock.records.batch import read_produced
 from penstock.types import Buffer, GroupId, TopicName
 from penstock.wire.kafka.headers import frame
 from penstock.wire.peers import AppendHead, AppendOnceHead, CommittedHead, Head, decode_peer_request, encode_answer
@@ -61,6 +62,8 @@ class PeerAppends:
     def _serve(self, head: Head, batch: bytearray, done: Callable[[list[int] | PenstockError], None]) -> None:
         partition = self._led(head)
         appends = self._gateway.cluster.appends
+        if isinstance(head, AppendHead | AppendOnceHead):
+            read_produced(batch)
         if isinstance(head, AppendHead):
             appends.append(partition, batch, head.acks, partial(_one, done))
         elif isinstance(head, AppendOnceHead):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateways.kafka.answer import Answer
+from penstock.gateways.kafka.answers import PendingAnswer
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.limits import CONNECTION_ENDED_MS_MAX, RECEIVE_BACKLOG_BYTES_MAX, RECEIVE_SCRATCH_BYTES, REQUEST_BYTES_MAX
 from penstock.settings import LimitSettings
@@ -50,7 +50,7 @@ async def test_a_fetch_that_is_ended_early_returns_what_was_appended_meanwhile(w
     await until(lambda: wire.broker.partition("t", 0)._readers)
     await other.ask(PRODUCE, produce("t", ONE), 9)
     # What a broker that stops does.
-    for answer_now in list(wire.gateway.unhurried):
+    for answer_now in list(wire.gateway.answer_on_stop):
         answer_now()
     assert values(fetched((await client.answer(FETCH, 12))[1]).records) == [b"one"]
 
@@ -200,12 +200,12 @@ def peer(node: WireNode, client: WireClient) -> KafkaConnection:
     return next(each for each in node.connections() if each._transport.get_extra_info("peername")[1] == port)
 
 
-class Watched(deque[Answer]):
+class Watched(deque[PendingAnswer]):
     """A connection's answers, which remember how many there were at most, and how many bytes."""
 
     count_max = bytes_max = 0
 
-    def append(self, answer: Answer) -> None:
+    def append(self, answer: PendingAnswer) -> None:
         super().append(answer)
         self.count_max = max(self.count_max, len(self))
         self.bytes_max = max(self.bytes_max, sum(len(part) for each in self for part in each.parts or []))

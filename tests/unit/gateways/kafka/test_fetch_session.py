@@ -116,21 +116,21 @@ def test_an_idle_session_makes_room(sessions: FetchSessions) -> None:
 def test_only_news_is_told_twice(sessions: FetchSessions) -> None:
     wanted = next(iter(sessions.open(request(0, 0, {0: 5}), by_id=False, now_ms=0).wanted.values()))
     quiet = FetchResponsePartition(high_watermark=5, log_start_offset=0, records=b"")
-    assert wanted.has_news(quiet)
-    assert not wanted.has_news(quiet)
-    assert wanted.has_news(FetchResponsePartition(high_watermark=6, log_start_offset=0, records=b""))
-    assert wanted.has_news(FetchResponsePartition(high_watermark=6, log_start_offset=2, records=b""))
-    assert wanted.has_news(FetchResponsePartition(high_watermark=6, log_start_offset=2, records=b"x"))
+    assert wanted.has_changed(quiet)
+    assert not wanted.has_changed(quiet)
+    assert wanted.has_changed(FetchResponsePartition(high_watermark=6, log_start_offset=0, records=b""))
+    assert wanted.has_changed(FetchResponsePartition(high_watermark=6, log_start_offset=2, records=b""))
+    assert wanted.has_changed(FetchResponsePartition(high_watermark=6, log_start_offset=2, records=b"x"))
 
 
 def test_an_error_is_told_again_and_so_is_its_end(sessions: FetchSessions) -> None:
     wanted = next(iter(sessions.open(request(0, 0, {0: 5}), by_id=False, now_ms=0).wanted.values()))
     quiet = FetchResponsePartition(high_watermark=5, log_start_offset=0, records=b"")
-    wanted.has_news(quiet)
+    wanted.has_changed(quiet)
     failed = FetchResponsePartition(error_code=3, high_watermark=-1)
-    assert wanted.has_news(failed)
-    assert wanted.has_news(failed)
-    assert wanted.has_news(quiet)
+    assert wanted.has_changed(failed)
+    assert wanted.has_changed(failed)
+    assert wanted.has_changed(quiet)
 
 
 def test_partitions_that_were_served_go_to_the_back(sessions: FetchSessions) -> None:

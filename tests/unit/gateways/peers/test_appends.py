@@ -13,7 +13,7 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from penstock.types import Acks, NodeId
 from penstock.wire.kafka.headers import RequestHeader, frame_request
-from penstock.wire.peers import AppendHead, PeerApi, decode_answer, encode_peer_request
+from penstock.wire.peers import AppendHead, AppendOnceHead, PeerApi, decode_answer, encode_peer_request
 from tests.support.cluster_nodes import Cluster, Running, until
 
 
@@ -81,6 +81,20 @@ async def test_another_leader_epoch_is_refused_before_anything_is_appended(tmp_p
         answer = decode_answer(await link.post_peer(PeerApi.APPEND, parts))
         assert isinstance(answer, PenstockError)
         assert answer.reason is Reason.UNKNOWN_LEADER_EPOCH
+        assert cluster.nodes[1].broker.partition("t", 0).log.next_offset == 0
+        await link.aclose()
+
+
+@pytest.mark.parametrize("damaged", [batch(b"x")[:-1], batch(b"x")[:40], batch(b"x")[:-1] + b"?"])
+async def test_a_batch_that_was_damaged_on_its_way_is_refused(tmp_path: Path, damaged: bytearray) -> None:
+    async with two(tmp_path) as cluster:
+        await ready(cluster)
+        link = await linked(cluster)
+        once = AppendOnceHead(cluster.nodes[1].broker.topics.require("t").topic_id.bytes, 0, 0, "mark", [0])
+        for api, asked in ((PeerApi.APPEND, head(cluster.nodes[1])), (PeerApi.APPEND_ONCE, once)):
+            answer = decode_answer(await link.post_peer(api, encode_peer_request(asked, damaged)))
+            assert isinstance(answer, PenstockError)
+            assert answer.reason is Reason.CORRUPT_RECORDS
         assert cluster.nodes[1].broker.partition("t", 0).log.next_offset == 0
         await link.aclose()
 

@@ -1,96 +1,40 @@
-"""A file per Kafka API, named by its key. A handler translates a request into calls of the core, and nothing more.
+"""A file per Kafka API, named by its key: to serve one more, add its file. A handler translates a request into calls of the core, and nothing more.
 
-``HANDLERS`` is the whole truth about what is served: ApiVersions answers from it.
+A file registers its handler with :func:`handles` and says what each version changed. What is registered is what ApiVersions lists. The APIs that
+are only there to be refused share ``refusals.py``.
 """
 
+import pkgutil
 from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.gateways.kafka.handlers import (
-    k01_fetch,
-    k02_list_offsets,
-    k03_metadata,
-    k08_offset_commit,
-    k09_offset_fetch,
-    k10_find_coordinator,
-    k11_join_group,
-    k12_heartbeat,
-    k13_leave_group,
-    k14_sync_group,
-    k15_describe_groups,
-    k16_list_groups,
-    k18_api_versions,
-    k19_create_topics,
-    k20_delete_topics,
-    k21_delete_records,
-    k22_init_producer_id,
-    k23_offset_for_leader_epoch,
-    k29_describe_acls,
-    k32_describe_configs,
-    k33_alter_configs,
-    k34_alter_replica_log_dirs,
-    k35_describe_log_dirs,
-    k37_create_partitions,
-    k42_delete_groups,
-    k43_elect_leaders,
-    k44_incremental_alter_configs,
-    k45_alter_partition_reassignments,
-    k46_list_partition_reassignments,
-    k47_offset_delete,
-    k55_describe_quorum,
-    k60_describe_cluster,
-    k68_consumer_group_heartbeat,
-    k74_list_config_resources,
-    k75_describe_topic_partitions,
-)
 from penstock.wire.kafka.apis import ApiKey
 
-
-def _produce(*_: Any) -> Any:
-    """Stands in the table so that the API is listed; the connection hands every produce to its lane."""
-    raise AssertionError("produce goes through the connection's lane")
+Handle = TypeVar("Handle", bound=Callable[..., Any])
 
 
-HANDLERS: Final[dict[ApiKey, Callable[[Any, Any], Any]]] = {
-    ApiKey.PRODUCE: _produce,
-    **{
-        module.KEY: module.handle
-        for module in (
-            k01_fetch,
-            k02_list_offsets,
-            k03_metadata,
-            k08_offset_commit,
-            k09_offset_fetch,
-            k10_find_coordinator,
-            k11_join_group,
-            k12_heartbeat,
-            k13_leave_group,
-            k14_sync_group,
-            k15_describe_groups,
-            k16_list_groups,
-            k18_api_versions,
-            k19_create_topics,
-            k20_delete_topics,
-            k21_delete_records,
-            k22_init_producer_id,
-            k23_offset_for_leader_epoch,
-            k29_describe_acls,
-            k32_describe_configs,
-            k33_alter_configs,
-            k34_alter_replica_log_dirs,
-            k35_describe_log_dirs,
-            k37_create_partitions,
-            k42_delete_groups,
-            k43_elect_leaders,
-            k44_incremental_alter_configs,
-            k45_alter_partition_reassignments,
-            k46_list_partition_reassignments,
-            k47_offset_delete,
-            k55_describe_quorum,
-            k60_describe_cluster,
-            k68_consumer_group_heartbeat,
-            k74_list_config_resources,
-            k75_describe_topic_partitions,
-        )
-    },
-}
+class Handler(NamedTuple):
+    """Serves one API: ``handle(request, context)`` returns the response, or what it waits for."""
+
+    handle: Callable[[Any, Any], Any]
+    versions: range
+
+
+HANDLERS: Final[dict[ApiKey, Handler]] = {}
+"""By API key."""
+
+
+def handles(key: ApiKey, versions: tuple[int, int]) -> Callable[[Handle], Handle]:
+    """Register the handler of an API, with the first and the last version that it serves."""
+
+    def register(handle: Handle) -> Handle:
+        assert key not in HANDLERS, f"{key.name} has two handlers"
+        HANDLERS[key] = Handler(handle, range(versions[0], versions[1] + 1))
+        return handle
+
+    return register
+
+
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

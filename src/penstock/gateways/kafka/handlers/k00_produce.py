@@ -1,4 +1,10 @@
-"""Produce, the general way: any number of topics and partitions, answered together. The usual shape goes through ``produce_lane.py``."""
+"""Produce (API key 0): append batches to any number of partitions, answered together when they are acknowledged as asked for.
+
+Version 9 made the encoding flexible, 10 can name a new leader, 13 names topics by id. Below 3 record batches did not
+exist: those versions are listed, because older librdkafka would otherwise stop compressing, and refused when used.
+
+A request of the usual shape is served by ``produce_lane.py``, which uses the rules of this file.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,15 +12,21 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.partition import Partition
+from penstock.core.partition import Done, Partition
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka import answers
+from penstock.gateways.kafka.answers import Deferred
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.nodes import ToldLeader, leader_instead
+from penstock.gateways.kafka.errors import counted_code
+from penstock.gateways.kafka.handlers import handles
+from penstock.gateways.kafka.nodes import current_leader
 from penstock.limits import DECOMPRESSED_RATIO_MAX
+from penstock.meters import Flow
 from penstock.operations.operation import Action
-from penstock.records.batch import HEADER_BYTES, Compression, check_produced, read_header
+from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.recompress import recompress
-from penstock.types import NO_TIMESTAMP, Buffer, Gateway
+from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
+from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestTopic,
@@ -26,165 +38,202 @@ from penstock.wire.kafka.produce_generated import (
     ProduceResponseTopic,
 )
 
+BY_ID_FROM: Final = 13
+_BATCHES_FROM: Final = 3
 
-class ProducedTopics:
-    """How a version names topics."""
-
-    BY_ID_FROM: Final = 13
-
-
-Done = Callable[[ProduceResponse], None]
-Later = Callable[[], Awaitable[None]]
-"""Work that is begun when its turn comes."""
-Committing = tuple[Partition, Callable[[Reason | None], None]]
-"""A batch that waits for its commit, and what is called then."""
+_ToOpen = tuple[ProduceResponsePartition, Partition, bytearray]
+"""A batch that has to be opened before it is appended, and its answer."""
 
 
-def refuse_all(request: ProduceRequest, context: RequestContext, error: PenstockError) -> ProduceResponse:
-    """The same refusal for every partition asked for."""
-    code = context.code(error)
-    return ProduceResponse(
-        responses=[
-            ProduceResponseTopic(
-                topic_id=topic.topic_id,
-                name=topic.name,
-                partition_responses=[
-                    ProduceResponsePartition(
-                        index=partition.index, error_code=code, base_offset=-1, error_message=error.text
-                    )
-                    for partition in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+@handles(ApiKey.PRODUCE, versions=(0, 13))
+def handle(request: ProduceRequest, context: RequestContext) -> Deferred:
+    """Applied at once; only the answer waits, for the write or for the commit."""
+    produce = _Produce(request, context)
+    return Deferred(produce.start, produce.timed_out, produce.forget, request.timeout_ms, request.acks != 0)
 
 
-def place_of(broker: Broker, topic: ProduceRequestTopic, index: int, version: int) -> Partition:
-    """The partition that a request of this version names."""
-    if version >= ProducedTopics.BY_ID_FROM:
-        return broker.partition_by_id(topic.topic_id, index)
-    return broker.partition(topic.name, index)
+def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int) -> Partition:
+    """The partition that a request names, if the caller may produce to it."""
+    by_id = context.version >= BY_ID_FROM
+    if not by_id:
+        context.require_topic(Action.WRITE, topic.name)
+        partition = context.broker.partition(topic.name, index)
+    else:
+        partition = context.broker.partition_by_id(topic.topic_id, index)
+        context.require_topic(Action.WRITE, partition.topic.name)
+    if partition.topic.internal and not partition.is_staging:
+        raise PenstockError(
+            Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
+        )
+    return partition
 
 
-def tell_leader(response: ProduceResponse, answer: ProduceResponsePartition, leader: ToldLeader) -> None:
-    """Say in a refusal who leads the partition, and where that node is. From version 10 on it is sent."""
+def append(
+    partition: Partition,
+    batch: bytearray | memoryview,
+    acks: int,
+    now_ms: int,
+    flow: Flow,
+    *,
+    is_sound: bool = False,
+    keys_checked: bool = False,
+) -> int:
+    """Append and count one batch; returns its base offset."""
+    log = partition.log
+    next_offset = log.next_offset
+    base_offset = partition.append(batch, now_ms, is_sound=is_sound, keys_checked=keys_checked)
+    count = log.next_offset - next_offset
+    if count:
+        # A known duplicate brings nothing new.
+        flow.records_in += count
+        flow.bytes_in += len(batch)
+    if acks == 0:
+        partition.acknowledged_offset = log.next_offset
+    return base_offset
+
+
+def when_acknowledged(partition: Partition, acks: int) -> Callable[[int, Done], None]:
+    """Waits until the records below an offset count: with acks=1 when they are written, with acks=-1 when they are committed."""
+    return partition.when_written if acks == 1 else partition.when_committed
+
+
+def refuse(
+    response: ProduceResponse,
+    answer: ProduceResponsePartition,
+    broker: Broker,
+    topic: str | bytes,
+    error: PenstockError,
+) -> None:
+    """Fill in why a partition's batch was refused and, from version 10 on, where its leader is."""
+    answer.error_code = counted_code(broker.meters, error.reason)
+    answer.error_message = error.text
+    answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
+    answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = NO_OFFSET, NO_TIMESTAMP, -1
+    leader = current_leader(broker, error.reason, topic, answer.index)
+    if leader is None:
+        return
     node = leader.node
     answer.current_leader = ProduceResponseCurrentLeader(node.node_id, leader.leader_epoch)
-    if all(told.node_id != node.node_id for told in response.node_endpoints):
+    if all(listed.node_id != node.node_id for listed in response.node_endpoints):
         endpoint = ProduceResponseNodeEndpoint(node.node_id, node.address.host, node.address.port, node.rack)
         response.node_endpoints = [*response.node_endpoints, endpoint]
 
 
-class _Pending:
-    """Counts the partitions that are not through; the last one answers."""
+class _Produce:
+    """One request under way. The last of its partitions answers it."""
 
-    def __init__(self, response: ProduceResponse, done: Done, committing: list[Committing]) -> None:
-        self.response = response
-        self.committing = committing
+    __slots__ = ("_broker", "_committing", "_context", "_done", "_request", "_response", "_waiting_for")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._request = request
+        self._context = context
+        self._broker = context.broker
+        self._response = ProduceResponse(responses=[])
+        self._committing: list[tuple[Partition, Done]] = []
+        """What is called when they are committed."""
+        self._waiting_for = 1
+        self._done: answers.Done
+
+    def start(self, done: answers.Done) -> Awaitable[None] | None:
+        """Append everything; wait for what has to be opened first."""
         self._done = done
-        self._open = 1
-
-    def expect(self) -> None:
-        self._open += 1
-
-    def through(self) -> None:
-        self._open -= 1
-        if self._open == 0:
-            self._done(self.response)
-
-
-def forget(committing: list[Committing]) -> None:
-    """Nobody waits for these any more."""
-    for partition, through in committing:
-        partition.forget_committed(through)
-
-
-def start_produce(
-    request: ProduceRequest, context: RequestContext, done: Done, committing: list[Committing]
-) -> Awaitable[None] | None:
-    """Append everything; ``done`` gets the answer when the acknowledgements asked for are there.
-
-    What waits for its commit is added to ``committing``; give it to :func:`forget` when the answer is not wanted any more.
-    Returns something to wait for before the connection's next request, when batches must be compressed anew first.
-    """
-    if request.acks not in (-1, 0, 1):
-        done(refuse_all(request, context, PenstockError(Reason.INVALID_REQUIRED_ACKS)))
-        return None
-    response = ProduceResponse()
-    pending = _Pending(response, done, committing)
-    recompressing: list[Later] = []
-    responses: list[ProduceResponseTopic] = []
-    for topic in request.topic_data:
-        answers: list[ProduceResponsePartition] = []
-        for asked in topic.partition_data:
-            answer = ProduceResponsePartition(index=asked.index)
-            answers.append(answer)
-            later = _produce_one(topic, asked.index, asked.records, request.acks, context, answer, pending)
-            if later is not None:
-                recompressing.append(later)
-        responses.append(ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=answers))
-    response.responses = responses
-    if not recompressing:
-        pending.through()
+        refusal = self._refusal()
+        if refusal is not None:
+            self._response = self._refused(refusal)
+            self._end_one()
+            return None
+        to_open: list[_ToOpen] = []
+        for topic in self._request.topic_data:
+            name = topic.topic_id if self._context.version >= BY_ID_FROM else topic.name
+            answered = ProduceResponseTopic(topic_id=topic.topic_id, name=topic.name, partition_responses=[])
+            self._response.responses.append(answered)
+            for asked in topic.partition_data:
+                answer = ProduceResponsePartition(index=asked.index)
+                answered.partition_responses.append(answer)
+                try:
+                    partition = partition_of(self._context, topic, asked.index)
+                    if asked.records is None:
+                        raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
+                    assert not isinstance(asked.records, bytes)
+                    if self._request.acks == -1:
+                        partition.check_in_sync(asked.records)
+                    if partition.wants_recompression or partition.is_compacted:
+                        to_open.append((answer, partition, bytearray(asked.records)))
+                    else:
+                        self._append(answer, partition, asked.records)
+                except PenstockError as error:
+                    refuse(self._response, answer, self._broker, name, error)
+        if to_open:
+            return self._append_opened(to_open)
+        self._end_one()
         return None
 
-    async def finish() -> None:
-        for later in recompressing:
-            await later()
-        pending.through()
+    def timed_out(self) -> ProduceResponse:
+        """The records may still become committed, as with every broker."""
+        return self._refused(PenstockError(Reason.REQUEST_TIMED_OUT))
 
-    return finish()
+    def forget(self) -> None:
+        """Nothing is called for it any more."""
+        for partition, through in self._committing:
+            partition.forget_committed(through)
 
+    def _refusal(self) -> PenstockError | None:
+        """Why nothing of the request is done."""
+        if self._context.version < _BATCHES_FROM:
+            return PenstockError(Reason.UNSUPPORTED_VERSION, "use a client that speaks produce version 3 or newer")
+        if self._request.transactional_id is not None:
+            text = "transactions are not supported; produce without transactional.id"
+            return PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)
+        if self._request.acks not in (-1, 0, 1):
+            return PenstockError(Reason.INVALID_REQUIRED_ACKS)
+        return None
 
-def _produce_one(
-    topic: ProduceRequestTopic,
-    index: int,
-    records: Buffer | None,
-    acks: int,
-    context: RequestContext,
-    answer: ProduceResponsePartition,
-    pending: _Pending,
-) -> Later | None:
-    try:
-        if context.version < ProducedTopics.BY_ID_FROM:
-            context.require_topic(Action.WRITE, topic.name)
-        partition = place_of(context.broker, topic, index, context.version)
-        if context.version >= ProducedTopics.BY_ID_FROM:
-            context.require_topic(Action.WRITE, partition.topic.name)
-        if partition.topic.internal and not partition.is_staging:
-            raise PenstockError(
-                Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
-            )
-        if records is None:
-            raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
+    def _refused(self, error: PenstockError) -> ProduceResponse:
+        """The same refusal for every partition."""
+        code = self._context.code(error)
+        response = ProduceResponse(responses=[])
+        for topic in self._request.topic_data:
+            answers = [
+                ProduceResponsePartition(each.index, code, base_offset=NO_OFFSET, error_message=error.text)
+                for each in topic.partition_data
+            ]
+            response.responses.append(ProduceResponseTopic(topic.topic_id, topic.name, answers))
+        return response
+
+    def _append(
+        self,
+        answer: ProduceResponsePartition,
+        partition: Partition,
+        batch: bytearray | memoryview,
+        *,
+        is_sound: bool = False,
+        keys_checked: bool = False,
+    ) -> None:
+        now_ms, acks, name = self._context.now_ms, self._request.acks, partition.topic.name
+        flow = self._broker.meters.flow(name, Gateway.KAFKA)
+        answer.base_offset = append(partition, batch, acks, now_ms, flow, is_sound=is_sound, keys_checked=keys_checked)
+        answer.log_start_offset = partition.log.start_offset
+        answer.log_append_time_ms = now_ms if partition.stamps else NO_TIMESTAMP
+        if acks == 0:
+            return
+        self._waiting_for += 1
+        through = partial(self._through, answer, name)
         if acks == -1:
-            partition.check_in_sync(records)
-        assert not isinstance(records, bytes)
-        if partition.wants_recompression or partition.is_compacted:
-            return partial(_open_then_append, partition, bytearray(records), acks, context, answer, pending)
-        _append(partition, records, acks, context, answer, pending)
-    except PenstockError as error:
-        name = topic.name if context.version < ProducedTopics.BY_ID_FROM else topic.topic_id
-        _fill(answer, context, error, name, pending.response)
-    return None
+            self._committing.append((partition, through))
+        when_acknowledged(partition, acks)(partition.log.next_offset, through)
 
+    async def _append_opened(self, to_open: list[_ToOpen]) -> None:
+        """Open and append the batches one by one; what is compressed is opened off the event loop."""
+        for answer, partition, batch in to_open:
+            try:
+                await self._open_and_append(answer, partition, batch)
+            except PenstockError as error:
+                refuse(self._response, answer, self._broker, partition.topic.name, error)
+        self._end_one()
 
-async def _open_then_append(
-    partition: Partition,
-    batch: bytearray,
-    acks: int,
-    context: RequestContext,
-    answer: ProduceResponsePartition,
-    pending: _Pending,
-) -> None:
-    """Append a batch that has to be opened first; where it is compressed, off the event loop."""
-    config = partition.topic.config
-    try:
-        if len(batch) < HEADER_BYTES:
-            raise PenstockError(Reason.CORRUPT_RECORDS, "too few bytes for a batch")
-        header = read_header(batch)
-        check_produced(batch, header)
+    async def _open_and_append(self, answer: ProduceResponsePartition, partition: Partition, batch: bytearray) -> None:
+        config = partition.topic.config
+        header = read_produced(batch)
         compression = config.compression
         if compression is not None and header.compression is not compression:
             bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
@@ -194,68 +243,29 @@ async def _open_then_append(
             await asyncio.to_thread(partition.check_keys, batch, read_header(batch))
         if partition.gone:
             # While the batch was being opened.
-            is_deleted = context.broker.topics.get_by_id(partition.topic.topic_id) is None
+            is_deleted = self._broker.topics.get_by_id(partition.topic.topic_id) is None
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else Reason.NOT_LEADER_OR_FOLLOWER,
             )
-        _append(partition, batch, acks, context, answer, pending, keys_checked=keys_checked)
-    except PenstockError as error:
-        _fill(answer, context, error, partition.topic.name, pending.response)
+        self._append(answer, partition, batch, is_sound=True, keys_checked=keys_checked)
 
+    def _through(self, answer: ProduceResponsePartition, topic: str, reason: Reason | None) -> None:
+        """A batch is acknowledged, or never will be."""
+        if reason is not None:
+            refuse(self._response, answer, self._broker, topic, PenstockError(reason))
+        self._end_one()
 
-def _append(
-    partition: Partition,
-    batch: bytearray | memoryview,
-    acks: int,
-    context: RequestContext,
-    answer: ProduceResponsePartition,
-    pending: _Pending,
-    *,
-    keys_checked: bool = False,
-) -> None:
-    now_ms = context.now_ms
-    next_offset = partition.log.next_offset
-    answer.base_offset = partition.append(batch, now_ms, keys_checked=keys_checked)
-    count = partition.log.next_offset - next_offset
-    if count:
-        # A known duplicate brings nothing new.
-        context.broker.meters.took_in(partition.topic.name, Gateway.KAFKA, count, len(batch))
-    answer.log_start_offset = partition.log.start_offset
-    stamped = partition.stamps
-    answer.log_append_time_ms = now_ms if stamped else NO_TIMESTAMP
-    if acks == 0:
-        partition.acknowledged_offset = partition.log.next_offset
-        return
-    pending.expect()
-    through = partial(_through, answer, context, pending, partition.topic.name)
-    if acks == 1:
-        partition.when_written(partition.log.next_offset, through)
-    else:
-        pending.committing.append((partition, through))
-        partition.when_committed(partition.log.next_offset, through)
-
-
-def _through(
-    answer: ProduceResponsePartition, context: RequestContext, pending: _Pending, topic: str, reason: Reason | None
-) -> None:
-    if reason is not None:
-        _fill(answer, context, PenstockError(reason), topic, pending.response)
-    pending.through()
-
-
-def _fill(
-    answer: ProduceResponsePartition,
-    context: RequestContext,
-    error: PenstockError,
-    topic: str | bytes,
-    response: ProduceResponse,
-) -> None:
-    answer.error_code = context.code(error)
-    answer.error_message = error.text
-    answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
-    answer.base_offset = -1
-    answer.log_append_time_ms = NO_TIMESTAMP
-    answer.log_start_offset = -1
-    leader = leader_instead(context.broker, error.reason, topic, answer.index)
-    if leader is not None:
-        tell_leader(response, answer, leader)
+    def _end_one(self) -> None:
+        self._waiting_for -= 1
+        if self._waiting_for:
+            return
+        done = self._done
+        # It refers to this request: both would be left to the garbage collector.
+        del self._done
+        if self._request.acks != 0:
+            done(self._response)
+            return
+        answers = (answer for topic in self._response.responses for answer in topic.partition_responses)
+        refused = next((answer for answer in answers if answer.error_code), None)
+        if refused is not None:
+            done(PenstockError(Reason.INVALID_REQUEST, refused.error_message or "refused"))

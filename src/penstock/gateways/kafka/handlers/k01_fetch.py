@@ -1,6 +1,6 @@
-"""Fetch (API key 1): batches as they lie on disk, from many partitions, with a long poll.
+"""Fetch (API key 1): batches as they are on disk, from many partitions, with a long poll.
 
-Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says where the client is (``closest.py``), 12
+Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says in which rack the client is, 12
 detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets
 on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
 
@@ -11,17 +11,19 @@ An answer that ends before records that were acknowledged with acks=1 before the
 import asyncio
 from collections.abc import Awaitable
 from typing import Final
+from uuid import UUID
 
+from penstock.core.broker import Broker
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.closest import closer_replica, copy_here
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchSession, Wanted
-from penstock.gateways.kafka.nodes import ToldNode, leader_instead, reason_for_readers
+from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchedPartition, FetchSession, TopicKey
+from penstock.gateways.kafka.handlers import handles
+from penstock.gateways.kafka.nodes import ListedNode, current_leader, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
 from penstock.operations.operation import Action
-from penstock.types import Gateway
+from penstock.types import Gateway, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
@@ -33,13 +35,12 @@ from penstock.wire.kafka.fetch_generated import (
     FetchResponseTopic,
 )
 
-KEY: Final = ApiKey.FETCH
-MIN_VERSION: Final = 4
 BY_ID_FROM: Final = 13
 REPLICA_STATE_FROM: Final = 15
 READ_COMMITTED: Final = 1
 
 
+@handles(ApiKey.FETCH, versions=(4, 18))
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     """Answer now if there is enough to send or no time to wait, else when there is."""
     try:
@@ -77,9 +78,9 @@ class _Fetch:
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._rack = "" if context.broker.cluster is None else request.rack_id
         """Where the client is, if that matters."""
-        self._leaders: dict[int, ToldNode] = {}
-        """Those that it is told of because partitions are led by them."""
-        self._found: list[tuple[Wanted, FetchResponsePartition]] = []
+        self._leaders: dict[int, ListedNode] = {}
+        """Leaders of refused partitions, which the answer lists."""
+        self._found: list[tuple[FetchedPartition, FetchResponsePartition]] = []
         self._counted: list[tuple[str, int, int]] = []
         """Topic, records and bytes of what was found."""
         self._settling: list[tuple[Partition, int]] = []
@@ -100,7 +101,7 @@ class _Fetch:
             enough = self._available() >= self._bytes_min
             if not enough:
                 return False
-        found: list[tuple[Wanted, FetchResponsePartition]] = []
+        found: list[tuple[FetchedPartition, FetchResponsePartition]] = []
         left = self._bytes_max
         total = 0
         self._counted.clear()
@@ -125,12 +126,12 @@ class _Fetch:
         # What was read ends with a whole batch, and with the segment: there may be enough although this is less.
         return total > 0 and self._available() >= self._bytes_min
 
-    def _read(self, wanted: Wanted, left: int, *, first: bool) -> FetchResponsePartition:
+    def _read(self, wanted: FetchedPartition, left: int, *, first: bool) -> FetchResponsePartition:
         try:
             partition = self._allowed(wanted)
             partition.check_epoch(wanted.leader_epoch)
             if self._rack and isinstance(partition, Partition):
-                closer = closer_replica(self._broker, partition, self._rack, wanted.offset)
+                closer = _closer_replica(self._broker, partition, self._rack, wanted.offset)
                 if closer is not None:
                     return self._sent_on(partition, closer)
             diverging = _diverging(partition, wanted)
@@ -162,7 +163,7 @@ class _Fetch:
             records=records,
         )
 
-    def _refused(self, wanted: Wanted, reason: Reason) -> FetchResponsePartition:
+    def _refused(self, wanted: FetchedPartition, reason: Reason) -> FetchResponsePartition:
         answer = FetchResponsePartition(
             partition_index=wanted.index,
             error_code=self._context.code(reason),
@@ -170,7 +171,7 @@ class _Fetch:
             aborted_transactions=None,
             records=b"",
         )
-        leader = leader_instead(self._broker, reason, wanted.topic, wanted.index)
+        leader = current_leader(self._broker, reason, wanted.topic, wanted.index)
         if leader is not None:
             answer.current_leader = FetchResponseCurrentLeader(leader.node.node_id, leader.leader_epoch)
             self._leaders[leader.node.node_id] = leader.node
@@ -189,7 +190,7 @@ class _Fetch:
             records=b"",
         )
 
-    def _allowed(self, wanted: Wanted) -> Replica:
+    def _allowed(self, wanted: FetchedPartition) -> Replica:
         """The partition, if the caller may read it."""
         if isinstance(wanted.topic, str):
             self._context.require_topic(Action.READ, wanted.topic)
@@ -198,7 +199,7 @@ class _Fetch:
         self._context.require_topic(Action.READ, partition.topic.name)
         return partition
 
-    def _replica(self, wanted: Wanted) -> Replica:
+    def _replica(self, wanted: FetchedPartition) -> Replica:
         """The partition that is led here, or for a client that says where it is, a copy."""
         topic, broker = wanted.topic, self._broker
         try:
@@ -208,7 +209,7 @@ class _Fetch:
         except PenstockError as error:
             if not self._rack or error.reason is not Reason.NOT_LEADER_OR_FOLLOWER:
                 raise
-            return copy_here(broker, topic, wanted.index)
+            return _local_copy(broker, topic, wanted.index)
 
     def _available(self) -> int:
         """About how many bytes there are to send, without reading them."""
@@ -237,7 +238,7 @@ class _Fetch:
         self._timers.append(loop.call_later(self._wait_ms / 1000, self._time_up))
         if self._settling:
             self._timers.append(loop.call_later(SETTLE_MS_MAX / 1000, self._settle_time_up))
-        self._gateway.unhurried[self._answer_now] = None
+        self._gateway.answer_on_stop[self._answer_now] = None
         future.add_done_callback(self._release)
         return future
 
@@ -278,28 +279,28 @@ class _Fetch:
             future.set_result(self.response())
 
     def _release(self, _: "asyncio.Future[FetchResponse]") -> None:
-        self._gateway.unhurried.pop(self._answer_now, None)
+        self._gateway.answer_on_stop.pop(self._answer_now, None)
         for partition in self._watched:
             partition.unwatch(self._wake)
         for timer in self._timers:
             timer.cancel()
 
     def response(self) -> FetchResponse:
-        """What was found last, as the session wants it told."""
+        """What was found last, as far as the session has not sent it yet."""
         for name, count, size in self._counted:
             self._broker.meters.gave_out(name, Gateway.KAFKA, count, size)
         session = self._session
         in_session = session.session_id != NO_SESSION
         topics: list[FetchResponseTopic] = []
-        served: list[Wanted] = []
+        served: list[FetchedPartition] = []
         current: FetchResponseTopic | None = None
         by_id = session.by_id
         for wanted, answer in self._found:
             if in_session:
-                news = wanted.has_news(answer)
+                changed = wanted.has_changed(answer)
                 if answer.records:
                     served.append(wanted)
-                if self._incremental and not news:
+                if self._incremental and not changed:
                     continue
             key = wanted.topic
             if current is None or key != (current.topic_id if by_id else current.topic):
@@ -320,7 +321,7 @@ class _Fetch:
         return response
 
 
-def _diverging(partition: Replica, wanted: Wanted) -> FetchResponseDivergingEpoch | None:
+def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDivergingEpoch | None:
     """Where the reader's log and this one part ways, if they do."""
     if wanted.last_fetched_epoch < 0:
         return None
@@ -331,3 +332,42 @@ def _diverging(partition: Replica, wanted: Wanted) -> FetchResponseDivergingEpoc
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.offset:
         return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end_offset)
     return None
+
+
+def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
+    """The follower that a client in ``rack`` should read this from; None when it is best served here.
+
+    It is in sync, up, to stay, and has what is asked for. The leader chooses anew at every request (KIP-392).
+    """
+    cluster, in_sync = broker.cluster, partition.in_sync
+    if cluster is None or in_sync is None or offset < partition.log.start_offset:
+        return None
+    nodes = cluster.nodes.nodes
+    here = nodes.get(broker.node_id)
+    if here is not None and here.rack == rack:
+        return None
+    avoided = cluster.nodes.avoided()
+    able = sorted(
+        node_id
+        for node_id, epoch in in_sync.agreed.items()
+        if node_id not in avoided
+        and (node := nodes.get(NodeId(node_id))) is not None
+        and (node.epoch, node.rack) == (epoch, rack)
+        and "kafka" in node.listeners
+        and (in_sync.end_of(node_id) or 0) >= offset
+    )
+    # Where a rack has several, its readers are spread over them.
+    return able[partition.index % len(able)] if able else None
+
+
+def _local_copy(broker: Broker, topic: TopicKey, index: int) -> Replica:
+    """The copy of a partition that is led elsewhere; NOT_LEADER_OR_FOLLOWER unless it is in sync, which sends the client back to the leader."""
+    topics = broker.topics
+    found = topics.require(topic) if isinstance(topic, str) else topics.require_id(UUID(bytes=topic))
+    replica = broker.replica(found.name, index)
+    if broker.node_id not in topics.partition(found, index).in_sync:
+        raise PenstockError(
+            Reason.NOT_LEADER_OR_FOLLOWER,
+            f"{found.name}/{index} is not in sync on node {broker.node_id}; ask its leader.",
+        )
+    return replica

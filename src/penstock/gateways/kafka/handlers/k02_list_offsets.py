@@ -15,6 +15,7 @@ from typing import Final
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.gateways.settled import settled
@@ -29,7 +30,6 @@ from penstock.wire.kafka.list_offsets_generated import (
     ListOffsetsResponseTopic,
 )
 
-KEY: Final = ApiKey.LIST_OFFSETS
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -40,6 +40,7 @@ READ_COMMITTED: Final = 1
 _NOT_AVAILABLE_FROM: Final = 5
 
 
+@handles(ApiKey.LIST_OFFSETS, versions=(1, 11))
 def handle(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:

@@ -14,10 +14,10 @@ from penstock.core.topic_names import is_staging
 from penstock.core.topic_records import NO_LEADER
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
-from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations, topic_operations
 from penstock.gateways.kafka.portions import at_a_time, in_portions
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
@@ -31,17 +31,17 @@ from penstock.wire.kafka.metadata_generated import (
 )
 from penstock.wire.kafka.primitives import UUID_ZERO
 
-KEY: Final = ApiKey.METADATA
 _NULL_NAME_FROM: Final = 12
 LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 
+@handles(ApiKey.METADATA, versions=(0, 13))
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Each topic by itself: an error of one is no error of the others."""
     broker = context.broker
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        told = (
+        listed = (
             topic
             for topic in broker.topics
             if not is_staging(topic.name)
@@ -49,11 +49,13 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             # It may be gone by the time that it is its turn.
             and broker.topics.get_by_id(topic.topic_id) is not None
         )
-        topics = await in_portions(told, lambda topic: _found(topic, request, context))
+        topics = await in_portions(listed, lambda topic: _found(topic, request, context))
     else:
         wanted = {(topic.name, topic.topic_id): topic for topic in asked}
         topics = await at_a_time(list(wanted.values()), lambda topic: _topic(topic, request, context))
-    operations = cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
+    operations = (
+        context.cluster_operations() if request.include_cluster_authorized_operations else OPERATIONS_NOT_REQUESTED
+    )
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)
@@ -107,7 +109,7 @@ def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> M
         partitions.append(
             MetadataResponsePartition(code, index, leader, record.leader_epoch, replicas, in_sync, offline)
         )
-    operations = NOT_ASKED
+    operations = OPERATIONS_NOT_REQUESTED
     if request.include_topic_authorized_operations:
-        operations = topic_operations(topic.name, context)
+        operations = context.topic_operations(topic.name)
     return MetadataResponseTopic(0, topic.name, topic.topic_id.bytes, topic.internal, partitions, operations)

@@ -1,4 +1,4 @@
-"""OffsetCommit (API key 8): where a group goes on reading.
+"""OffsetCommit (API key 8): where a group continues to read.
 
 Versions 2 to 4 carry how long to keep the offsets, 6 adds the leader epoch, 7 the instance id of a static member, 8 is
 flexible, 9 is for groups of the newer protocol, 10 names topics by id.
@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId, TopicName
 from penstock.wire.kafka.apis import ApiKey
@@ -28,7 +29,6 @@ from penstock.wire.kafka.offset_commit_generated import (
     OffsetCommitResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_COMMIT
 PARTITIONS_A_PIECE: Final = 5000
 """Committed together: some milliseconds of the event loop."""
 
@@ -36,6 +36,7 @@ _Named = list[tuple[OffsetCommitRequestTopic, TopicName | Reason]]
 """Each topic with its name, or why nothing is committed for it."""
 
 
+@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Awaitable[OffsetCommitResponse]:
     """Answered once the offsets are durable."""
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_PIECE:

@@ -1,4 +1,4 @@
-"""OffsetFetch (API key 9): where a group goes on reading. What was never committed is -1, and no error; so is an unknown group.
+"""OffsetFetch (API key 9): where a group continues to read. What was never committed is -1, and no error; so is an unknown group.
 
 Version 2 adds the form without topics (all of them) and an error for the whole group, 5 the leader epoch, 6 is flexible, 7 asks
 for offsets that no open transaction may change (there are none), 8 asks for several groups, 9 is for groups of the newer
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.operations.operation import Action
 from penstock.types import GroupId, TopicName
@@ -30,11 +31,11 @@ from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_FETCH
 PARTITIONS_A_PIECE: Final = 1000
 """Of one group, looked at without letting others have their turn: some milliseconds."""
 
 
+@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
 def handle(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:

@@ -1,4 +1,4 @@
-"""FindCoordinator (API key 10): which node speaks for a group. Of a broker that is alone it is this one.
+"""FindCoordinator (API key 10): the node that coordinates a group. A broker that is alone names itself.
 
 Version 1 adds the kind of key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 asks for several
 keys. Transactional ids are refused with a code on which clients give up at once, and a text that says why: on "not
@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
@@ -22,14 +23,13 @@ from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorResponseCoordinator,
 )
 
-KEY: Final = ApiKey.FIND_COORDINATOR
-
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NO_NODE: Final = -1
 _MANY_FROM: Final = 4
 
 
+@handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
 def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:

@@ -7,20 +7,19 @@ a returning static leader not to assign.
 
 from asyncio import Future
 from functools import partial
-from typing import Final
 
 from penstock.core.groups.requests import JoinRequest, JoinResult, MemberProtocol
 from penstock.errors import PenstockError
+from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-KEY: Final = ApiKey.JOIN_GROUP
 
-
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9))
 def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGroupResponse]:
     """Answered when the generation begins."""
     version = context.version

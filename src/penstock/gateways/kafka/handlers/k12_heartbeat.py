@@ -3,18 +3,16 @@
 Version 3 adds static members, 4 is flexible.
 """
 
-from typing import Final
-
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatResponse
 
-KEY: Final = ApiKey.HEARTBEAT
 
-
+@handles(ApiKey.HEARTBEAT, versions=(0, 4))
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Answered at once."""
     try:

@@ -3,19 +3,17 @@
 Version 3 takes several members, by id or (static ones) by instance id, 4 is flexible, 5 carries a reason for the log.
 """
 
-from typing import Final
-
 from penstock.core.groups.requests import LeavingMember
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
-KEY: Final = ApiKey.LEAVE_GROUP
 
-
+@handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
 def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """One answer for each member; before version 3 there is one member, and its answer is the whole."""
     if context.version < 3:

@@ -5,20 +5,19 @@ Version 3 adds static members, 4 is flexible, 5 checks and answers the protocol'
 
 from asyncio import Future
 from functools import partial
-from typing import Final
 
 from penstock.core.groups.requests import SyncRequest, SyncResult
 from penstock.errors import PenstockError
+from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later, answered
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupResponse
 
-KEY: Final = ApiKey.SYNC_GROUP
 
-
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
 def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGroupResponse]:
     """Answered once the leader's assignment is durable."""
     try:

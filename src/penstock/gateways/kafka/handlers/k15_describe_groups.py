@@ -5,12 +5,11 @@ earlier ones say that it is dead.
 """
 
 from collections.abc import Awaitable
-from typing import Final
 
 from penstock.core.groups.requests import GroupDescription, GroupState
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.operations import NOT_ASKED, group_operations
+from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.operations.operation import Action
 from penstock.types import GroupId
@@ -22,9 +21,8 @@ from penstock.wire.kafka.describe_groups_generated import (
     DescribeGroupsResponseMember,
 )
 
-KEY: Final = ApiKey.DESCRIBE_GROUPS
 
-
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
 def handle(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
@@ -48,9 +46,12 @@ def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestCon
         context.require_group(Action.DESCRIBE, group_id)
     except PenstockError as error:
         return DescribeGroupsResponseGroup(
-            group_id=group_id, error_code=context.code(error), error_message=error.text, authorized_operations=NOT_ASKED
+            group_id=group_id,
+            error_code=context.code(error),
+            error_message=error.text,
+            authorized_operations=OPERATIONS_NOT_REQUESTED,
         )
-    allowed = group_operations(group_id, context) if request.include_authorized_operations else NOT_ASKED
+    allowed = context.group_operations(group_id) if request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
     return _group(context.broker.groups.describe(GroupId(group_id)), allowed, context)
 
 

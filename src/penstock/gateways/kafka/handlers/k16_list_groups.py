@@ -8,16 +8,16 @@ from typing import Final
 from penstock.core.groups.requests import GroupState
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_groups_generated import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
-
-KEY: Final = ApiKey.LIST_GROUPS
 
 _CLASSIC: Final = "classic"
 _STATES: Final = {state.value.lower(): state for state in GroupState}
 
 
+@handles(ApiKey.LIST_GROUPS, versions=(0, 5))
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """Those that the caller may see. States and types are compared without regard to case; one that does not exist matches nothing."""
     sees_all = context.allows_cluster(Action.DESCRIBE)

@@ -4,13 +4,14 @@ from typing import Final
 
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.kafka.apis import ApiKey
 
-KEY: Final = ApiKey.API_VERSIONS
 _SOFTWARE_NAME_FROM: Final = 3
 
 
+@handles(ApiKey.API_VERSIONS, versions=(0, 4))
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """The gateway's own table, so that nothing is promised that is not there."""
     if context.version >= _SOFTWARE_NAME_FROM and not (

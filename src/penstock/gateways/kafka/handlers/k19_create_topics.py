@@ -3,13 +3,12 @@
 Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's numbers and configs; 7 with its id.
 """
 
-from typing import Final
-
 from penstock.core.topic_config import describe_topic_configs
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
@@ -21,9 +20,8 @@ from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsResponseTopic,
 )
 
-KEY: Final = ApiKey.CREATE_TOPICS
 
-
+@handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Each topic by itself, many at once: together they cost one commit of the metadata store."""
     by_name: dict[str, list[CreateTopicsRequestTopic]] = {}

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
@@ -16,10 +17,10 @@ from penstock.wire.kafka.delete_topics_generated import (
 )
 from penstock.wire.kafka.primitives import UUID_ZERO
 
-KEY: Final = ApiKey.DELETE_TOPICS
 _IDS_FROM: Final = 6
 
 
+@handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Each topic by itself; one that is named twice is deleted once, and its second answer says that it is gone."""
     asked = request.topics

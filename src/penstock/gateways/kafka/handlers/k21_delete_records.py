@@ -8,12 +8,12 @@ Version 2 is flexible; nothing else changed.
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Final
 
 from penstock.core.delete_records import TO_HIGH_WATERMARK, delete_records
 from penstock.core.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.settled import committed, settled
 from penstock.operations.operation import Action
@@ -27,12 +27,11 @@ from penstock.wire.kafka.delete_records_generated import (
     DeleteRecordsResponseTopic,
 )
 
-KEY: Final = ApiKey.DELETE_RECORDS
-
 _Begun = tuple[DeleteRecordsResponsePartition, Partition, int]
 """An answer that is not final, and what has to be deleted everywhere first."""
 
 
+@handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Each partition by itself; the answer goes out when all of it is durable here, and the followers have heard of it."""
     until = asyncio.get_running_loop().time() + max(request.timeout_ms, 0) / 1000

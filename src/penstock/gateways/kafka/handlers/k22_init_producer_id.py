@@ -3,18 +3,16 @@
 Version 3 lets a producer keep its id with a higher epoch after an error.
 """
 
-from typing import Final
-
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import NO_PRODUCER_ID
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest, InitProducerIdResponse
 
-KEY: Final = ApiKey.INIT_PRODUCER_ID
 
-
+@handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Without a transactional id every call gets an id that nobody had before."""
     if request.transactional_id is not None:

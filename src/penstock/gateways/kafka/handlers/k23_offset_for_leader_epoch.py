@@ -5,10 +5,10 @@ Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a p
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import Final
 
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
 from penstock.operations.operation import Action
@@ -21,9 +21,8 @@ from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH
 
-
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
 def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:

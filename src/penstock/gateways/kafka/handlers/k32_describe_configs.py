@@ -23,6 +23,7 @@ from penstock.gateways.kafka.config_resources import (
     values_of,
 )
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import DESCRIBED_RESOURCES_MAX
 from penstock.operations.operation import Action
@@ -36,11 +37,11 @@ from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsResponseSynonym,
 )
 
-KEY: Final = ApiKey.DESCRIBE_CONFIGS
 _LONG_TEXTS_FROM: Final = 4
 _SHORT_TEXT_BYTES_MAX: Final = 2**15 - 1
 
 
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=(0, 4))
 def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:

@@ -3,8 +3,6 @@
 Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
 """
 
-from typing import Final
-
 from penstock.core.topics import without_nulls
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import (
@@ -15,6 +13,7 @@ from penstock.gateways.kafka.config_resources import (
     refuse_twice,
 )
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
@@ -24,9 +23,8 @@ from penstock.wire.kafka.alter_configs_generated import (
 )
 from penstock.wire.kafka.apis import ApiKey
 
-KEY: Final = ApiKey.ALTER_CONFIGS
 
-
+@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Each resource by itself: all its changes are made, or none."""
     twice = named_twice((asked.resource_type, asked.resource_name) for asked in request.resources)

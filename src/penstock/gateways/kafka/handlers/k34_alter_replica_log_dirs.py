@@ -2,11 +2,11 @@
 
 import os
 from functools import partial
-from typing import Final
 
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import LOG_DIR_NOT_FOUND
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns, in_portions
 from penstock.operations.operation import Action
 from penstock.wire.kafka.alter_replica_log_dirs_generated import (
@@ -17,9 +17,8 @@ from penstock.wire.kafka.alter_replica_log_dirs_generated import (
 )
 from penstock.wire.kafka.apis import ApiKey
 
-KEY: Final = ApiKey.ALTER_REPLICA_LOG_DIRS
 
-
+@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2))
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
     """A move to the directory that a replica is in is done already."""
     results: dict[str, AlterReplicaLogDirsResponseResult] = {}

@@ -11,6 +11,7 @@ from typing import Final
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_log_dirs_generated import (
@@ -21,11 +22,11 @@ from penstock.wire.kafka.describe_log_dirs_generated import (
     DescribeLogDirsResponseTopic,
 )
 
-KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
 _PARTITIONS_A_TURN: Final = 64
 """A partition may have to be opened first; others are served in between."""
 
 
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """There is one directory. Partitions that do not exist are left out, as Kafka does."""
     try:

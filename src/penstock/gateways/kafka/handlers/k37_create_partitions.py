@@ -1,9 +1,8 @@
 """CreatePartitions (API key 37): let topics have more partitions. Versions 2 and 3 changed nothing that matters here."""
 
-from typing import Final
-
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
@@ -14,9 +13,8 @@ from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsResponseResult,
 )
 
-KEY: Final = ApiKey.CREATE_PARTITIONS
 
-
+@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Each topic by itself."""
     by_name: dict[str, list[CreatePartitionsRequestTopic]] = {}

@@ -4,12 +4,12 @@ import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Final
 
 from penstock.errors import Reason
+from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX
-from penstock.gateways.kafka.waiting import answer_later
 from penstock.operations.operation import Action
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
@@ -19,9 +19,8 @@ from penstock.wire.kafka.delete_groups_generated import (
     DeleteGroupsResponseResult,
 )
 
-KEY: Final = ApiKey.DELETE_GROUPS
 
-
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
 def handle(request: DeleteGroupsRequest, context: RequestContext) -> Awaitable[DeleteGroupsResponse]:
     """Answered once the groups are gone for good."""
     group_ids = [GroupId(name) for name in dict.fromkeys(request.groups_names)]

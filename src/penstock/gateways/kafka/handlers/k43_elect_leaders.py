@@ -11,8 +11,9 @@ from penstock.core.replication.election import is_led, preferred
 from penstock.core.replication.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.moves import door_of, each
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
+from penstock.gateways.kafka.reassignments import change_each, reassignments_of
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
@@ -22,10 +23,10 @@ from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersResponseReplicaElectionResult,
 )
 
-KEY: Final = ApiKey.ELECT_LEADERS
 _ERROR_FROM: Final = 1
 
 
+@handles(ApiKey.ELECT_LEADERS, versions=(0, 2))
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     """Each partition by itself."""
     asked = list(dict.fromkeys(_asked(request)))
@@ -40,8 +41,8 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         )
     if request.topic_partitions is None:
         asked = list(_to_elect(kind, context))
-    door = door_of(context)
-    done = await each(asked, lambda place: door.elect(*place, kind), request.timeout_ms)
+    reassignments = reassignments_of(context)
+    done = await change_each(asked, lambda place: reassignments.elect(*place, kind), request.timeout_ms)
     if request.topic_partitions is None:
         # Somebody else was faster.
         done = [

@@ -13,6 +13,7 @@ from penstock.gateways.kafka.config_resources import (
     refuse_twice,
 )
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.incremental_alter_configs_generated import (
@@ -23,8 +24,6 @@ from penstock.wire.kafka.incremental_alter_configs_generated import (
     IncrementalAlterConfigsResponseResource,
 )
 
-KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
-
 _CHANGES: Final[Mapping[int, ChangeKind]] = {
     0: ChangeKind.SET,
     1: ChangeKind.DELETE,
@@ -33,6 +32,7 @@ _CHANGES: Final[Mapping[int, ChangeKind]] = {
 }
 
 
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
     """Each resource by itself: all its changes are made, or none."""
     twice = named_twice((asked.resource_type, asked.resource_name) for asked in request.resources)

@@ -4,12 +4,13 @@ Version 1 lets a client forbid a change of the replication factor. The answer sa
 ListPartitionReassignments does not name it any more.
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.moves import door_of, each
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
+from penstock.gateways.kafka.reassignments import change_each, reassignments_of
 from penstock.operations.operation import Action
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
@@ -19,15 +20,14 @@ from penstock.wire.kafka.alter_partition_reassignments_generated import (
 )
 from penstock.wire.kafka.apis import ApiKey
 
-KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
-
-class _Wish(NamedTuple):
+class _Change(NamedTuple):
     topic: str
     partition: int
     replicas: tuple[int, ...] | None
 
 
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
@@ -39,22 +39,24 @@ async def handle(
         return AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=may_change, error_code=context.code(error), error_message=error.text
         )
-    wishes = [
-        _Wish(topic.name, asked.partition_index, None if asked.replicas is None else tuple(asked.replicas))
+    changes = [
+        _Change(topic.name, asked.partition_index, None if asked.replicas is None else tuple(asked.replicas))
         for topic in request.topics
         for asked in topic.partitions
     ]
-    door = door_of(context)
-    done = await each(
-        wishes, lambda wish: door.alter(*wish, allow_replication_factor_change=may_change), request.timeout_ms
+    reassignments = reassignments_of(context)
+    done = await change_each(
+        changes,
+        lambda change: reassignments.alter(*change, allow_replication_factor_change=may_change),
+        request.timeout_ms,
     )
     by_topic: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
     turns = Turns()
-    for wish, refusal in done:
+    for change, refusal in done:
         await turns.pause_if_long()
         text = None if refusal is None else refusal.text
-        by_topic.setdefault(wish.topic, []).append(
-            AlterPartitionReassignmentsResponsePartition(wish.partition, context.code(refusal), text)
+        by_topic.setdefault(change.topic, []).append(
+            AlterPartitionReassignmentsResponsePartition(change.partition, context.code(refusal), text)
         )
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change,

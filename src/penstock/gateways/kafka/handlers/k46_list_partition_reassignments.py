@@ -1,13 +1,13 @@
 """ListPartitionReassignments (API key 46): partitions that are on their way to other nodes. Version 0; no list asks for all."""
 
 from collections.abc import AsyncIterator
-from typing import Final
 
-from penstock.core.replication.reassignment import Move
+from penstock.core.replication.reassignment import Move, Reassignments
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.moves import Door, door_of
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
+from penstock.gateways.kafka.reassignments import LoneReassignments, reassignments_of
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_partition_reassignments_generated import (
@@ -17,9 +17,8 @@ from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsResponseTopic,
 )
 
-KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
-
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
 async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
@@ -29,7 +28,7 @@ async def handle(
     except PenstockError as error:
         return ListPartitionReassignmentsResponse(error_code=context.code(error), error_message=error.text)
     by_topic: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    async for move in _moves(request, door_of(context)):
+    async for move in _moves(request, reassignments_of(context)):
         by_topic.setdefault(move.topic, []).append(
             ListPartitionReassignmentsResponsePartition(
                 move.partition, list(move.replicas), list(move.adding), list(move.removing)
@@ -41,18 +40,20 @@ async def handle(
     )
 
 
-async def _moves(request: ListPartitionReassignmentsRequest, door: Door) -> AsyncIterator[Move]:
-    """Those that were asked for, each once; all of them when none is named."""
+async def _moves(
+    request: ListPartitionReassignmentsRequest, reassignments: Reassignments | LoneReassignments
+) -> AsyncIterator[Move]:
+    """The moves of the partitions in the request, each once; all moves if it has no list."""
     if request.topics is None:
-        for move in door.list():
+        for move in reassignments.list():
             yield move
         return
     turns = Turns()
-    told: set[tuple[str, int]] = set()
+    listed: set[tuple[str, int]] = set()
     for topic in request.topics:
         for index in topic.partition_indexes:
             await turns.pause_if_long()
-            for move in door.list([(topic.name, index)]):
-                if (move.topic, move.partition) not in told:
-                    told.add((move.topic, move.partition))
+            for move in reassignments.list([(topic.name, index)]):
+                if (move.topic, move.partition) not in listed:
+                    listed.add((move.topic, move.partition))
                     yield move

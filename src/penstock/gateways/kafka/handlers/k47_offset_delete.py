@@ -1,14 +1,14 @@
-"""OffsetDelete (API key 47): forget where a group stands in partitions that none of its members reads. There is one version."""
+"""OffsetDelete (API key 47): forget the offsets of a group in partitions that none of its members reads. There is one version."""
 
 from asyncio import Future
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
 from penstock.core.groups.requests import PartitionKey
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.context import RequestContext
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.handlers import handles
 from penstock.operations.operation import Action
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.apis import ApiKey
@@ -20,9 +20,8 @@ from penstock.wire.kafka.offset_delete_generated import (
     OffsetDeleteResponseTopic,
 )
 
-KEY: Final = ApiKey.OFFSET_DELETE
 
-
+@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
 def handle(
     request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse | Future[OffsetDeleteResponse]:

@@ -6,10 +6,10 @@ It lists the brokers that are up: those registered with the cluster, and this on
 from typing import Final
 
 from penstock.errors import PenstockError
-from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
-from penstock.gateways.kafka.operations import NOT_ASKED, cluster_operations
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
@@ -18,10 +18,10 @@ from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterResponseBroker,
 )
 
-KEY: Final = ApiKey.DESCRIBE_CLUSTER
 _BROKERS: Final = 1
 
 
+@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """This listener is for clients: it knows brokers and no controllers' addresses."""
     broker = context.broker
@@ -42,7 +42,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             DescribeClusterResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)
             for node in nodes_of(context)
         ],
-        cluster_authorized_operations=cluster_operations(context)
+        cluster_authorized_operations=context.cluster_operations()
         if request.include_cluster_authorized_operations
-        else NOT_ASKED,
+        else OPERATIONS_NOT_REQUESTED,
     )

@@ -6,6 +6,7 @@ from typing import Final
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import ResourceType
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import nodes_of
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
@@ -15,10 +16,10 @@ from penstock.wire.kafka.list_config_resources_generated import (
     ListConfigResourcesResponseConfigResource,
 )
 
-KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
 _TYPES_FROM: Final = 1
 
 
+@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
     """No type asks for all of them."""
     kinds = {ResourceType.CLIENT_METRICS} if context.version < _TYPES_FROM else set(request.resource_types)

@@ -12,8 +12,8 @@ from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
+from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import leader_of, offline_of
-from penstock.gateways.kafka.operations import topic_operations
 from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
 from penstock.operations.operation import Action
@@ -26,10 +26,10 @@ from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 
+@handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
 async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
     """No names ask for all topics. A limit below 1 still gets one partition, so that a client always gets on."""
     left = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
@@ -89,5 +89,5 @@ def _describe(topic: Topic, indexes: range, context: RequestContext) -> Describe
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, topic_operations(topic.name, context)
+        0, topic.name, topic.topic_id.bytes, topic.internal, partitions, context.topic_operations(topic.name)
     )

@@ -162,6 +162,17 @@ async def test_what_cannot_be_compressed_anew_is_refused_and_the_rest_is_not(wir
     assert reason_of(too_few.error_code) is Reason.CORRUPT_RECORDS
 
 
+async def test_a_batch_that_was_compressed_anew_is_not_checked_once_more(
+    wire: WireNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await wire.create("packed", compression_type="zstd")
+    checked: list[object] = []
+    monkeypatch.setattr("penstock.core.partition.read_produced", checked.append)
+    client = await wire.connect()
+    assert produced(await client.ask(PRODUCE, produce("packed", ONE), 9)).base_offset == 0
+    assert not checked
+
+
 async def test_compressing_anew_does_not_change_the_order_of_pipelined_produces(
     wire: WireNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,8 +171,8 @@ async def test_a_large_request_is_read_and_answered_beside_the_event_loop(
 
         return run
 
-    monkeypatch.setitem(served.decode, version, noted(served.decode[version]))
-    monkeypatch.setitem(served.encode, version, noted(served.encode[version]))
+    monkeypatch.setitem(served.api.decode_request_table, version, noted(served.api.decode_request_table[version]))
+    monkeypatch.setitem(served.api.encode_response_table, version, noted(served.api.encode_response_table[version]))
     # The second is behind the first, and is answered behind it.
     sent = [client.send(ApiKey.DESCRIBE_GROUPS, each, version) for each in (request, small)]
     answers = [await client.answer(ApiKey.DESCRIBE_GROUPS, version) for _ in sent]
@@ -216,8 +216,8 @@ async def test_only_so_many_large_requests_are_under_way_whatever_connections_th
 
         return run
 
-    monkeypatch.setitem(served.decode, version, noted(served.decode[version], 1))
-    monkeypatch.setitem(served.encode, version, noted(served.encode[version], -1))
+    monkeypatch.setitem(served.api.decode_request_table, version, noted(served.api.decode_request_table[version], 1))
+    monkeypatch.setitem(served.api.encode_response_table, version, noted(served.api.encode_response_table[version], -1))
     clients = [await node.connect() for _ in range(2 * LARGE_REQUESTS_MAX)]
     for client in clients:
         client.send(ApiKey.DESCRIBE_GROUPS, request, version)

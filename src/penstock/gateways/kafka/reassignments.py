@@ -1,10 +1,10 @@
-"""Elections and moves as Kafka's clients ask for them: the cluster's door, or what a broker that is alone says to such wishes."""
+"""Elections and reassignments as Kafka's clients request them: of a cluster, or of a broker that is alone."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from penstock.core.replication.reassignment import ElectionKind, Move
+from penstock.core.replication.reassignment import ElectionKind, Move, Reassignments
 from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -12,33 +12,12 @@ from penstock.gateways.kafka.portions import at_a_time
 from penstock.types import NodeId
 
 AT_A_TIME_MAX: Final = 64
-"""Wishes of one request that are on their way to the metadata store at the same time."""
+"""Changes of one request that wait for the metadata store at the same time."""
 
-Asked = TypeVar("Asked")
-
-
-class Door(Protocol):
-    """What :class:`~penstock.core.replication.reassignment.Reassignments` does, as far as Kafka has words for it."""
-
-    async def alter(
-        self,
-        topic: str,
-        partition: int,
-        replicas: Sequence[int] | None,
-        *,
-        allow_replication_factor_change: bool = True,
-    ) -> None:
-        """Let these nodes have a partition; None takes a move back."""
-
-    async def elect(self, topic: str, partition: int, kind: ElectionKind) -> None:
-        """Elect a leader now."""
-
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:
-        """The moves under way."""
-        ...
+Item = TypeVar("Item")
 
 
-class Alone:
+class LoneReassignments:
     """A broker that is alone leads everything, and nothing ever moves."""
 
     def __init__(self, topics: Topics, node_id: NodeId) -> None:
@@ -53,7 +32,7 @@ class Alone:
         *,
         allow_replication_factor_change: bool = True,  # noqa: ARG002 - there is one replica, whatever is allowed
     ) -> None:
-        """Fine if it stays where it is."""
+        """Accepted if the replica stays where it is."""
         self._topics.partition(self._topics.require_named(topic), partition)
         if replicas is None:
             raise PenstockError(
@@ -62,7 +41,7 @@ class Alone:
         self._topics.placer.assigned([replicas])
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind) -> None:  # noqa: ARG002 - nobody else could lead
-        """There is nobody else."""
+        """No other node could lead."""
         self._topics.partition(self._topics.require_named(topic), partition)
         raise PenstockError(
             Reason.ELECTION_NOT_NEEDED, f"{topic}/{partition} is led by node {self._node_id}: this broker is alone."
@@ -73,30 +52,32 @@ class Alone:
         return iter(())
 
 
-def door_of(context: RequestContext) -> Door:
-    """Where this broker's wishes are told."""
+def reassignments_of(context: RequestContext) -> Reassignments | LoneReassignments:
+    """What makes and lists the changes."""
     cluster = context.broker.cluster
-    return Alone(context.broker.topics, context.broker.node_id) if cluster is None else cluster.reassignments
+    return (
+        LoneReassignments(context.broker.topics, context.broker.node_id) if cluster is None else cluster.reassignments
+    )
 
 
-async def each(
-    wishes: Sequence[Asked], wish: Callable[[Asked], Awaitable[None]], timeout_ms: int
-) -> list[tuple[Asked, PenstockError | None]]:
-    """What became of every wish, in their order; those that the client's time was too short for have timed out."""
+async def change_each(
+    items: Sequence[Item], change: Callable[[Item], Awaitable[None]], timeout_ms: int
+) -> list[tuple[Item, PenstockError | None]]:
+    """Change each item; the results are in the same order, and a timeout for what was not done within the client's time."""
     deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
-    async def one(asked: Asked) -> tuple[Asked, PenstockError | None]:
+    async def one(item: Item) -> tuple[Item, PenstockError | None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await wish(asked)
+                await change(item)
         except PenstockError as error:
             # Many may be kept until the answer is whole: without all that was on the stack when they were raised.
-            return asked, error.with_traceback(None)
+            return item, error.with_traceback(None)
         except TimeoutError:
-            return asked, PenstockError(
+            return item, PenstockError(
                 Reason.REQUEST_TIMED_OUT,
                 "The metadata store did not answer in time. Look whether it was done, and ask again.",
             )
-        return asked, None
+        return item, None
 
-    return await at_a_time(wishes, one, AT_A_TIME_MAX)
+    return await at_a_time(items, one, AT_A_TIME_MAX)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.gateways.kafka.waiting import answer_later
+from penstock.gateways.kafka.answers import answer_later
 
 
 async def test_what_the_core_tells_is_translated_whenever_it_comes() -> None:
