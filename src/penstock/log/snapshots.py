@@ -14,7 +14,7 @@ from typing import Final
 from penstock.log.checkpoint import NO_PRODUCERS, RecoveryPoint
 from penstock.log.names import SNAPSHOT, offset_of, segment_stem
 from penstock.log.producer_state import ProducerStates
-from penstock.log.segment import Segments
+from penstock.log.segment import Segment, Segments
 from penstock.ports import Disk
 
 SNAPSHOTS_KEPT: Final = 2
@@ -51,6 +51,26 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
     return True
 
 
+def keep_producers(disk: Disk, directory: str, items: list[Segment], count: int, now_ms: int) -> int:
+    """Before the first ``count`` segments go, their producers must be in a snapshot that survives a loss of power.
+
+    Returns how many may go: fewer, when there is no room for a new snapshot and an older one will do.
+    """
+    offset = items[count].base_offset
+    if sync_snapshot(disk, directory, offset):
+        return count
+    # A loss of power has taken the one that was made when the segment was closed, or the disk was full then.
+    states = load_producers(disk, directory, Segments(items[:count]), None, offset, now_ms)
+    try:
+        disk.write_atomic(snapshot_path(directory, offset), states.encode())
+    except OSError:
+        for fewer in range(count - 1, 0, -1):
+            if sync_snapshot(disk, directory, items[fewer].base_offset):
+                return fewer
+        raise
+    return count
+
+
 def drop_old_snapshots(disk: Disk, directory: str, needed: frozenset[int]) -> None:
     """Keep those at ``needed`` offsets, and of the others the newest few."""
     others = [offset for offset in snapshot_offsets(disk, directory) if offset not in needed]
@@ -76,20 +96,16 @@ def drop_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
 
 def load_producers(
     disk: Disk, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int, now_ms: int
-) -> tuple[ProducerStates, int]:
-    """The producers at ``next_offset``, and the offset of the snapshot that still says the same (or NO_PRODUCERS).
-
-    A snapshot offset of -2 (SNAPSHOT_UNKNOWN) in the answer means that the state has changed since any snapshot.
-    """
+) -> ProducerStates:
+    """The producers at ``next_offset``."""
     states, replay_from, snapshot_offset = _start_of_replay(disk, directory, point, next_offset)
+    states.snapshot_offset = snapshot_offset
     if replay_from is None:
         replay_from = segments.items[0].base_offset
-    changed = False
     for header in segments.headers_from(replay_from):
         if header.producer_id >= 0:
             states.update(header, header.base_offset, now_ms)
-            changed = True
-    return states, (-2 if changed else snapshot_offset)
+    return states
 
 
 def _start_of_replay(

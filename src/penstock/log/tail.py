@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from penstock.log.index import IndexBuilder
 from penstock.log.scan import DamageError, walk
-from penstock.log.segment import IndexBuilder, Segment
+from penstock.log.segment import Segment
 from penstock.types import NO_EPOCH
 
 

@@ -20,7 +20,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
             await node.append(name, 0, 3)
         broken = node.broker.partition("b", 0)
         # A value that no code expects there.
-        broken.log._config = None  # type: ignore[assignment]
+        broken.log.config = None  # type: ignore[assignment]
         config = broken.topic.config.log_config()
         node.clock.advance(10_000)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
@@ -31,7 +31,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
         finally:
             await housekeeping.stop()
             commit.close()
-            broken.log._config = config
+            broken.log.config = config
 
 
 async def test_an_interval_that_is_set_while_the_broker_runs_counts_at_once(tmp_path: Path) -> None:
