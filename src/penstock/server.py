@@ -22,8 +22,7 @@ from penstock.core.groups.settings import GroupSettings
 from penstock.core.queues.settings import QueueSettings
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.topic_config import check_configs
-from penstock.core.topic_image import MIN_IN_SYNC
-from penstock.core.topics import TopicDefaults
+from penstock.core.topics import MIN_IN_SYNC, TopicDefaults
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
 from penstock.gateways.listening import address_of, bind

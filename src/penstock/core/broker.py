@@ -486,7 +486,7 @@ class ClusterSide:
         self.appends: Final = LedAppends(broker.clock)
         """What other nodes have appended to partitions that this one leads."""
         broker.timed.extend((self.appends, self.replicas))
-        broker.topics.notes_deletions = True
+        broker.topics.writes.notes_deletions = True
         broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))

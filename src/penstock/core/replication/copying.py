@@ -17,7 +17,7 @@ from penstock.core.partition import Partition
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.in_sync import KNOWS_ALL
 from penstock.core.replication.replicas import Place, Replicas
-from penstock.core.topic_image import TopicImage
+from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.ports import Clock
@@ -81,7 +81,7 @@ class CopySession:
         node_id: NodeId,
         node_epoch: int,
         replicas: Replicas,
-        topics: TopicImage,
+        topics: Topics,
         clock: Clock,
         on_fetched: OnFetched,
         on_news: Callable[[], None],

@@ -6,8 +6,8 @@ of them for it.
 
 from penstock.core.partition import Partition
 from penstock.core.replication.replicas import Place
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import Topic, Topics
 from penstock.meters import Meters
 from penstock.types import NodeId
 
@@ -15,7 +15,7 @@ from penstock.types import NodeId
 class ReplicaMetering:
     """Told of everything by hooks."""
 
-    def __init__(self, node_id: NodeId, topics: TopicImage, meters: Meters) -> None:
+    def __init__(self, node_id: NodeId, topics: Topics, meters: Meters) -> None:
         self._node_id = node_id
         self._topics = topics
         self._meters = meters

@@ -16,8 +16,8 @@ from penstock.core.replication.decisions import family
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred
 from penstock.core.replication.placement import check_assignment
 from penstock.core.replication.records import is_reassigning, reassigning, target_of
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_partition, encode, partition_key
+from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Delete, MetadataStore, Put
 from penstock.types import NodeId
@@ -94,7 +94,7 @@ def is_only_at(record: PartitionRecord, node_id: int, live: LiveNodes) -> bool:
 class Reassignments:
     """All wishes. Each method returns when the wish is agreed on, not when it is fulfilled."""
 
-    def __init__(self, store: MetadataStore, topics: TopicImage, nodes: ClusterImage) -> None:
+    def __init__(self, store: MetadataStore, topics: Topics, nodes: ClusterImage) -> None:
         self._store = store
         self._topics = topics
         self._nodes = nodes

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.core.cluster_image import DRAINS_PREFIX
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.topic_image import MIN_IN_SYNC
+from penstock.core.topics import MIN_IN_SYNC
 from penstock.errors import PenstockError
 from penstock.testing.simulation.history import Place
 from penstock.testing.simulation.wire_client import Lost

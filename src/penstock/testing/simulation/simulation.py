@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
-from penstock.core.topic_image import Topic
 from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
+from penstock.core.topics import Topic
 from penstock.metadata.port import Event
 from penstock.testing.simulation.careless import CarelessProducer
 from penstock.testing.simulation.clients import Producer, Reader
