@@ -32,7 +32,7 @@ from penstock.log.epochs import EpochHistory
 from penstock.log.index import RELATIVE_OFFSET_MAX
 from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
 from penstock.log.producer_state import ProducerEntry, ProducerStates
-from penstock.log.reader import Reader, Slice
+from penstock.log.reader import LogReader, Slice
 from penstock.log.retention import RemovalTask, delete_before, retire
 from penstock.log.segment import Segment, Segments
 from penstock.log.snapshots import snapshot_path, write_snapshot
@@ -110,7 +110,7 @@ class Log:
         self.clock: Final = environment.clock
         self._report = environment.report
         self.segment_list: Final = segments
-        self.reader: Final = Reader(self)
+        self.reader: Final = LogReader(self)
         self.epochs: Final = epochs
         self.producers = producers
         self.on_written: Callable[[], None] | None = None

@@ -4,7 +4,7 @@ Batch borders that are known (ends of writes, ends of reads) are kept as marks: 
 goes on where it stopped, up to an end that was written in one go, needs no index at all.
 
 Invariant: a mark says where the first batch that ends at or behind its offset starts, or would. Whoever cuts, removes or
-replaces segments calls :meth:`Reader.forget`.
+replaces segments calls :meth:`LogReader.forget`.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,7 +32,7 @@ class Slice(NamedTuple):
     """Where to go on: the offset behind the last batch in ``data``."""
 
 
-class Reader:
+class LogReader:
     """The read side of one log."""
 
     __slots__ = ("_log", "_marks", "_segments")
@@ -192,7 +192,7 @@ class Reader:
             at += size
             steps += 1
             if steps == WALK_STEPS_MAX:
-                at = Reader._jump(segment, position, data, at)
+                at = LogReader._jump(segment, position, data, at)
         if last < 0:
             return None
         header = read_header(data, last)
