@@ -41,7 +41,7 @@ from penstock.log.notes import read_note, write_note
 from penstock.log.scan import DamageError, walk
 from penstock.log.segment import Segment, Segments
 from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
-from penstock.log.tail import Tail, check_end, index_tail
+from penstock.log.tail import SegmentTail, check_end, index_tail
 from penstock.ports import Disk, File
 from penstock.types import NO_EPOCH
 
@@ -126,7 +126,7 @@ def recover(
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, believed = _where_to_begin(segments, point)
     believed_offset = segments[first].base_offset if point is None else point.offset
-    tail = Tail(0, segments[0].base_offset, NO_EPOCH, None)
+    tail = SegmentTail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
     if point is not None and _was_rewritten(segments[first], point, gaps_to):
@@ -233,7 +233,7 @@ def _scan_closed(
     believed: int,
     believed_offset: int,
     epochs: dict[int, int],
-) -> Tail:
+) -> SegmentTail:
     """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
     # Its index was not synced when the node stopped: zeros in it could make the segment look old.
     segment.check_indexes(interval_bytes)
@@ -252,18 +252,18 @@ def _scan_closed(
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:
             if environment.has_checkpoint and damage.position >= believed:
-                return Tail(position, offset, epoch, damage)
+                return SegmentTail(position, offset, epoch, damage)
             sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
             if sound is None and damage.position < believed:
                 sound = believed, believed_offset
             if sound is None:
-                return Tail(position, offset, epoch, damage)
+                return SegmentTail(position, offset, epoch, damage)
             environment.report(
                 f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read, the rest is kept"
             )
             position, offset = sound
             continue
-        return Tail(position, offset, epoch, None)
+        return SegmentTail(position, offset, epoch, None)
 
 
 def _is_hole(file: File, position: int) -> bool:
@@ -271,7 +271,7 @@ def _is_hole(file: File, position: int) -> bool:
     return not any(file.pread(_HOLE_BYTES, position))
 
 
-def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, tail: Tail) -> None:
+def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, tail: SegmentTail) -> None:
     """Cut segment ``number`` to its sound part and remove all behind it."""
     segment = segments[number]
     later = segments[number + 1 :]
@@ -288,7 +288,7 @@ def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, t
     cut_segment(segment, tail)
 
 
-def _flush_index(environment: LogEnvironment, segment: Segment, tail: Tail) -> None:
+def _flush_index(environment: LogEnvironment, segment: Segment, tail: SegmentTail) -> None:
     if segment.offsets.unflushed_rows < FEW_ROWS and not tail.stepped_over:
         # Cheaper to walk over again than to make a file for.
         return
@@ -299,7 +299,7 @@ def _flush_index(environment: LogEnvironment, segment: Segment, tail: Tail) -> N
         environment.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
 
 
-def cut_segment(segment: Segment, tail: Tail) -> None:
+def cut_segment(segment: Segment, tail: SegmentTail) -> None:
     """Leave only the sound part; durable when this returns."""
     file = segment.opened()
     file.truncate(tail.end)
