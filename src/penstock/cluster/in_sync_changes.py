@@ -17,7 +17,7 @@ from penstock.cluster.together import Together
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
-from penstock.core.replication.in_sync import Change, InSync
+from penstock.core.replication.in_sync import InSync, InSyncChange
 from penstock.core.replication.records import given_up, joined, without
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import encode, partition_key
@@ -106,7 +106,7 @@ class InSyncChanges:
                 self._giving_up.add(place)
                 self._run(self._give_up(place))
 
-    async def _change(self, partition: Partition, in_sync: InSync, change: Change, epoch: int) -> None:
+    async def _change(self, partition: Partition, in_sync: InSync, change: InSyncChange, epoch: int) -> None:
         async with self._room:
             # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
             # asked again until it is answered: either way the earlier one cannot happen any more.
@@ -116,7 +116,7 @@ class InSyncChanges:
         if not partition.gone:
             partition.recount()
 
-    async def _is_settled(self, partition: Partition, change: Change, epoch: int) -> bool:
+    async def _is_settled(self, partition: Partition, change: InSyncChange, epoch: int) -> bool:
         topic, index = partition.topic, partition.index
         if partition.gone or self._broker.topics.partition_epoch(topic, index) != epoch:
             return True
@@ -130,7 +130,7 @@ class InSyncChanges:
         self.problem = None
         return is_settled
 
-    async def _write(self, partition: Partition, change: Change, epoch: int) -> bool:
+    async def _write(self, partition: Partition, change: InSyncChange, epoch: int) -> bool:
         """Whether it is known what is agreed now, and the image has it."""
         topic, index = partition.topic, partition.index
         record = self._broker.topics.partition(topic, index)

@@ -44,7 +44,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InSyncChange:
     """A change of the in-sync set that the leader wants to be agreed on."""
 
     joining: Mapping[int, int]
@@ -96,7 +96,7 @@ class InSync:
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.eligible: tuple[int, ...] = ()
-        self._pending: Change | None = None
+        self._pending: InSyncChange | None = None
         self._progress: dict[int, Progress] = {}
         self.agree(record, now_ms, partition_epoch)
         for node in self.agreed:
@@ -131,7 +131,7 @@ class InSync:
         """Whether a node has a replica that is not in sync."""
         return node not in self.agreed and node in self.replicas
 
-    def begin(self, change: Change) -> None:
+    def begin(self, change: InSyncChange) -> None:
         """A change is on its way to the store."""
         assert self._pending is None, "one change at a time"
         self._pending = change
@@ -238,7 +238,7 @@ class InSync:
         lag_ms_max: int,
         is_live: Callable[[int, int], bool],
         heard_ms: Callable[[int], int],
-    ) -> Change | None:
+    ) -> InSyncChange | None:
         """The change that the followers' progress asks for; None when there is none, or one is on its way.
 
         Who has everything that is committed, everything of older epochs, and nothing of what was deleted, joins; who was behind for longer than
@@ -270,4 +270,4 @@ class InSync:
                 leaving.append(node)
         if len(leaving) >= len(self.agreed):
             leaving = []
-        return Change(joining, tuple(leaving)) if joining or leaving else None
+        return InSyncChange(joining, tuple(leaving)) if joining or leaving else None
