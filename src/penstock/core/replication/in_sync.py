@@ -23,7 +23,7 @@ OBSERVES: Final = -1
 KNOWS_ALL: Final = 2**63 - 1
 
 
-class Progress:
+class FollowerProgress:
     """One follower, as far as this leader has heard of it."""
 
     __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "since", "start")
@@ -97,7 +97,7 @@ class InSync:
         self.adding: tuple[int, ...] = ()
         self.eligible: tuple[int, ...] = ()
         self._pending: InSyncChange | None = None
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, FollowerProgress] = {}
         self.agree(record, now_ms, partition_epoch)
         for node in self.agreed:
             # They count already. Of any other this leader may have missed that it was no replica for a while.
@@ -114,7 +114,7 @@ class InSync:
         self.eligible = record.elr
         for node in record.replicas:
             if node != self._node_id and node not in self._progress:
-                self._progress[node] = Progress(now_ms, epoch)
+                self._progress[node] = FollowerProgress(now_ms, epoch)
         for node in [node for node in self._progress if node not in record.replicas]:
             del self._progress[node]
 
