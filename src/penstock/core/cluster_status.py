@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster_image import ClusterImage, Node
 from penstock.core.replication.election import LiveNodes, is_led
-from penstock.core.replication.reassignment import Drain, Move, is_only_at
+from penstock.core.replication.reassignment import Drain, ReplicaMove, is_only_at
 from penstock.core.replication.records import is_reassigning
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import PartitionRecord
@@ -58,7 +58,7 @@ class Trouble:
 class MoveStatus:
     """A partition on its way to other nodes. How far they are is known to its leader alone, and None elsewhere."""
 
-    move: Move
+    move: ReplicaMove
     leader: int
     in_sync: tuple[int, ...]
     start_offset: int | None = None
@@ -231,7 +231,7 @@ def _moving(status: ClusterStatus, broker: "Broker", topic: Topic, index: int, r
     status.moving_count += 1
     if len(status.moves) >= LISTED_MAX:
         return
-    move = Move(topic.name, index, record.replicas, record.adding, record.removing)
+    move = ReplicaMove(topic.name, index, record.replicas, record.adding, record.removing)
     partition = broker.opened(topic.name, index)
     if partition is None or partition.in_sync is None:
         status.moves.append(MoveStatus(move, record.leader, record.in_sync))

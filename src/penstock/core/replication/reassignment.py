@@ -36,7 +36,7 @@ class ElectionKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A partition on its way to other nodes."""
 
     topic: str
@@ -162,7 +162,7 @@ class Reassignments:
                 f"Node {draining[0]} is being drained. Name others, or end its drain first.",
             )
 
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
         """The moves under way, of these partitions or of all. What is not there is not moving."""
         if partitions is None:
             for topic in self._topics:
@@ -295,5 +295,5 @@ class Reassignments:
         )
 
 
-def _move(topic: Topic, index: int, record: PartitionRecord) -> Move:
-    return Move(topic.name, index, record.replicas, record.adding, record.removing)
+def _move(topic: Topic, index: int, record: PartitionRecord) -> ReplicaMove:
+    return ReplicaMove(topic.name, index, record.replicas, record.adding, record.removing)

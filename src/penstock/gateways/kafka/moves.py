@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol, TypeVar
 
-from penstock.core.replication.reassignment import ElectionKind, Move
+from penstock.core.replication.reassignment import ElectionKind, ReplicaMove
 from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -33,7 +33,7 @@ class Door(Protocol):
     async def elect(self, topic: str, partition: int, kind: ElectionKind) -> None:
         """Elect a leader now."""
 
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
         """The moves under way."""
         ...
 
@@ -68,7 +68,7 @@ class Alone:
             Reason.ELECTION_NOT_NEEDED, f"{topic}/{partition} is led by node {self._node_id}: this broker is alone."
         )
 
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:  # noqa: ARG002 - none of them moves
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:  # noqa: ARG002 - none of them moves
         """None."""
         return iter(())
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from penstock.core.access import Action
-from penstock.core.replication.reassignment import Move
+from penstock.core.replication.reassignment import ReplicaMove
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.moves import Door, door_of
@@ -41,7 +41,7 @@ async def handle(
     )
 
 
-async def _moves(request: ListPartitionReassignmentsRequest, door: Door) -> AsyncIterator[Move]:
+async def _moves(request: ListPartitionReassignmentsRequest, door: Door) -> AsyncIterator[ReplicaMove]:
     """Those that were asked for, each once; all of them when none is named."""
     if request.topics is None:
         for move in door.list():
