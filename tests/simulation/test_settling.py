@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from penstock.core.replication.decisions import Decision
-from penstock.core.replication.moves import Moves
+from penstock.core.replication.moves import MovePlan
 from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.testing.simulation.machine import ClusterShape, Machine
@@ -65,10 +65,10 @@ def test_a_wish_is_fulfilled(story: type[Story]) -> None:
 
 
 def test_a_drain_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(_: Moves) -> Iterator[Decision]:
+    def nothing(_: MovePlan) -> Iterator[Decision]:
         return iter(())
 
-    monkeypatch.setattr(Moves, "decisions", nothing)
+    monkeypatch.setattr(MovePlan, "decisions", nothing)
     assert "is not drained" in str(outcome(DrainedForGood).violation)
 
 

@@ -20,7 +20,7 @@ import msgspec
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
-from penstock.core.replication.moves import Moves, factor_of
+from penstock.core.replication.moves import MovePlan, factor_of
 from penstock.core.replication.replicas import Place
 from penstock.core.topic_records import (
     DELETED_PREFIX,
@@ -231,7 +231,7 @@ class Controller:
     async def _begin_moves(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        moves = Moves(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)
+        moves = MovePlan(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)
         begun = list(moves.decisions())
         self._moves_at = loop.time() + max(_MOVES_SECONDS, _MOVES_SHARE * (loop.time() - began))
         # A drain goes on until it is over; what is begun is finished by the records' own changes.

@@ -23,7 +23,7 @@ MOVES_MAX: Final = 64
 """Partitions that are on their way because of this module, or of anybody, at the same time."""
 
 
-class Moves:
+class MovePlan:
     """One look at the whole cluster. ``decisions`` may be asked for once."""
 
     def __init__(self, topics: Topics, nodes: ClusterImage, replication_factor: int) -> None:
