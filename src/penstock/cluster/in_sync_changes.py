@@ -19,7 +19,7 @@ from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
 from penstock.core.replication.in_sync import InSync, InSyncChange
 from penstock.core.replication.records import given_up, joined, without
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import encode, partition_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Put, SharedStore
@@ -46,7 +46,7 @@ class InSyncChanges:
         self._together = Together(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._giving_up: set[Place] = set()
+        self._giving_up: set[TopicIdPartition] = set()
         self._looking: asyncio.Task[None] | None = None
         self.heard_ms: Final[dict[int, int]] = {}
         """When each node last asked for anything, in monotonic time."""
@@ -160,7 +160,7 @@ class InSyncChanges:
 
     # What cannot be led.
 
-    async def _give_up(self, place: Place) -> None:
+    async def _give_up(self, place: TopicIdPartition) -> None:
         async with self._room:
             try:
                 await self._try_to_give_up(place)
@@ -173,7 +173,7 @@ class InSyncChanges:
             finally:
                 self._giving_up.discard(place)
 
-    async def _try_to_give_up(self, place: Place) -> None:
+    async def _try_to_give_up(self, place: TopicIdPartition) -> None:
         topics, replicas = self._broker.topics, self._cluster.replicas
         topic = topics.get_by_id(place.topic_id)
         if topic is None or place not in replicas.unable:

@@ -16,7 +16,7 @@ from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.remote import AppendedOnce, CommittedTold, Produced, Stood
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing, standing_of
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topic_records import NO_LEADER
@@ -99,7 +99,7 @@ class _Line:
 
     __slots__ = ("is_moving", "place", "problem", "sent", "taken_by", "timer", "waiting")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TopicIdPartition) -> None:
         self.place: Final = place
         self.waiting: list[_Job] = []
         self.sent: set[_Job] = set()
@@ -118,7 +118,7 @@ class RemotePeers:
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
-        self._lines: dict[Place, _Line] = {}
+        self._lines: dict[TopicIdPartition, _Line] = {}
         self._links: dict[NodeId, Link] = {}
         self._connecting: dict[NodeId, asyncio.Task[None]] = {}
         self._number = 0
@@ -151,7 +151,7 @@ class RemotePeers:
 
     def holds(self, topic: Topic, index: int) -> bool:
         """Whether something waits for this partition's leader, so that what comes must wait behind it."""
-        return Place(topic.topic_id, index) in self._lines
+        return TopicIdPartition(topic.topic_id, index) in self._lines
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Have a batch appended."""
@@ -265,7 +265,7 @@ class RemotePeers:
             return
         self._bytes += size
         self._number += 1
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         line = self._lines.get(place)
         if line is None:
             line = self._lines[place] = _Line(place)

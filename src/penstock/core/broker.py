@@ -37,7 +37,7 @@ from penstock.core.replication.metering import ReplicaMetering
 from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.replication.replicas import Place, Replicas, World
+from penstock.core.replication.replicas import Replicas, TopicIdPartition, World
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
 from penstock.core.sinks.settings import SinkSettings
@@ -481,7 +481,7 @@ class ClusterSide:
         """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
         """Which groups, queues, keys and sinks this node speaks for."""
-        self.lacking: list[Place] = []
+        self.lacking: list[TopicIdPartition] = []
         """Partitions whose log ended, at the start, before what was known to be committed."""
         self.appends: Final = LedAppends(broker.clock)
         """What other nodes have appended to partitions that this one leads."""
@@ -516,7 +516,7 @@ class ClusterSide:
         self.replicas.apply_all()
         self.lacking = [place for place, offset in marks.items() if self._lacks(place, offset)]
 
-    def _lacks(self, place: Place, offset: int) -> bool:
+    def _lacks(self, place: TopicIdPartition, offset: int) -> bool:
         """Whether the log here ends before what was committed: its disk has lost some of it."""
         topic = self._broker.topics.get_by_id(place.topic_id)
         if topic is None or place.partition >= topic.partition_count:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.core.dynamic_configs import ALL_BROKERS
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
@@ -93,7 +93,7 @@ async def test_a_node_knows_after_a_restart_what_was_committed_before(tmp_path: 
         await cluster.nodes[1].crash()
         restarted = await cluster.start(2)
         known = restarted.cluster.replicas.known_high_watermarks()
-        assert known[Place(topic.topic_id, 0)] == 5, "nobody else is up to tell"
+        assert known[TopicIdPartition(topic.topic_id, 0)] == 5, "nobody else is up to tell"
 
 
 async def test_what_is_committed_is_noted_only_when_it_is_more(tmp_path: Path) -> None:

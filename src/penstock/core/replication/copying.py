@@ -16,7 +16,7 @@ from uuid import UUID
 from penstock.core.partition import Partition
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.in_sync import KNOWS_ALL
-from penstock.core.replication.replicas import Place, Replicas
+from penstock.core.replication.replicas import Replicas, TopicIdPartition
 from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 class Copied(NamedTuple):
     """What a follower is told of one partition: why not, where its history parts from this one, or what comes next."""
 
-    place: Place
+    place: TopicIdPartition
     reason: Reason | None = None
     diverging: tuple[int, int] | None = None
     records: Buffer = b""
@@ -59,7 +59,7 @@ class _Wanted:
 
     __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
 
-    def __init__(self, place: Place, woken: Callable[["_Wanted"], None]) -> None:
+    def __init__(self, place: TopicIdPartition, woken: Callable[["_Wanted"], None]) -> None:
         self.place: Final = place
         self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
@@ -97,7 +97,7 @@ class CopySession:
         """The number of the follower's last question, which is noted by :meth:`ask`."""
         self.has_passed_over = False
         """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
-        self._wanted: dict[Place, _Wanted] = {}
+        self._wanted: dict[TopicIdPartition, _Wanted] = {}
         self._news: dict[_Wanted, None] = {}
         self._held: dict[_Wanted, None] = {}
         """News of partitions whose copying is limited: they wait for their share."""
@@ -109,7 +109,7 @@ class CopySession:
 
     def ask(self, topic_id: UUID, index: int, asked: Asked) -> None:
         """The follower is so far, and wants what comes next."""
-        place = Place(topic_id, index)
+        place = TopicIdPartition(topic_id, index)
         wanted = self._wanted.get(place)
         if wanted is None:
             wanted = self._wanted[place] = _Wanted(place, self._woken)
@@ -133,7 +133,7 @@ class CopySession:
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """The follower does not copy this any more."""
-        wanted = self._wanted.pop(Place(topic_id, index), None)
+        wanted = self._wanted.pop(TopicIdPartition(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
             self._held.pop(wanted, None)
