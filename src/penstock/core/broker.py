@@ -37,7 +37,7 @@ from penstock.core.replication.metering import ReplicaMetering
 from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.replication.replicas import Replicas, TopicIdPartition, World
+from penstock.core.replication.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
 from penstock.core.sinks.settings import SinkSettings
@@ -462,7 +462,7 @@ class ClusterSide:
         """Who else is there."""
         settings = broker.settings
         self.replicas: Final = Replicas(
-            World(
+            ReplicaEnvironment(
                 node_id=settings.node_id,
                 topics=broker.topics,
                 logs=broker.logs,

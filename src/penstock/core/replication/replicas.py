@@ -47,7 +47,7 @@ class TopicIdPartition(NamedTuple):
 
 
 @dataclass(slots=True)
-class World:
+class ReplicaEnvironment:
     """What replicas need of the node."""
 
     node_id: NodeId
@@ -68,7 +68,9 @@ class SetBackError(PenstockError):
 class Replicas:
     """The partitions that this node has, by role. Hooks are called after the change."""
 
-    def __init__(self, world: World, high_watermarks: MutableMapping[TopicIdPartition, int] | None = None) -> None:
+    def __init__(
+        self, world: ReplicaEnvironment, high_watermarks: MutableMapping[TopicIdPartition, int] | None = None
+    ) -> None:
         self._world = world
         self.node_epoch = UNREGISTERED
         self.high_watermarks: Final[MutableMapping[TopicIdPartition, int]] = (
