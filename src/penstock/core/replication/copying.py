@@ -54,12 +54,12 @@ class Copied(NamedTuple):
     start_offset: int = NO_OFFSET
 
 
-class _Wanted:
+class _FetchedPartition:
     """One partition of a session."""
 
     __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
 
-    def __init__(self, place: TopicIdPartition, woken: Callable[["_Wanted"], None]) -> None:
+    def __init__(self, place: TopicIdPartition, woken: Callable[["_FetchedPartition"], None]) -> None:
         self.place: Final = place
         self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
@@ -97,9 +97,9 @@ class CopySession:
         """The number of the follower's last question, which is noted by :meth:`ask`."""
         self.has_passed_over = False
         """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
-        self._wanted: dict[TopicIdPartition, _Wanted] = {}
-        self._news: dict[_Wanted, None] = {}
-        self._held: dict[_Wanted, None] = {}
+        self._wanted: dict[TopicIdPartition, _FetchedPartition] = {}
+        self._news: dict[_FetchedPartition, None] = {}
+        self._held: dict[_FetchedPartition, None] = {}
         """News of partitions whose copying is limited: they wait for their share."""
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class CopySession:
         place = TopicIdPartition(topic_id, index)
         wanted = self._wanted.get(place)
         if wanted is None:
-            wanted = self._wanted[place] = _Wanted(place, self._woken)
+            wanted = self._wanted[place] = _FetchedPartition(place, self._woken)
         if _is_another_copy(wanted.asked, asked):
             wanted.since = self.question
         wanted.asked = asked
@@ -145,7 +145,7 @@ class CopySession:
         for place in list(self._wanted):
             self.forget(*place)
 
-    def _led(self, wanted: _Wanted, asked: Asked) -> Partition:
+    def _led(self, wanted: _FetchedPartition, asked: Asked) -> Partition:
         partition = wanted.partition
         if partition is None or partition.gone:
             topic = self._topics.require_id(wanted.place.topic_id)
@@ -179,18 +179,18 @@ class CopySession:
 
     # What it is told.
 
-    def _woken(self, wanted: _Wanted) -> None:
+    def _woken(self, wanted: _FetchedPartition) -> None:
         if wanted not in self._news and wanted not in self._held and self._note(wanted):
             self._on_news()
 
-    def _note(self, wanted: _Wanted) -> bool:
+    def _note(self, wanted: _FetchedPartition) -> bool:
         """Whether there is something to tell."""
         if not self._has_news(wanted):
             return False
         self._news[wanted] = None
         return True
 
-    def _has_news(self, wanted: _Wanted) -> bool:
+    def _has_news(self, wanted: _FetchedPartition) -> bool:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
@@ -232,7 +232,7 @@ class CopySession:
             found += self._collect_held(left, number)
         return found
 
-    def _budget(self, wanted: _Wanted) -> ByteBudget | None:
+    def _budget(self, wanted: _FetchedPartition) -> ByteBudget | None:
         """What limits the copying of this partition; None when nothing does."""
         partition = wanted.partition
         in_sync = None if partition is None else partition.in_sync
@@ -277,7 +277,7 @@ class CopySession:
         """Whether something waits for its share."""
         return bool(self._held)
 
-    def _copied(self, wanted: _Wanted, left: int, *, first: bool) -> Copied | None:
+    def _copied(self, wanted: _FetchedPartition, left: int, *, first: bool) -> Copied | None:
         asked = wanted.asked
         if asked is None:
             return None
