@@ -40,7 +40,7 @@ from penstock.runtime.memory import keep_freed_memory
 from penstock.types import NodeId
 
 if TYPE_CHECKING:
-    from penstock.cluster.node import ClusterNode
+    from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import Opened
     from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
     from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
@@ -147,7 +147,7 @@ class Server:
         )
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
-        cluster_node: ClusterNode | None = None
+        cluster_node: NodeRunner | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
             assert broker.cluster is not None
@@ -185,12 +185,12 @@ class Server:
 
     def _cluster_node(
         self, broker: Broker, commit: GroupCommit, opened: "Opened", listeners: Mapping[str, Address]
-    ) -> "ClusterNode":
-        from penstock.cluster.node import ClusterNode
+    ) -> "NodeRunner":
+        from penstock.cluster.node import NodeRunner
         from penstock.cluster.opening import settings_of
 
         settings = self.settings
-        return ClusterNode(
+        return NodeRunner(
             broker,
             opened.store,
             commit.turn,

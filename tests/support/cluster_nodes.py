@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterNode, ClusterSettings
+from penstock.cluster.node import ClusterSettings, NodeRunner
 from penstock.core.broker import Broker, BrokerSettings, ClusterSide
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.replica import Replica
@@ -53,7 +53,7 @@ async def _pause() -> None:
 class Running:
     """One node."""
 
-    def __init__(self, broker: Broker, node: ClusterNode, commit: GroupCommit, logs: LogManager) -> None:
+    def __init__(self, broker: Broker, node: NodeRunner, commit: GroupCommit, logs: LogManager) -> None:
         self.broker = broker
         self.node = node
         self.commit = commit
@@ -167,7 +167,7 @@ class Cluster:
         before(broker)
         await broker.start()
         listener = bind(Address("127.0.0.1", 0))
-        node = ClusterNode(
+        node = NodeRunner(
             broker,
             self.store,
             commit.turn,

@@ -45,7 +45,7 @@ class ClusterSettings:
     """How fast this node sends partitions that move to other nodes."""
 
 
-class ClusterNode:
+class NodeRunner:
     """``start`` returns once the node is registered; it leads when it is named."""
 
     def __init__(

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterNode, ClusterSettings
+from penstock.cluster.node import ClusterSettings, NodeRunner
 from penstock.core.broker import Broker, BrokerSettings
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.queues.settings import QueueSettings
@@ -95,7 +95,7 @@ class Running:
     logs: LogManager
     commit: GroupCommit
     housekeeping: Housekeeping
-    node: ClusterNode
+    node: NodeRunner
     kafka: KafkaGateway
 
 
@@ -243,7 +243,7 @@ class Machine:
             executor=self._executor,
         )
         housekeeping.start()
-        node = ClusterNode(
+        node = NodeRunner(
             broker,
             store,
             commit.turn,
