@@ -41,7 +41,7 @@ from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
-    from penstock.cluster.opening import Opened
+    from penstock.cluster.opening import OpenedNode
     from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
     from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
     from penstock.metadata.port import MetadataStore
@@ -107,7 +107,7 @@ class Server:
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
-        opened: Opened | None = None
+        opened: OpenedNode | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
             store: MetadataStore = await SqliteStore.open(f"{data_dir.path}/metadata.sqlite")
@@ -184,7 +184,7 @@ class Server:
         return told(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
 
     def _cluster_node(
-        self, broker: Broker, commit: GroupCommit, opened: "Opened", listeners: Mapping[str, Address]
+        self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
     ) -> "NodeRunner":
         from penstock.cluster.node import NodeRunner
         from penstock.cluster.opening import settings_of

@@ -25,7 +25,7 @@ _CONNECT_SECONDS: Final = 15.0
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104 - what is bound is looked at, nothing is bound here
 
 
-class Opened(NamedTuple):
+class OpenedNode(NamedTuple):
     """What a node of a cluster starts with."""
 
     store: EtcdStore
@@ -35,7 +35,7 @@ class Opened(NamedTuple):
 
 async def open_cluster(
     configured: Configured, data_dir: DataDir, node: Node, disk: Disk, clock: Clock, entropy: Entropy
-) -> Opened:
+) -> OpenedNode:
     """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
 
     A directory is marked as the cluster's last of all: one that is refused can be used as before.
@@ -63,7 +63,7 @@ async def open_cluster(
     except BaseException:
         await store.close()
         raise
-    return Opened(store, joined, record.secret)
+    return OpenedNode(store, joined, record.secret)
 
 
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:
