@@ -55,7 +55,7 @@ _BALANCE_MORE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
-class Written:
+class ControllerWrites:
     """What this controller has asked of the store, for whoever wants to know what a failover costs."""
 
     transactions: int = 0
@@ -91,7 +91,7 @@ class Controller:
         self._moves_at = 0.0
         self._chores_at: float | None = None
         self._orphans: dict[str, int] = {}
-        self.written: Final = Written()
+        self.written: Final = ControllerWrites()
         self.chores: Final[list[Chore]] = []
         """What else an elected controller looks after, once after each change."""
         self.epoch = 0
