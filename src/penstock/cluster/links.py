@@ -51,7 +51,7 @@ class Identity(NamedTuple):
     secret: bytes
 
 
-class _Waiting(NamedTuple):
+class _PendingCall(NamedTuple):
     answered: Callable[[memoryview], None]
     """Told the whole answer with its header, which is good until this returns; ProtocolViolation when it cannot be read."""
     failed: Callable[[PenstockError], None]
@@ -117,7 +117,7 @@ class Link:
         self._wire: _Wire | None = None
         self._is_known = False
         self._connecting = asyncio.Lock()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _PendingCall] = {}
         self._correlation_id = 0
         self.connections = 0
         """How often it has connected: whoever keeps state with the other side begins anew when it changes."""
@@ -178,7 +178,7 @@ class Link:
         if wire is None or wire.transport is None:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
         number = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._waiting[number] = _Waiting(answered, failed)
+        self._waiting[number] = _PendingCall(answered, failed)
         framed = frame_request(RequestHeader(key, version, number, None), parts)
         if len(framed) == 1:
             wire.transport.write(framed[0])
