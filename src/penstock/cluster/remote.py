@@ -61,7 +61,7 @@ _At = tuple[int, int]
 """A leader and its epoch."""
 
 
-class _Job:
+class _LeaderCall:
     """One thing to be done by a leader."""
 
     __slots__ = ("_head", "api", "batch", "can_repeat", "done", "here", "number", "until")
@@ -90,7 +90,7 @@ class _Job:
         """What is said to a leader of this epoch."""
         return self._head(leader_epoch)
 
-    def __lt__(self, other: "_Job") -> bool:
+    def __lt__(self, other: "_LeaderCall") -> bool:
         return self.number < other.number
 
 
@@ -101,8 +101,8 @@ class _Line:
 
     def __init__(self, place: TopicIdPartition) -> None:
         self.place: Final = place
-        self.waiting: list[_Job] = []
-        self.sent: set[_Job] = set()
+        self.waiting: list[_LeaderCall] = []
+        self.sent: set[_LeaderCall] = set()
         self.taken_by: _At | None = None
         """Who has taken something, and nobody has refused since."""
         self.timer: asyncio.TimerHandle | None = None
@@ -270,7 +270,7 @@ class RemotePeers:
         if line is None:
             line = self._lines[place] = _Line(place)
         until = asyncio.get_running_loop().time() + TRY_SECONDS
-        line.waiting.append(_Job(self._number, until, api, head, here, done, batch))
+        line.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
         self._move(line)
 
     # Lines.
@@ -319,7 +319,7 @@ class RemotePeers:
         self._send(link, line, job, at)
         return True
 
-    def _send(self, link: Link, line: _Line, job: _Job, at: _At) -> None:
+    def _send(self, link: Link, line: _Line, job: _LeaderCall, at: _At) -> None:
         parts = encode_peer_request(job.head(at[1]), job.batch or b"")
         future = link.post_peer(job.api, parts)
         seconds = TRY_SECONDS if job.can_repeat else _ANSWER_SECONDS
@@ -331,7 +331,7 @@ class RemotePeers:
 
         future.add_done_callback(came)
 
-    def _answered(self, line: _Line, job: _Job, at: _At, answer: list[int] | PenstockError) -> None:
+    def _answered(self, line: _Line, job: _LeaderCall, at: _At, answer: list[int] | PenstockError) -> None:
         line.sent.discard(job)
         if isinstance(answer, PenstockError):
             is_safe = answer.reason in _NOT_DONE or (job.can_repeat and answer.reason is Reason.LINK_LOST)
@@ -346,7 +346,7 @@ class RemotePeers:
         self._end(job, answer)
         self._move(line)
 
-    def _end(self, job: _Job, answer: list[int] | PenstockError) -> None:
+    def _end(self, job: _LeaderCall, answer: list[int] | PenstockError) -> None:
         if job.batch is not None:
             self._bytes -= len(job.batch)
         job.done(answer)
