@@ -94,7 +94,7 @@ class _LeaderCall:
         return self.number < other.number
 
 
-class _Line:
+class _LeaderQueue:
     """What waits for one partition's leader, and what is with it."""
 
     __slots__ = ("is_moving", "place", "problem", "sent", "taken_by", "timer", "waiting")
@@ -118,7 +118,7 @@ class RemotePeers:
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
-        self._lines: dict[TopicIdPartition, _Line] = {}
+        self._lines: dict[TopicIdPartition, _LeaderQueue] = {}
         self._links: dict[NodeId, Link] = {}
         self._connecting: dict[NodeId, asyncio.Task[None]] = {}
         self._number = 0
@@ -268,14 +268,14 @@ class RemotePeers:
         place = TopicIdPartition(topic.topic_id, index)
         line = self._lines.get(place)
         if line is None:
-            line = self._lines[place] = _Line(place)
+            line = self._lines[place] = _LeaderQueue(place)
         until = asyncio.get_running_loop().time() + TRY_SECONDS
         line.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
         self._move(line)
 
     # Lines.
 
-    def _move(self, line: _Line) -> None:
+    def _move(self, line: _LeaderQueue) -> None:
         """Hand on what can be handed on."""
         if line.is_moving:
             return
@@ -288,7 +288,7 @@ class RemotePeers:
         if not line.waiting and not line.sent:
             self._lines.pop(line.place, None)
 
-    def _hand_on(self, line: _Line) -> bool:
+    def _hand_on(self, line: _LeaderQueue) -> bool:
         """The first that waits; whether the next may go too."""
         topic = self._broker.topics.get_by_id(line.place.topic_id)
         if topic is None or line.place.partition >= topic.partition_count:
@@ -319,7 +319,7 @@ class RemotePeers:
         self._send(link, line, job, at)
         return True
 
-    def _send(self, link: Link, line: _Line, job: _LeaderCall, at: _At) -> None:
+    def _send(self, link: Link, line: _LeaderQueue, job: _LeaderCall, at: _At) -> None:
         parts = encode_peer_request(job.head(at[1]), job.batch or b"")
         future = link.post_peer(job.api, parts)
         seconds = TRY_SECONDS if job.can_repeat else _ANSWER_SECONDS
@@ -331,7 +331,7 @@ class RemotePeers:
 
         future.add_done_callback(came)
 
-    def _answered(self, line: _Line, job: _LeaderCall, at: _At, answer: list[int] | PenstockError) -> None:
+    def _answered(self, line: _LeaderQueue, job: _LeaderCall, at: _At, answer: list[int] | PenstockError) -> None:
         line.sent.discard(job)
         if isinstance(answer, PenstockError):
             is_safe = answer.reason in _NOT_DONE or (job.can_repeat and answer.reason is Reason.LINK_LOST)
@@ -351,18 +351,18 @@ class RemotePeers:
             self._bytes -= len(job.batch)
         job.done(answer)
 
-    def _refuse_all(self, line: _Line, error: PenstockError) -> None:
+    def _refuse_all(self, line: _LeaderQueue, error: PenstockError) -> None:
         waiting, line.waiting = line.waiting, []
         for job in waiting:
             self._end(job, error)
 
-    def _later(self, line: _Line, problem: PenstockError | None) -> None:
+    def _later(self, line: _LeaderQueue, problem: PenstockError | None) -> None:
         """Look again in a moment; what has waited for too long is refused."""
         line.problem = problem
         if line.timer is None and not self._stopped:
             line.timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, line)
 
-    def _again(self, line: _Line) -> None:
+    def _again(self, line: _LeaderQueue) -> None:
         line.timer = None
         now = asyncio.get_running_loop().time()
         late = [job for job in line.waiting if job.until <= now]
@@ -371,7 +371,7 @@ class RemotePeers:
             self._end(job, line.problem or self._nobody_leads(line))
         self._move(line)
 
-    def _nobody_leads(self, line: _Line) -> PenstockError:
+    def _nobody_leads(self, line: _LeaderQueue) -> PenstockError:
         topic = self._broker.topics.get_by_id(line.place.topic_id)
         name = "the partition" if topic is None else f"{topic.name}/{line.place.partition}"
         return PenstockError(
@@ -387,7 +387,7 @@ class RemotePeers:
             link = self._links[node_id] = Link(node_id, self._cluster.nodes, self._broker.entropy)
         return link
 
-    def _connect(self, link: Link, line: _Line) -> None:
+    def _connect(self, link: Link, line: _LeaderQueue) -> None:
         """Then the line moves on: it looks again anyway."""
         node_id = link.node_id
         if node_id not in self._connecting:
@@ -401,7 +401,7 @@ class RemotePeers:
         except TimeoutError:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {link.node_id} does not answer") from None
 
-    def _connected(self, node_id: NodeId, line: _Line, task: "asyncio.Task[None]") -> None:
+    def _connected(self, node_id: NodeId, line: _LeaderQueue, task: "asyncio.Task[None]") -> None:
         if self._connecting.get(node_id) is task:
             del self._connecting[node_id]
         if self._stopped or task.cancelled():
