@@ -13,7 +13,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Final
 
-from penstock.cluster.together import Together
+from penstock.cluster.together import BatchedPuts
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
@@ -43,7 +43,7 @@ class InSyncChanges:
         self._cluster: ClusterSide = broker.cluster
         self._store = store
         self._lag_ms_max = lag_ms_max
-        self._together = Together(store)
+        self._together = BatchedPuts(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._giving_up: set[TopicIdPartition] = set()

@@ -22,7 +22,7 @@ class _Waiting:
     done: "asyncio.Future[bool]"
 
 
-class Together:
+class BatchedPuts:
     """What is asked for while others are on their way goes with the next one."""
 
     def __init__(self, store: SharedStore) -> None:
