@@ -21,7 +21,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.errors import PenstockError
-from penstock.metadata.etcd.endpoints import Endpoints, Member, Tls
+from penstock.metadata.etcd.endpoints import Endpoints, StoreMember, Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.wire.etcd import etcd_generated as pb
 from tests.support.waiting import eventually
@@ -281,11 +281,11 @@ class Etcd:
         return await EtcdStore.open(cluster, addresses or self.addresses, self.tls)
 
 
-async def _read(member: Member) -> pb.RangeResponse:
+async def _read(member: StoreMember) -> pb.RangeResponse:
     return await member.range(pb.RangeRequest(key=b"any"), timeout=2)  # type: ignore[no-any-return]
 
 
-async def _status(member: Member) -> pb.StatusResponse:
+async def _status(member: StoreMember) -> pb.StatusResponse:
     return await member.status(pb.StatusRequest(), timeout=2)  # type: ignore[no-any-return]
 
 
