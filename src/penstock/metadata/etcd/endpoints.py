@@ -151,7 +151,7 @@ def _channel(target: str, tls: Tls | None) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 
 
-class Endpoints:
+class EtcdEndpoints:
     """All members. One is used until it fails."""
 
     def __init__(self, addresses: list[Address], tls: Tls | None = None) -> None:

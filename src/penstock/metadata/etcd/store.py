@@ -21,7 +21,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import (
     ANSWER_SECONDS,
     KEEP_ALIVE_SECONDS,
-    Endpoints,
+    EtcdEndpoints,
     NoAnswerError,
     StoreMember,
     Tls,
@@ -69,7 +69,7 @@ class EtcdStore:
 
     operations_max: Final = OPERATIONS_MAX
 
-    def __init__(self, cluster: str, endpoints: Endpoints) -> None:
+    def __init__(self, cluster: str, endpoints: EtcdEndpoints) -> None:
         self._prefix = f"/penstock/{cluster}/".encode()
         self._endpoints = endpoints
         self._subscribers = Subscribers()
@@ -82,7 +82,7 @@ class EtcdStore:
 
         METADATA_UNAVAILABLE when no member answers, INVALID_CONFIG when none ever will with these settings.
         """
-        store = cls(cluster, Endpoints(addresses, tls))
+        store = cls(cluster, EtcdEndpoints(addresses, tls))
         try:
             found = await store._read_all()
             await store._look_at_version()

@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, StoreMember, words_of
+from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, EtcdEndpoints, StoreMember, words_of
 from penstock.metadata.port import Entry, Event, Range
 from penstock.wire.etcd import etcd_generated as pb
 
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: EtcdEndpoints,
         prefix: bytes,
         range_end: bytes,
         entry_of: Callable[[pb.KeyValue], Entry],
