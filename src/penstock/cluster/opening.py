@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
-from penstock.runtime.data_dir import DataDir, Node
+from penstock.runtime.data_dir import DataDir, NodeFile
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -29,12 +29,12 @@ class OpenedNode(NamedTuple):
     """What a node of a cluster starts with."""
 
     store: EtcdStore
-    node: Node
+    node: NodeFile
     secret: bytes
 
 
 async def open_cluster(
-    configured: Configured, data_dir: DataDir, node: Node, disk: Disk, clock: Clock, entropy: Entropy
+    configured: Configured, data_dir: DataDir, node: NodeFile, disk: Disk, clock: Clock, entropy: Entropy
 ) -> OpenedNode:
     """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
 
