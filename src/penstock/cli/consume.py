@@ -41,7 +41,7 @@ class RecordFormat(StrEnum):
     NDJSON = "ndjson"
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """What is read from: partitions, or a share of a group."""
 
     @property
@@ -206,7 +206,7 @@ def _group_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
         member.close()
 
 
-def _read_until(consumer: Source, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
+def _read_until(consumer: RecordSource, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
     """The records below the given ends; what lies beyond is left for later."""
     found: list[ConsumerRecord] = []
     while any(consumer.positions[place] < end for place, end in ends.items()):
@@ -217,7 +217,7 @@ def _read_until(consumer: Source, ends: Mapping["TopicPartition", int]) -> list[
     return there
 
 
-def _until_idle(source: Source, wait_s: float, count: int | None) -> Batches:
+def _until_idle(source: RecordSource, wait_s: float, count: int | None) -> Batches:
     """Records until all partitions are at their ends and none came for ``wait_s``, or ``count`` is reached."""
     since = monotonic()
     while count is None or count > 0:
@@ -231,7 +231,7 @@ def _until_idle(source: Source, wait_s: float, count: int | None) -> Batches:
             return
 
 
-def _at_end(source: Source) -> bool:
+def _at_end(source: RecordSource) -> bool:
     ends = source.high_watermarks
     return all(place in ends and position >= ends[place] for place, position in source.positions.items())
 
