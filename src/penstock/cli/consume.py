@@ -99,7 +99,7 @@ def consume(
 ) -> None:
     """Print records, from the earliest to the end. With --group, from where the group is."""
     wait_s = wait if wait is not None else FOR_EVER_S if follow else 0.0
-    wanted = _Wanted(topic, start or "earliest", last, partition or [], group, count, wait_s)
+    wanted = _Query(topic, start or "earliest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 
 
@@ -118,12 +118,12 @@ def tail(
 ) -> None:
     """Print records as they come. With --last N, first the last N of those that are there."""
     wait_s = FOR_EVER_S if wait is None else wait
-    wanted = _Wanted(topic, start or "latest", last, partition or [], group, count, wait_s)
+    wanted = _Query(topic, start or "latest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Query:
     topic: str
     start: str
     last: int | None
@@ -133,7 +133,7 @@ class _Wanted:
     wait_s: float
 
 
-def _run(wanted: _Wanted, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
+def _run(wanted: _Query, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
     if wanted.group is not None and (wanted.partitions or wanted.last is not None):
         raise Failure("--group shares the partitions out itself; it goes without --partition and --last", Exit.USAGE)
     printer = PRINTERS[output](key_separator)
@@ -151,7 +151,7 @@ def _counted(batches: Batches, bar: Progress) -> Batches:
         bar.advance(len(batch))
 
 
-def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+def _partition_batches(cluster: "Cluster", wanted: _Query) -> Batches:
     from penstock.client import Consumer, OutOfRange, watermarks
 
     topic = wanted.topic
@@ -177,7 +177,7 @@ def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
         left = None if left is None else max(0, left - len(batch))
 
 
-def _group_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+def _group_batches(cluster: "Cluster", wanted: _Query) -> Batches:
     """Commits what was printed, and nothing else: a batch counts once the next one is asked for."""
     from penstock.client import At, GroupConsumer
 
