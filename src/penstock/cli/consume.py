@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
-from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
+from penstock.cli.output import PAGE_ROWS, Row, StreamedTable, to_json
 from penstock.cli.places import parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 from penstock.text import text_of
@@ -291,7 +291,9 @@ class _Table:
         """A table has columns, and no separator."""
 
     def print(self, batches: Batches) -> None:
-        lines = Lines(["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"])
+        lines = StreamedTable(
+            ["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"]
+        )
         for batch in batches:
             # By pages: whoever reads only the first lines need not wait for the others to be made.
             for start in range(0, len(batch), PAGE_ROWS):
