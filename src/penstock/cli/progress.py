@@ -27,7 +27,7 @@ class _Nothing:
         pass
 
 
-class _Lines:
+class _ProgressLog:
     """For a log file: a line every ten seconds, so that a long run is not silent and a short one is.
 
     The rate is that since the first step: what came before it, as the start of Spark, is not what is counted.
@@ -73,7 +73,7 @@ def progress(what: str, unit: str, total: int | None = None, *, shown: bool | No
         with _bar(what, unit, total) as bar:
             yield bar
     else:
-        lines = _Lines(unit, total)
+        lines = _ProgressLog(unit, total)
         try:
             yield lines
         finally:
