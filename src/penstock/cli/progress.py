@@ -22,7 +22,7 @@ class Progress(Protocol):
         ...
 
 
-class _Nothing:
+class _NoProgress:
     def advance(self, amount: int = 1, note: str = "") -> None:
         pass
 
@@ -68,7 +68,7 @@ class _ProgressLog:
 def progress(what: str, unit: str, total: int | None = None, *, shown: bool | None = None) -> Iterator[Progress]:
     """Show progress while the block runs. ``shown``: as the user said; None: a bar on a terminal, lines elsewhere."""
     if shown is False:
-        yield _Nothing()
+        yield _NoProgress()
     elif shown or sys.stderr.isatty():
         with _bar(what, unit, total) as bar:
             yield bar
