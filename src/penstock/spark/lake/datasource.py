@@ -29,7 +29,7 @@ from penstock.spark.lake.lake import SINGLE_WRITE, Lake, open_lake
 from penstock.spark.lake.layout import LakeFile, Layout, layout_for
 from penstock.spark.lake.store import absolute
 from penstock.spark.lake.task_files import task_files
-from penstock.spark.options import Options, options_of
+from penstock.spark.options import SparkOptions, options_of
 from penstock.spark.schema import arrow_schema
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
@@ -83,7 +83,7 @@ class LakeDataSource(DataSource):
 class Target:
     """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
 
-    options: Options
+    options: SparkOptions
     layout: Layout
 
     def open(self) -> Lake:
@@ -158,17 +158,17 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._target.open().abort(self._query, 0, _collected(messages)[1])
 
 
-def lake_of(options: Options) -> Lake:
+def lake_of(options: SparkOptions) -> Lake:
     """The lake that the options name."""
     catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
     return open_lake(_path(options), _format(options), catalog)
 
 
-def _format(options: Options) -> LakeFormat:
+def _format(options: SparkOptions) -> LakeFormat:
     return format_named(options.get("lake", "parquet"))
 
 
-def _path(options: Options) -> str:
+def _path(options: SparkOptions) -> str:
     path = options.get("path", "")
     if not path:
         raise OptionError('set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
@@ -181,7 +181,7 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
     # A relative path means a place of the driver's; tasks may stand elsewhere.
-    options = Options({**options, "path": absolute(_path(options))})
+    options = SparkOptions({**options, "path": absolute(_path(options))})
     target = Target(options, layout_for(arrow_schema(schema), folders))
     target.open().prepare(target.layout)
     return target

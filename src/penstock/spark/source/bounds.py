@@ -17,7 +17,7 @@ from penstock.client.offsets import At
 from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
 Offsets = dict[TopicPartition, int]
 EARLIEST: Final = int(At.EARLIEST)
@@ -55,12 +55,12 @@ class Bound:
         return self.kind is whole or (self.kind is Kind.OFFSETS and offset in self.by_partition.values())
 
 
-def starting(options: Options, default: Kind) -> Bound:
+def starting(options: SparkOptions, default: Kind) -> Bound:
     """Where to start."""
     return _bound(options, "starting", default, no_match_is_latest=_strategy(options))
 
 
-def ending(options: Options) -> Bound:
+def ending(options: SparkOptions) -> Bound:
     """Where to end: for a query that ends. A time that nothing is as late as is the end of the partition."""
     return _bound(options, "ending", Kind.LATEST, no_match_is_latest=True)
 
@@ -109,7 +109,7 @@ def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -
     return ", ".join(f"{topic}/{index}" for topic, index in sorted(partitions)) or "none"
 
 
-def _strategy(options: Options) -> bool:
+def _strategy(options: SparkOptions) -> bool:
     text = options.get(STRATEGY, "error").strip().lower()
     if text not in ("error", "latest"):
         raise OptionError(f"the option {STRATEGY} is error or latest, not {text!r}")
@@ -121,7 +121,7 @@ def _check_times(option: str, times_ms: Iterable[int]) -> None:
         raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; give milliseconds since 1970")
 
 
-def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: bool) -> Bound:
+def _bound(options: SparkOptions, which: str, default: Kind, *, no_match_is_latest: bool) -> Bound:
     option = f"{which}Timestamp"
     if option in options:
         try:

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
     from penstock.spark.source.offsets import Edges
     from penstock.spark.source.plan import Range
 
@@ -41,7 +41,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 OPTION: Final = "pushdown"
 
 
-def is_wanted(options: Options) -> bool:
+def is_wanted(options: SparkOptions) -> bool:
     """Whether the query asks for it, and Spark is about to push filters: in the worker that plans a read.
 
     A reader that has ``pushFilters`` is refused while ``spark.sql.python.filterPushdown.enabled`` is off, and no setting of the session

@@ -17,7 +17,7 @@ from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster, TopicInfo
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
 SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
 _ASSIGN_EXAMPLE: Final = '{"orders":[0,1],"payments":[0]}'
@@ -41,7 +41,7 @@ class Found:
     missing_partitions: frozenset[TopicPartition] = frozenset()
 
 
-def selection_of(options: Options) -> Selection:
+def selection_of(options: SparkOptions) -> Selection:
     """What the options select; :class:`OptionError` unless exactly one of the three is set, and set to something."""
     given = [name for name in SELECTORS if name in options]
     if len(given) != 1:

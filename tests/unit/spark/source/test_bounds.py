@@ -3,21 +3,21 @@
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from penstock.spark.source.bounds import EARLIEST, LATEST, Kind, check_batch, ending, parse_offsets, starting
 
 
 def start(**options):
-    return starting(Options(options), Kind.LATEST)
+    return starting(SparkOptions(options), Kind.LATEST)
 
 
 def end(**options):
-    return ending(Options(options))
+    return ending(SparkOptions(options))
 
 
 def test_the_default_is_the_callers_for_the_start_and_latest_for_the_end() -> None:
     assert start().kind is Kind.LATEST
-    assert starting(Options({}), Kind.EARLIEST).kind is Kind.EARLIEST
+    assert starting(SparkOptions({}), Kind.EARLIEST).kind is Kind.EARLIEST
     assert end().kind is Kind.LATEST
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_refused_with_an_example(options, text) -> None:
     ],
 )
 def test_a_query_that_ends_cannot_start_or_end_so(options, text) -> None:
-    bounds = starting(Options(options), Kind.EARLIEST), ending(Options(options))
+    bounds = starting(SparkOptions(options), Kind.EARLIEST), ending(SparkOptions(options))
     with pytest.raises(OptionError, match=text):
         check_batch(*bounds)
 
@@ -120,7 +120,7 @@ def test_a_query_that_ends_cannot_start_or_end_so(options, text) -> None:
     ],
 )
 def test_a_query_that_ends_may_start_and_end_so(options) -> None:
-    check_batch(starting(Options(options), Kind.EARLIEST), ending(Options(options)))
+    check_batch(starting(SparkOptions(options), Kind.EARLIEST), ending(SparkOptions(options)))
 
 
 def test_offsets_are_read_as_the_kafka_connector_writes_them() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from penstock.spark.source.plan import Range
 from penstock.spark.source.pushdown import Constraints, is_wanted, push
 
@@ -106,12 +106,12 @@ def test_a_time_narrows_from_below_and_drops_what_is_all_too_old() -> None:
 
 
 def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeypatch) -> None:
-    asked = Options({"pushdown": "true"})
+    asked = SparkOptions({"pushdown": "true"})
     assert not is_wanted(asked)
     name = "pyspark.sql.worker.data_source_pushdown_filters"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     assert is_wanted(asked)
-    assert not is_wanted(Options({}))
+    assert not is_wanted(SparkOptions({}))
 
 
 def test_a_range_to_the_latest_stays_open_unless_a_filter_ends_it() -> None:

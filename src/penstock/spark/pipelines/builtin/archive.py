@@ -84,9 +84,9 @@ def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, s
     from penstock.client import Cluster
     from penstock.spark.lake import archiving
     from penstock.spark.lake.datasource import lake_of
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
-    lake = lake_of(Options(options))
+    lake = lake_of(SparkOptions(options))
     with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
         check_topics(context.bootstrap, set(arguments.topics), set())
         archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)
