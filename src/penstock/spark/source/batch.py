@@ -14,7 +14,7 @@ from penstock.spark.source.bounds import LATEST, Bound, show
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
 from penstock.spark.source.pushdown import Constraints, push
-from penstock.spark.source.selection import Found, find
+from penstock.spark.source.selection import FoundPartitions, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +102,7 @@ def read_part(part: InputPartition, settings: SourceSettings, schema: StructType
     return iter(())
 
 
-def check_found(found: Found) -> None:
+def check_found(found: FoundPartitions) -> None:
     """Refuse a selection that is not there whole: what it names and does not find would be missed in silence."""
     if found.missing:
         raise missing(found.missing)
