@@ -12,7 +12,7 @@ from typing import Final
 from penstock.client.read_ahead import BYTES_MAX
 from penstock.spark.errors import LOG, OptionError
 from penstock.spark.options import SparkOptions
-from penstock.spark.source.bounds import Bound, Kind, check_batch, ending, starting
+from penstock.spark.source.bounds import Bound, BoundKind, check_batch, ending, starting
 from penstock.spark.source.selection import Selection, selection_of
 
 FETCH_WAIT_MS_DEFAULT: Final = 500
@@ -76,7 +76,7 @@ def include_headers(options: SparkOptions) -> bool:
 
 def batch_settings(options: SparkOptions) -> SourceSettings:
     """The settings of a query that ends."""
-    settings = _settings(options, Kind.EARLIEST)
+    settings = _settings(options, BoundKind.EARLIEST)
     check_batch(settings.start, settings.end)
     for name in _BATCH_IGNORES:
         if name in options:
@@ -91,7 +91,7 @@ def stream_settings(options: SparkOptions) -> SourceSettings:
             raise OptionError(
                 f"the option {name} is for batch queries: a stream has no end; use the trigger availableNow"
             )
-    return _settings(options, Kind.LATEST)
+    return _settings(options, BoundKind.LATEST)
 
 
 def check_general(options: SparkOptions) -> None:
@@ -102,7 +102,7 @@ def check_general(options: SparkOptions) -> None:
     _check_kafka_options(options)
 
 
-def _settings(options: SparkOptions, default_start: Kind) -> SourceSettings:
+def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings:
     check_general(options)
     _say_what_does_nothing(options)
     offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
