@@ -39,7 +39,7 @@ OPENED_TOGETHER_BYTES: Final = 16 * MIB
 CONSTANT: Final = ("topic", "partition")
 
 
-class Rows:
+class PartitionRows:
     """Makes batches of one partition: decoded columns, and the two that are the same in every row."""
 
     def __init__(self, schema: StructType, topic: str, partition: int) -> None:
@@ -66,7 +66,7 @@ class Rows:
 
 def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
-    rows = Rows(schema, wanted.topic, wanted.partition)
+    rows = PartitionRows(schema, wanted.topic, wanted.partition)
     left: OffsetRange | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
     while left is not None:
         reading = left
@@ -95,10 +95,10 @@ def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType
 
 def read_lake_part(part: LakePart, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a part of a lake."""
-    return _read_split(part.split, Rows(schema, part.topic, part.partition))
+    return _read_split(part.split, PartitionRows(schema, part.topic, part.partition))
 
 
-def _read_split(split: LakeSplit, rows: Rows) -> Iterator[pa.RecordBatch]:
+def _read_split(split: LakeSplit, rows: PartitionRows) -> Iterator[pa.RecordBatch]:
     from penstock.spark.lake.tier import read_split
 
     for found in read_split(split, sorted(rows.columns)):
