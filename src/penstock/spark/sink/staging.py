@@ -53,7 +53,7 @@ class Outlet(Protocol):
         """Return once everything is with the broker."""
 
 
-class Staging:
+class StagingWriter:
     """Batches into the staging topic."""
 
     def __init__(self, cluster: Cluster, opened: Opened, partition: int, batch_id: int) -> None:

@@ -30,7 +30,7 @@ from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
 from penstock.spark.sink.settings import SinkOptions, settings_of
-from penstock.spark.sink.staging import Outlet, Producing, Staged, Staging
+from penstock.spark.sink.staging import Outlet, Producing, Staged, StagingWriter
 from penstock.spark.sink.targets import Targets, ensure_topic
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
@@ -179,7 +179,7 @@ def stage_rows(
         return Staged(opened.sink, batch_id, opened.staging_id)
     task = TaskContext.get()
     partition = (task.partitionId() if task is not None else 0) % opened.partitions
-    outlet = Staging(cluster, opened, partition, batch_id)
+    outlet = StagingWriter(cluster, opened, partition, batch_id)
     return write_rows(iterator, settings, layout, cluster, outlet)
 
 
