@@ -80,7 +80,7 @@ class LakeDataSource(DataSource):
 
 
 @dataclass(frozen=True)
-class Target:
+class LakeTarget:
     """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
 
     options: SparkOptions
@@ -112,7 +112,7 @@ class Target:
 class LakeStreamWriter(DataSourceStreamArrowWriter):
     """Of a streaming query: exactly once, for Spark gives a batch that comes again the same number."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LakeTarget) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -141,7 +141,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
 class LakeBatchWriter(DataSourceArrowWriter):
     """Of one write: all of it or nothing."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LakeTarget) -> None:
         self._target = target
         self._query = f"{SINGLE_WRITE}{uuid4().hex}"
 
@@ -175,14 +175,14 @@ def _path(options: SparkOptions) -> str:
     return path
 
 
-def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
+def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeTarget:
     if overwrite:
         raise OptionError('a lake is only added to: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
     # A relative path means a place of the driver's; tasks may stand elsewhere.
     options = SparkOptions({**options, "path": absolute(_path(options))})
-    target = Target(options, layout_for(arrow_schema(schema), folders))
+    target = LakeTarget(options, layout_for(arrow_schema(schema), folders))
     target.open().prepare(target.layout)
     return target
 
