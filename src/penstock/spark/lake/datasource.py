@@ -42,7 +42,7 @@ _CATALOG: Final = "catalog."
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task wrote."""
 
     query: str
@@ -90,10 +90,10 @@ class LakeTarget:
         """The lake."""
         return lake_of(self.options)
 
-    def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """One task's rows."""
         files = task_files(_path(self.options), _format(self.options), self.layout, query, batch)
-        return Written(query, tuple(files.write(rows)))
+        return WrittenFiles(query, tuple(files.write(rows)))
 
     def commit(self, query: str, batch: int, files: Sequence[LakeFile]) -> None:
         """All tasks' files, on the driver; then the group's offsets."""
@@ -115,7 +115,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, target: LakeTarget) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task."""
         context = TaskContext.get()
         query, batch = (
@@ -145,7 +145,7 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._target = target
         self._query = f"{SINGLE_WRITE}{uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task."""
         return self._target.write(self._query, 0, iterator)
 
@@ -188,5 +188,5 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
 
 
 def _collected(messages: Sequence[WriterCommitMessage | None]) -> tuple[str | None, list[LakeFile]]:
-    written = [each for each in messages if isinstance(each, Written)]
+    written = [each for each in messages if isinstance(each, WrittenFiles)]
     return (written[0].query if written else None), [file for each in written for file in each.files]
