@@ -68,7 +68,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class LakeCommit:
     """What a commit did: ``already`` when the batch was there before. ``ends`` is how far the query has archived."""
 
     already: bool
@@ -141,13 +141,13 @@ class Lake:
         """The last batch of this query that is in the lake."""
         return self._table.last_batch(query)
 
-    def commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
+    def commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
         """Make a batch part of the lake, unless it is there already. What tasks left behind goes."""
         # What is checked must hold until it is written: two archives of a topic would both find its offsets new.
         with self._store.held():
             return self._commit(layout, query, batch, files, now_ms)
 
-    def _commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
+    def _commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
         last = self._manifests.last(query)
         if last is not None:
             self._table.recover(last)
@@ -155,7 +155,7 @@ class Lake:
         if done is not None and batch <= done:
             self._clean(query, now_ms)
             self._forget(layout, query)
-            return Committed(already=True, rows=0, ends=self._ends(layout).get(query, {}))
+            return LakeCommit(already=True, rows=0, ends=self._ends(layout).get(query, {}))
         before = self._ends(layout)
         own = before.get(query, {})
         ends = ends_of(files, own)
@@ -167,7 +167,7 @@ class Lake:
             self._manifests.write(Manifest(query, batch, [], own, own))
         self._clean(query, now_ms)
         self._forget(layout, query)
-        return Committed(already=False, rows=sum(file.rows for file in files), ends=ends)
+        return LakeCommit(already=False, rows=sum(file.rows for file in files), ends=ends)
 
     def abort(self, query: str, batch: int, files: Iterable[LakeFile]) -> None:
         """Drop what was staged, unless the batch was committed: Spark aborts also when a commit failed after it was done."""
