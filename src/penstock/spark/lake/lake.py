@@ -27,7 +27,7 @@ ORPHAN_MS: Final = 24 * 60 * 60 * 1000
 """Staged files of other queries are given up when they are so old: no batch takes that long."""
 
 
-class Table(Protocol):
+class LakeTable(Protocol):
     """How one format says which files belong to the lake."""
 
     def exists(self) -> bool:
@@ -79,7 +79,7 @@ class LakeCommit:
 class Lake:
     """One lake. Made by :func:`open_lake`, in the driver; tasks write files and know nothing of a table (``task_files.py``)."""
 
-    def __init__(self, store: Store, table: Table, lake_format: LakeFormat) -> None:
+    def __init__(self, store: Store, table: LakeTable, lake_format: LakeFormat) -> None:
         self.format: Final = lake_format
         self._store = store
         self._table = table
@@ -291,7 +291,7 @@ def open_lake(location: str, lake_format: LakeFormat, options: Mapping[str, str]
         ) from error
 
 
-def _table(store: Store, lake_format: LakeFormat, options: Mapping[str, str]) -> Table:
+def _table(store: Store, lake_format: LakeFormat, options: Mapping[str, str]) -> LakeTable:
     match lake_format:
         case LakeFormat.PARQUET:
             from penstock.spark.lake.parquet import ParquetTable
