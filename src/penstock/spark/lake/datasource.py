@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
 from penstock.spark.lake.lake import SINGLE_WRITE, Lake, open_lake
-from penstock.spark.lake.layout import LakeFile, Layout, layout_for
+from penstock.spark.lake.layout import LakeFile, LakeLayout, layout_for
 from penstock.spark.lake.store import absolute
 from penstock.spark.lake.task_files import task_files
 from penstock.spark.options import SparkOptions, options_of
@@ -84,7 +84,7 @@ class LakeTarget:
     """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
 
     options: SparkOptions
-    layout: Layout
+    layout: LakeLayout
 
     def open(self) -> Lake:
         """The lake."""
