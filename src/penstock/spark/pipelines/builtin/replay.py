@@ -15,7 +15,7 @@ from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.values import moment_ms
 
 if TYPE_CHECKING:
-    from penstock.spark.lake.replaying import Replay, Wanted
+    from penstock.spark.lake.replaying import Replay, ReplayRequest
 
 BATCH_OFFSETS: Final = 500_000
 """Of one batch, when no rate is told."""
@@ -101,12 +101,12 @@ def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
     return from_ms, to_ms
 
 
-def _wanted(arguments: ReplayArguments) -> Wanted:
-    from penstock.spark.lake.replaying import Wanted
+def _wanted(arguments: ReplayArguments) -> ReplayRequest:
+    from penstock.spark.lake.replaying import ReplayRequest
     from penstock.spark.lake.store import absolute
 
     from_ms, to_ms = check(arguments)
-    return Wanted(
+    return ReplayRequest(
         topic=arguments.topic,
         to=arguments.to,
         partition=arguments.partition,
