@@ -150,11 +150,11 @@ def run(
 
 def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunChoices) -> None:
     """What the command of a built-in does."""
-    from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Head, Pipeline
+    from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Pipeline, PipelineHead
 
     called = "-".join(filter(None, (builtin.name, arguments.subject())))
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", called)[:NAME_LENGTH_MAX]
-    pipeline = Pipeline(head=Head(name=name, kind=builtin.name), arguments=arguments)
+    pipeline = Pipeline(head=PipelineHead(name=name, kind=builtin.name), arguments=arguments)
     _execute(pipeline, given, lambda execution: builtin.run(arguments, execution), streams=builtin.streams)
 
 

@@ -8,13 +8,13 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 from penstock.spark.pipelines.convert import keys_of, wanted_of
-from penstock.spark.pipelines.model import Head, Sink, Source, Step
+from penstock.spark.pipelines.model import PipelineHead, Sink, Source, Step
 
 
 def reference_of_files() -> str:
     """A table for each table of a file."""
     tables: dict[str, type[msgspec.Struct]] = {
-        "[pipeline]": Head,
+        "[pipeline]": PipelineHead,
         "[source], [sources.NAME]": Source,
         "[[steps]]": Step,
         "[[sinks]]": Sink,

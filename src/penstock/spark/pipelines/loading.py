@@ -27,10 +27,10 @@ from penstock.spark.pipelines.model import (
     SOURCES_MAX,
     STEPS,
     STEPS_MAX,
-    Head,
     Mode,
     OnBad,
     Pipeline,
+    PipelineHead,
     Sink,
     SinkKind,
     Source,
@@ -174,7 +174,9 @@ class _Reading:
             self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
         return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
-    def whole(self, head: Head, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]) -> Pipeline | None:
+    def whole(
+        self, head: PipelineHead, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]
+    ) -> Pipeline | None:
         """What is right by itself, seen together."""
         if all(source.static for source in sources.values()):
             path: Path = ("source", "static") if ("source",) in self.lines.keys else ("sources",)
@@ -199,9 +201,9 @@ class _Reading:
             lines=self._lines_for_spark(steps),
         )
 
-    def _head(self, value: object) -> Head | None:
+    def _head(self, value: object) -> PipelineHead | None:
         path = ("pipeline",)
-        head = table_of(Head, value, path, self.report_type)
+        head = table_of(PipelineHead, value, path, self.report_type)
         if head is None:
             # The other keys are to be understood all the same.
             trigger = value.get("trigger") if isinstance(value, dict) else None
@@ -225,7 +227,7 @@ class _Reading:
         self._understood((*path, "trigger"), trigger_of, head.trigger)
         return None if self.problems else head
 
-    def _builtin(self, head: Head, document: Mapping[str, object]) -> Pipeline | None:
+    def _builtin(self, head: PipelineHead, document: Mapping[str, object]) -> Pipeline | None:
         for key in document:
             if key not in ("pipeline", head.kind):
                 self.report(

@@ -54,7 +54,7 @@ class TomlTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Base of the tables of a file."""
 
 
-class Head(TomlTable, frozen=True):
+class PipelineHead(TomlTable, frozen=True):
     """What the pipeline is called, and how it runs."""
 
     name: Annotated[
@@ -186,7 +186,7 @@ class Sink(TomlTable, frozen=True):
 class Pipeline(TomlTable, frozen=True):
     """A whole file, checked. ``arguments`` are a built-in's, when ``head.kind`` names one."""
 
-    head: Head
+    head: PipelineHead
     file: str = ""
     sources: dict[str, Source] = {}
     steps: list[Step] = []

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from penstock.spark.pipelines.hints import schema_hint
-from penstock.spark.pipelines.model import Head, Pipeline, Source, Step
+from penstock.spark.pipelines.model import Pipeline, PipelineHead, Source, Step
 
 ORDERS = {"orders": Source(topics="orders")}
 TYPED = {"orders": Source(topics="orders", schema="id INT")}
@@ -19,7 +19,9 @@ def missing(name="`amount`", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION"):
 
 def hint(sources, sql, error=None, lines=None, view="step1"):
     steps = [Step(sql=sql, as_="step1")]
-    return schema_hint(Pipeline(head=Head(), sources=sources, steps=steps, lines=lines or {}), view, error or missing())
+    return schema_hint(
+        Pipeline(head=PipelineHead(), sources=sources, steps=steps, lines=lines or {}), view, error or missing()
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Head, Mode, OnBad, Pipeline, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, Sink, SinkKind, Source, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
 
 _OF_QUERY: Final = "[[steps]] sql: "
@@ -104,7 +104,7 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
     sink = Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode)
     steps = [Step(sql=_query(arguments.sql))]
     try:
-        return checked(Pipeline(head=Head(name=name), sources=sources, steps=steps, sinks=[sink]))
+        return checked(Pipeline(head=PipelineHead(name=name), sources=sources, steps=steps, sinks=[sink]))
     except PipelineUsageError as error:
         if not str(error).startswith(_OF_QUERY):
             raise
