@@ -8,14 +8,14 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 from penstock.spark.pipelines.convert import keys_of, wanted_of
-from penstock.spark.pipelines.model import PipelineHead, Sink, Source, Step
+from penstock.spark.pipelines.model import PipelineHead, Sink, SourceTable, Step
 
 
 def reference_of_files() -> str:
     """A table for each table of a file."""
     tables: dict[str, type[msgspec.Struct]] = {
         "[pipeline]": PipelineHead,
-        "[source], [sources.NAME]": Source,
+        "[source], [sources.NAME]": SourceTable,
         "[[steps]]": Step,
         "[[sinks]]": Sink,
     }

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.model import OnBad, Sink, Source, Step, topics_of
+from penstock.spark.pipelines.model import OnBad, Sink, SourceTable, Step, topics_of
 from penstock.spark.pipelines.sqltext import views_read
 from penstock.spark.pipelines.typed import bad_topic
 
@@ -29,14 +29,14 @@ class Written:
     sources: frozenset[str]
 
 
-def circles(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def circles(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
     """All that is written and comes back to where it came from."""
     written = [*_of_sinks(sources, steps, sinks), *_of_bad_values(sources)]
     feeds = {each: [other for other in written if _feeds(each, other, sources)] for each in written}
     return [each for each in written if _comes_back(each, feeds)]
 
 
-def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def _of_sinks(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
     of_views = origins(sources, steps)
     last = list(of_views)[-1]
     found = []
@@ -50,7 +50,7 @@ def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Seque
     return found
 
 
-def _of_bad_values(sources: Mapping[str, Source]) -> list[Written]:
+def _of_bad_values(sources: Mapping[str, SourceTable]) -> list[Written]:
     return [
         Written(("sources", name, "dead_letters"), bad_topic(source), True, frozenset([name]))
         for name, source in sources.items()
@@ -58,7 +58,7 @@ def _of_bad_values(sources: Mapping[str, Source]) -> list[Written]:
     ]
 
 
-def origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+def origins(sources: Mapping[str, SourceTable], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
     """The sources that each view has its rows from. SQL does not tell the case of names."""
     found = {name.lower(): frozenset([name]) for name in sources}
     for number, step in enumerate(steps, start=1):
@@ -71,11 +71,11 @@ def origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, f
     return found
 
 
-def _feeds(written: Written, other: Written, sources: Mapping[str, Source]) -> bool:
+def _feeds(written: Written, other: Written, sources: Mapping[str, SourceTable]) -> bool:
     return any(_reads(sources[name], written) for name in other.sources)
 
 
-def _reads(source: Source, written: Written) -> bool:
+def _reads(source: SourceTable, written: Written) -> bool:
     if source.static or source.table is not None:
         return False
     if not written.is_topic:

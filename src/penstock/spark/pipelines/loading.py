@@ -33,7 +33,7 @@ from penstock.spark.pipelines.model import (
     PipelineHead,
     Sink,
     SinkKind,
-    Source,
+    SourceTable,
     Step,
     topics_of,
 )
@@ -175,7 +175,7 @@ class _Reading:
         return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
     def whole(
-        self, head: PipelineHead, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]
+        self, head: PipelineHead, sources: dict[str, SourceTable], steps: list[Step], sinks: list[Sink]
     ) -> Pipeline | None:
         """What is right by itself, seen together."""
         if all(source.static for source in sources.values()):
@@ -250,7 +250,7 @@ class _Reading:
             return None
         return Pipeline(head=head, file=str(self.file), arguments=arguments)
 
-    def _sources(self, document: Mapping[str, object]) -> dict[str, Source]:
+    def _sources(self, document: Mapping[str, object]) -> dict[str, SourceTable]:
         if "source" in document and "sources" in document:
             self.report(("sources",), "[sources]: there is a [source] too; name it [sources.NAME] like the others")
             return {}
@@ -266,7 +266,7 @@ class _Reading:
             return {}
         if len(tables) > SOURCES_MAX:
             self.report(("sources",), f"[sources]: there are {len(tables)}, more than {SOURCES_MAX}")
-        found: dict[str, Source] = {}
+        found: dict[str, SourceTable] = {}
         for name, table in tables.items():
             source = self._source(table, ("sources", name))
             if source is not None:
@@ -277,13 +277,13 @@ class _Reading:
                 found[name] = source
         return found
 
-    def _source(self, value: object, path: Path) -> Source | None:
-        source = table_of(Source, value, path, self.report_type)
+    def _source(self, value: object, path: Path) -> SourceTable | None:
+        source = table_of(SourceTable, value, path, self.report_type)
         if source is not None:
             self.check_source(source, path)
         return source
 
-    def check_source(self, source: Source, path: Path) -> None:
+    def check_source(self, source: SourceTable, path: Path) -> None:
         """What the texts of a source mean."""
         self._check_source_place(source, path)
         self._understood((*path, "start"), start_options, source.start)
@@ -302,7 +302,7 @@ class _Reading:
         if source.event_time and not source.watermark:
             self.report((*path, "event_time"), f'{named(path)} event_time: write watermark = "10 minutes" too')
 
-    def _check_source_place(self, source: Source, path: Path) -> None:
+    def _check_source_place(self, source: SourceTable, path: Path) -> None:
         given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]
         if len(given) > 1:
             self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both given; keep one")
@@ -329,7 +329,7 @@ class _Reading:
         except ValueError as error:
             self.report(path, f"{named(path[:-1])} {path[-1]}: {error}")
 
-    def _check_names(self, sources: Mapping[str, Source], steps: Iterable[Step]) -> list[str]:
+    def _check_names(self, sources: Mapping[str, SourceTable], steps: Iterable[Step]) -> list[str]:
         """The names that can be read, in the order in which they come to be; the last is what sinks get unless told."""
         names = list(sources)
         for number, step in enumerate(steps):
@@ -405,7 +405,7 @@ class _Reading:
                 self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
             seen[name] = number
 
-    def _check_places(self, sources: Mapping[str, Source], sinks: list[Sink]) -> None:
+    def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[Sink]) -> None:
         """Two queries must not share a checkpoint, nor a folder: each would take the other's batches for its own."""
         taken = {bad_name(name): name for name, source in sources.items() if source.on_bad is OnBad.DEAD_LETTER}
         folders: set[str] = set()
@@ -419,7 +419,7 @@ class _Reading:
                 self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
             folders.add(folder)
 
-    def _check_circles(self, sources: Mapping[str, Source], steps: list[Step], sinks: list[Sink]) -> None:
+    def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[Sink]) -> None:
         for written in circles(sources, steps, sinks):
             path = written.path
             if path[0] == "sources" and ("source",) in self.lines.keys:
@@ -482,7 +482,7 @@ def bad_name(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"bad-{source}")
 
 
-def _view_of(source: Source) -> str:
+def _view_of(source: SourceTable) -> str:
     topics = topics_of(source)
     return source.as_ or (topics[0] if len(topics) == 1 else "source")
 

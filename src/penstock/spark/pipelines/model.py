@@ -78,7 +78,7 @@ class PipelineHead(TomlTable, frozen=True):
     conf: Annotated[dict[str, str | int | float | bool], _says("Settings of Spark.")] = {}
 
 
-class Source(TomlTable, frozen=True):
+class SourceTable(TomlTable, frozen=True):
     """Where rows come from. One table `[source]`, or several `[sources.NAME]`."""
 
     topics: Annotated[str | list[str] | None, _says("A topic, or a list of topics.")] = None
@@ -188,7 +188,7 @@ class Pipeline(TomlTable, frozen=True):
 
     head: PipelineHead
     file: str = ""
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceTable] = {}
     steps: list[Step] = []
     sinks: list[Sink] = []
     arguments: msgspec.Struct | None = None
@@ -196,7 +196,7 @@ class Pipeline(TomlTable, frozen=True):
     """The line of each step's SQL and of each table, by path: what errors of Spark are told with."""
 
 
-def topics_of(source: Source) -> list[str]:
+def topics_of(source: SourceTable) -> list[str]:
     """The topics that a source names, as a list."""
     if source.topics is None:
         return []

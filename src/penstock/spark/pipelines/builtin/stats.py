@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, Sink, SinkKind, SourceTable, Step
 from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
 
 _QUERY: Final = """
@@ -62,7 +62,9 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
     query = _QUERY.replace("WINDOW", understood("every", interval_of, arguments.every))
     understood("lateness", duration_ms, arguments.lateness)
     understood("start", start_options, arguments.start)
-    source = Source(topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records")
+    source = SourceTable(
+        topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records"
+    )
     sinks = []
     if arguments.to:
         key = "concat(topic, '@', date_format(window_start, \"yyyy-MM-dd'T'HH:mm:ssX\"))"

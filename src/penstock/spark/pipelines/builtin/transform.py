@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, Sink, SinkKind, SourceTable, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
 
 _OF_QUERY: Final = "[[steps]] sql: "
@@ -91,7 +91,7 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
     for watermark in watermarks.values():
         understood("watermark", duration_ms, watermark)
     sources = {
-        view: Source(
+        view: SourceTable(
             topics=topic,
             start=arguments.start,
             schema=schemas.get(view, ""),
