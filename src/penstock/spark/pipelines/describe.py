@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 from penstock.spark.pipelines.convert import keys_of, wanted_of
-from penstock.spark.pipelines.model import PipelineHead, Sink, SourceTable, Step
+from penstock.spark.pipelines.model import PipelineHead, SinkTable, SourceTable, Step
 
 
 def reference_of_files() -> str:
@@ -17,7 +17,7 @@ def reference_of_files() -> str:
         "[pipeline]": PipelineHead,
         "[source], [sources.NAME]": SourceTable,
         "[[steps]]": Step,
-        "[[sinks]]": Sink,
+        "[[sinks]]": SinkTable,
     }
     return "\n".join(f"### {title}\n\n{kind.__doc__}\n\n{_table(kind)}" for title, kind in tables.items())
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.model import OnBad, Sink, SourceTable, Step, topics_of
+from penstock.spark.pipelines.model import OnBad, SinkTable, SourceTable, Step, topics_of
 from penstock.spark.pipelines.sqltext import views_read
 from penstock.spark.pipelines.typed import bad_topic
 
@@ -29,14 +29,14 @@ class Written:
     sources: frozenset[str]
 
 
-def circles(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def circles(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[SinkTable]) -> list[Written]:
     """All that is written and comes back to where it came from."""
     written = [*_of_sinks(sources, steps, sinks), *_of_bad_values(sources)]
     feeds = {each: [other for other in written if _feeds(each, other, sources)] for each in written}
     return [each for each in written if _comes_back(each, feeds)]
 
 
-def _of_sinks(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def _of_sinks(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[SinkTable]) -> list[Written]:
     of_views = origins(sources, steps)
     last = list(of_views)[-1]
     found = []

@@ -31,8 +31,8 @@ from penstock.spark.pipelines.model import (
     OnBad,
     Pipeline,
     PipelineHead,
-    Sink,
     SinkKind,
+    SinkTable,
     SourceTable,
     Step,
     topics_of,
@@ -169,13 +169,13 @@ class _Reading:
                 self.report((key,), f"{named((key,))}: {text}")
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
-        sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
+        sinks = self._list("sinks", SinkTable, document.get("sinks", []), SINKS_MAX)
         if document.get("sinks", []) == []:
             self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
         return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
     def whole(
-        self, head: PipelineHead, sources: dict[str, SourceTable], steps: list[Step], sinks: list[Sink]
+        self, head: PipelineHead, sources: dict[str, SourceTable], steps: list[Step], sinks: list[SinkTable]
     ) -> Pipeline | None:
         """What is right by itself, seen together."""
         if all(source.static for source in sources.values()):
@@ -393,7 +393,7 @@ class _Reading:
         if name not in known:
             self.report(path, f"{named(path[:-1])} {path[-1]}: there is no {name} to read; {suggestion(name, known)}")
 
-    def _check_sinks(self, sinks: list[Sink], names: list[str]) -> None:
+    def _check_sinks(self, sinks: list[SinkTable], names: list[str]) -> None:
         seen: dict[str, int] = {}
         for number, sink in enumerate(sinks):
             path: Path = ("sinks", number)
@@ -405,7 +405,7 @@ class _Reading:
                 self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
             seen[name] = number
 
-    def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[Sink]) -> None:
+    def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[SinkTable]) -> None:
         """Two queries must not share a checkpoint, nor a folder: each would take the other's batches for its own."""
         taken = {bad_name(name): name for name, source in sources.items() if source.on_bad is OnBad.DEAD_LETTER}
         folders: set[str] = set()
@@ -419,7 +419,7 @@ class _Reading:
                 self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
             folders.add(folder)
 
-    def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[Sink]) -> None:
+    def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[SinkTable]) -> None:
         for written in circles(sources, steps, sinks):
             path = written.path
             if path[0] == "sources" and ("source",) in self.lines.keys:
@@ -428,7 +428,7 @@ class _Reading:
             instead = f"write to another {'topic' if written.is_topic else 'folder'}"
             self.report(path, f"{named(path[:-1])} {path[-1]}: {told}; {instead}")
 
-    def _check_sink(self, sink: Sink, path: Path) -> None:
+    def _check_sink(self, sink: SinkTable, path: Path) -> None:
         kind = sink.kind
         for key, kinds in (
             ("topic", (SinkKind.TOPIC,)),
@@ -469,7 +469,7 @@ def problem_with_name(name: str) -> str | None:
     return f"got {shown(name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most"
 
 
-def sink_name(sink: Sink) -> str:
+def sink_name(sink: SinkTable) -> str:
     """What tells a sink's checkpoint from the others'."""
     if sink.name:
         return sink.name
@@ -491,7 +491,7 @@ def _named_step(step: Step, number: int) -> Step:
     return step if step.as_ else msgspec.structs.replace(step, as_=f"step{number}")
 
 
-def _named_sinks(sinks: list[Sink], last: str) -> list[Sink]:
+def _named_sinks(sinks: list[SinkTable], last: str) -> list[SinkTable]:
     return [msgspec.structs.replace(sink, from_=sink.from_ or last, name=sink_name(sink)) for sink in sinks]
 
 

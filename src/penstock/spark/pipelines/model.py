@@ -146,7 +146,7 @@ class Step(TomlTable, frozen=True):
     watermark: Annotated[str, _says("How late a row of the result may be, as in a source.")] = ""
 
 
-class Sink(TomlTable, frozen=True):
+class SinkTable(TomlTable, frozen=True):
     """Where rows go. Each sink is a Spark query of its own, with its own checkpoint."""
 
     kind: Annotated[SinkKind, _says("Where to.")]
@@ -190,7 +190,7 @@ class Pipeline(TomlTable, frozen=True):
     file: str = ""
     sources: dict[str, SourceTable] = {}
     steps: list[Step] = []
-    sinks: list[Sink] = []
+    sinks: list[SinkTable] = []
     arguments: msgspec.Struct | None = None
     lines: dict[str, int] = {}
     """The line of each step's SQL and of each table, by path: what errors of Spark are told with."""

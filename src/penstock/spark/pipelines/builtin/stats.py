@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from penstock.spark.lake.formats import LakeFormat
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, Sink, SinkKind, SourceTable, Step
+from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
 
 _QUERY: Final = """
@@ -68,9 +68,9 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
     sinks = []
     if arguments.to:
         key = "concat(topic, '@', date_format(window_start, \"yyyy-MM-dd'T'HH:mm:ssX\"))"
-        sinks.append(Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=key, mode=Mode.UPDATE, name="topic"))
+        sinks.append(SinkTable(kind=SinkKind.TOPIC, topic=arguments.to, key=key, mode=Mode.UPDATE, name="topic"))
     if arguments.table:
-        sinks.append(Sink(kind=SinkKind(arguments.format.value), path=arguments.table, name="table"))
+        sinks.append(SinkTable(kind=SinkKind(arguments.format.value), path=arguments.table, name="table"))
     return checked(
         Pipeline(head=PipelineHead(name=name), sources={"records": source}, steps=[Step(sql=query)], sinks=sinks)
     )

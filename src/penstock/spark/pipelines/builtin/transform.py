@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, Sink, SinkKind, SourceTable, Step
+from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
 
 _OF_QUERY: Final = "[[steps]] sql: "
@@ -101,7 +101,9 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
         )
         for view, topic in topics.items()
     }
-    sink = Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode)
+    sink = SinkTable(
+        kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode
+    )
     steps = [Step(sql=_query(arguments.sql))]
     try:
         return checked(Pipeline(head=PipelineHead(name=name), sources=sources, steps=steps, sinks=[sink]))
