@@ -20,7 +20,7 @@ from penstock.spark.pipelines.builtin import MODULES, WrongArgument, builtin_nam
 from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
 from penstock.spark.pipelines.feeding import circles
-from penstock.spark.pipelines.locate import Lines, Path, lines_of
+from penstock.spark.pipelines.locate import LineNumbers, Path, lines_of
 from penstock.spark.pipelines.model import (
     NAME_LENGTH_MAX,
     SINKS_MAX,
@@ -91,7 +91,7 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
 
 def checked(pipeline: Pipeline) -> Pipeline:
     """A pipeline that was made by a program, as :func:`loads` would have made it of a file; without lines in its errors."""
-    reading = _Reading(FilePath(pipeline.head.name), Lines())
+    reading = _Reading(FilePath(pipeline.head.name), LineNumbers())
     for name, source in pipeline.sources.items():
         reading.check_source(source, ("sources", name))
     whole = reading.whole(pipeline.head, pipeline.sources, pipeline.steps, pipeline.sinks)
@@ -120,7 +120,7 @@ def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
 @dataclass(slots=True)
 class _Reading:
     file: FilePath
-    lines: Lines
+    lines: LineNumbers
     problems: list[Problem] = field(default_factory=list)
     overridden: set[Path] = field(default_factory=set)
 
