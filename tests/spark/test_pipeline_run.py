@@ -12,7 +12,7 @@ import pytest
 from penstock.client import Admin
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError
 from penstock.spark.pipelines.loading import load
-from penstock.spark.pipelines.plan import Plan
+from penstock.spark.pipelines.plan import PipelinePlan
 from penstock.spark.pipelines.registry import State
 from tests.spark.pipelining import Pipelines
 from tests.spark.sinking import seen_in
@@ -542,7 +542,7 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
 def test_spark_understands_every_example(pipelines, path) -> None:
     pipeline = load(path)
     if pipeline.arguments is None:
-        plan = Plan(pipeline, pipelines.spark, pipelines.bootstrap)
+        plan = PipelinePlan(pipeline, pipelines.spark, pipelines.bootstrap)
         assert list(plan.build()) == [*pipeline.sources, *(step.as_ for step in pipeline.steps)]
         assert [output.name for output in plan.outputs()][: len(pipeline.sinks)] == [
             sink.name for sink in pipeline.sinks

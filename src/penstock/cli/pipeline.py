@@ -420,14 +420,14 @@ def _of_spark(error: Exception) -> Failure | None:
 
 def _analysed(pipeline: Pipeline, bootstrap: str | None) -> list[Row]:
     """The columns of every view, as Spark sees them."""
-    from penstock.spark.pipelines.plan import Plan
+    from penstock.spark.pipelines.plan import PipelinePlan
     from penstock.spark.pipelines.run import session_for
 
     if pipeline.arguments is not None:
         return []
     spark = session_for(pipeline.head.name, "local[1]", pipeline.head.conf)
     try:
-        plan = Plan(pipeline, spark, bootstrap or pipeline.head.bootstrap or BOOTSTRAP_DEFAULT)
+        plan = PipelinePlan(pipeline, spark, bootstrap or pipeline.head.bootstrap or BOOTSTRAP_DEFAULT)
         views = plan.build()
         for _ in plan.outputs():
             pass

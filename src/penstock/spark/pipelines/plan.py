@@ -48,7 +48,7 @@ def query_name(pipeline: str, output: str = "") -> str:
     return f"{pipeline}-{output}" if output else pipeline
 
 
-class Plan:
+class PipelinePlan:
     """The views of one pipeline in one session."""
 
     def __init__(

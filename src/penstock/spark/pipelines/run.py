@@ -23,7 +23,7 @@ from penstock.spark.pipelines.builtin import Context, Progress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
 from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
-from penstock.spark.pipelines.plan import Plan, query_name, spark_text
+from penstock.spark.pipelines.plan import PipelinePlan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import Follower
@@ -381,7 +381,7 @@ def run_file(pipeline: Pipeline, context: Context) -> None:
     if context.reaches_broker:
         check_topics(context.bootstrap, topics_read(pipeline), written)
     check_folders(pipeline, context.checkpoint)
-    plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
+    plan = PipelinePlan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
     plan.build()
     outputs = list(plan.outputs())
     if context.reaches_broker:
