@@ -26,7 +26,7 @@ from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
 from penstock.spark.pipelines.plan import PipelinePlan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
-from penstock.spark.pipelines.progress import Follower
+from penstock.spark.pipelines.progress import QueryProgress
 from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
 from penstock.spark.pipelines.values import Trigger
 
@@ -131,7 +131,7 @@ class Execution:
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self._following = False
-        self._followers: list[Follower] = []
+        self._followers: list[QueryProgress] = []
         self._started: dict[str, _Started] = {}
         self._run = Run(
             name=settings.name,
@@ -227,7 +227,9 @@ class Execution:
 
     def follow(self, queries: Sequence[StreamingQuery]) -> None:
         named = [(self._started.get(str(query.id)), query) for query in queries]
-        self._followers = [Follower(started.name if started else str(query.name), query) for started, query in named]
+        self._followers = [
+            QueryProgress(started.name if started else str(query.name), query) for started, query in named
+        ]
         self._following = True
         try:
             self._remember(state=State.RUNNING)
