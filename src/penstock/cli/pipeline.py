@@ -43,7 +43,7 @@ from penstock.cli.pipeline_options import (
 from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen, rows_read
 from penstock.cli.places import moment
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError, PipelineUsageError
-from penstock.spark.pipelines.registry import ALIVE, Registry, Run, State, state_folder
+from penstock.spark.pipelines.registry import ALIVE, PipelineState, Registry, Run, state_folder
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
@@ -353,7 +353,7 @@ def _detach(registry: Registry, name: str) -> None:
         except PipelineNotFoundError:
             return None
         # One that failed is about to end, and its exit code says how.
-        told = run.pid == child.pid and run.state not in (State.STARTING, State.FAILED)
+        told = run.pid == child.pid and run.state not in (PipelineState.STARTING, PipelineState.FAILED)
         return _Settled(None, run) if told else None
 
     found = _wait(settled, START_WAIT_S)

@@ -27,7 +27,7 @@ from penstock.spark.pipelines.plan import PipelinePlan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import QueryProgress
-from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
+from penstock.spark.pipelines.registry import PipelineState, Registry, Run, now_ms
 from penstock.spark.pipelines.values import Trigger
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Execution:
             kind=settings.kind,
             pid=os.getpid(),
             birth=own_birth(),
-            state=State.STARTING,
+            state=PipelineState.STARTING,
             file=settings.file,
             description=settings.description,
             master=settings.master,
@@ -172,21 +172,21 @@ class Execution:
         """Do the work and remember how it went; raises what made it fail."""
         self._check_checkpoint()
         with self._registry.running(self.name), self._signals():
-            self._remember(state=State.STARTING)
+            self._remember(state=PipelineState.STARTING)
             try:
                 work(self)
             except Told:
-                self._end(State.STOPPED)
+                self._end(PipelineState.STOPPED)
             except KeyboardInterrupt:
                 # Spark's own handler may have taken the signal.
                 self._stop_once()
-                self._end(State.STOPPED, "interrupted")
+                self._end(PipelineState.STOPPED, "interrupted")
                 raise
             except Exception as error:
-                self._end(State.FAILED, _reason(error))
+                self._end(PipelineState.FAILED, _reason(error))
                 raise
             else:
-                self._end(State.STOPPED if self._stop.is_set() else State.FINISHED)
+                self._end(PipelineState.STOPPED if self._stop.is_set() else PipelineState.FINISHED)
             return self._run
 
     def spark(self) -> SparkSession:
@@ -232,7 +232,7 @@ class Execution:
         ]
         self._following = True
         try:
-            self._remember(state=State.RUNNING)
+            self._remember(state=PipelineState.RUNNING)
             while not self._stop.is_set():
                 self._ask()
                 # Asked for before failures are: one that failed was active, or has its failure by now.
@@ -241,7 +241,7 @@ class Execution:
                     break
                 self._stop.wait(ASK_INTERVAL_S)
             if self._stop.is_set():
-                self._remember(state=State.STOPPING)
+                self._remember(state=PipelineState.STOPPING)
         finally:
             _stop_gently([follower.query for follower in self._followers], self._hurry)
             self._ask()
@@ -251,7 +251,7 @@ class Execution:
         self._begin_again_or_raise()
 
     def progress(self, what: str, total: int | None = None) -> Progress:
-        self._remember(state=State.RUNNING)
+        self._remember(state=PipelineState.RUNNING)
         return _Remembered(self._screen.progress(what, total), self._count)
 
     def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nothing: str = "") -> None:
@@ -328,7 +328,7 @@ class Execution:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
         self._registry.save(self._run)
 
-    def _end(self, state: State, reason: str = "") -> None:
+    def _end(self, state: PipelineState, reason: str = "") -> None:
         self._remember(state=state, reason=reason, ended_at_ms=now_ms())
 
     @contextmanager
