@@ -262,8 +262,7 @@ def _remove_checkpoint(registry: Registry, run: Run) -> None:
 
 def _execute(pipeline: Pipeline, given: RunChoices, work: Callable[[Execution], None], *, streams: bool) -> None:
     from penstock.spark.pipelines.loading import problem_with_name
-    from penstock.spark.pipelines.run import Execution, session_of
-    from penstock.spark.pipelines.run import Settings as RunSettings
+    from penstock.spark.pipelines.run import Execution, RunSettings, session_of
     from penstock.spark.sessions import need_spark
 
     with _told():
