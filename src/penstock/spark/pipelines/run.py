@@ -46,7 +46,7 @@ DATA_LOSS: Final = "failOnDataLoss"
 """The option that every error about lost records names."""
 
 
-class Told(BaseException):
+class StopSignal(BaseException):
     """A signal that ends the run while it waits for nothing that could be stopped gently."""
 
 
@@ -175,7 +175,7 @@ class Execution:
             self._remember(state=PipelineState.STARTING)
             try:
                 work(self)
-            except Told:
+            except StopSignal:
                 self._end(PipelineState.STOPPED)
             except KeyboardInterrupt:
                 # Spark's own handler may have taken the signal.
@@ -354,7 +354,7 @@ class Execution:
         del frame
         if not self._following or self._hurry.is_set():
             self._stop_once()
-            raise KeyboardInterrupt if number == signal.SIGINT else Told
+            raise KeyboardInterrupt if number == signal.SIGINT else StopSignal
         if self._stop.is_set():
             self._hurry.set()
         self._stop_once()
