@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Context, Progress
+from penstock.spark.pipelines.builtin import Progress, RunContext
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
 from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
@@ -114,7 +114,7 @@ class _Started:
 
 
 class Execution:
-    """The :class:`~penstock.spark.pipelines.builtin.Context` of a run, and its life."""
+    """The :class:`~penstock.spark.pipelines.builtin.RunContext` of a run, and its life."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ class _Remembered:
         self._count(amount)
 
 
-def run_file(pipeline: Pipeline, context: Context) -> None:
+def run_file(pipeline: Pipeline, context: RunContext) -> None:
     """The work of a pipeline whose file, or whose built-in, says all of it."""
     written = topics_written(pipeline)
     if context.reaches_broker:

@@ -18,7 +18,7 @@ may be ``str``, ``int``, ``float``, ``bool``, a ``StrEnum``, one of these or Non
 several times; a list in a file). Fields without a default are required.
 
 What every pipeline has is not declared: ``--bootstrap``, ``--master``, ``--name``, ``--conf``, ``--state-dir``, ``--yes``, ``--output``,
-and for those that stream ``--checkpoint``, ``--trigger``, ``--once``, ``--rate``, ``--detach``. All of it is in the :class:`Context`.
+and for those that stream ``--checkpoint``, ``--trigger``, ``--once``, ``--rate``, ``--detach``. All of it is in the :class:`RunContext`.
 
 Modules here are imported for ``--help`` and for checking files, so they import Spark only inside functions.
 """
@@ -110,7 +110,7 @@ class Progress(Protocol):
         ...
 
 
-class Context(Protocol):
+class RunContext(Protocol):
     """What a built-in runs with."""
 
     @property
@@ -184,7 +184,7 @@ class Builtin(Generic[A]):
 
     name: str
     arguments: type[A]
-    run: Callable[[A, Context], None]
+    run: Callable[[A, RunContext], None]
     streams: bool
     """Goes on until it is stopped: has a checkpoint, a trigger and a rate. False: ends by itself."""
     check: Callable[[A], object] | None = None

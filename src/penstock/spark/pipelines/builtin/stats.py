@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
@@ -42,7 +42,7 @@ class StatsArguments(Arguments, frozen=True):
     ] = "earliest"
 
 
-def run(arguments: StatsArguments, context: Context) -> None:
+def run(arguments: StatsArguments, context: RunContext) -> None:
     """Count records, bytes, keys and latency of topics by windows of time.
 
     Each row has window_start, window_end, topic, records, bytes (of keys and values), keys (how many different ones, within 5 %), and

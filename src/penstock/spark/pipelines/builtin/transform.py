@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
@@ -61,7 +61,7 @@ class TransformArguments(Arguments, frozen=True):
         return "-".join([*(text.rpartition("=")[2] for text in self.from_), self.to])
 
 
-def run(arguments: TransformArguments, context: Context) -> None:
+def run(arguments: TransformArguments, context: RunContext) -> None:
     """Run SQL from topics to a topic, exactly once.
 
     Values are JSON, typed by --schema: each field is a column. Windows and joins need --watermark, so that Spark can forget. Without a
