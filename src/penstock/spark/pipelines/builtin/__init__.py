@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-class Described(msgspec.Struct, frozen=True):
+class Listing(msgspec.Struct, frozen=True):
     """A built-in as the list of commands shows it."""
 
     module: str
     summary: str
 
 
-MODULES: Final[Mapping[str, Described]] = {
-    "archive": Described("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
-    "replay": Described("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
-    "dlq-report": Described("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
-    "redrive": Described("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
-    "stats": Described("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
-    "transform": Described("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
+MODULES: Final[Mapping[str, Listing]] = {
+    "archive": Listing("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
+    "replay": Listing("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
+    "dlq-report": Listing("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
+    "redrive": Listing("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
+    "stats": Listing("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
+    "transform": Listing("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
 }
 """In the order of ``--help``."""
 
