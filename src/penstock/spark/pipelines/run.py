@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Progress, RunContext
+from penstock.spark.pipelines.builtin import RunContext, RunProgress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
 from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
@@ -61,7 +61,7 @@ class Screen(Protocol):
         """Something else is about to be written."""
         ...
 
-    def progress(self, what: str, total: int | None) -> Progress:
+    def progress(self, what: str, total: int | None) -> RunProgress:
         """Of a pipeline that ends."""
         ...
 
@@ -250,7 +250,7 @@ class Execution:
         # The last batch may have failed while it was waited for.
         self._begin_again_or_raise()
 
-    def progress(self, what: str, total: int | None = None) -> Progress:
+    def progress(self, what: str, total: int | None = None) -> RunProgress:
         self._remember(state=PipelineState.RUNNING)
         return _Remembered(self._screen.progress(what, total), self._count)
 
@@ -368,7 +368,7 @@ class Execution:
 class _Remembered:
     """Progress that is shown and remembered."""
 
-    def __init__(self, shown: Progress, count: Callable[[int], None]) -> None:
+    def __init__(self, shown: RunProgress, count: Callable[[int], None]) -> None:
         self._shown = shown
         self._count = count
 

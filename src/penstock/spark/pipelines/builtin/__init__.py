@@ -102,7 +102,7 @@ def argument(metavar: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(description=description, extra={"positional": True, "metavar": metavar})
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """How far a pipeline that ends has come."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
@@ -157,7 +157,7 @@ class RunContext(Protocol):
         """Wait until all have ended, showing how they go; stops them when the user or a signal says so. Raises what made one fail."""
         ...
 
-    def progress(self, what: str, total: int | None = None) -> Progress:
+    def progress(self, what: str, total: int | None = None) -> RunProgress:
         """Show how far a pipeline that ends is, also to ``penstock pipeline status``."""
         ...
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.client import QueueAdmin
     from penstock.client.queue_admin import Chosen
-    from penstock.spark.pipelines.builtin import Progress, RunContext
+    from penstock.spark.pipelines.builtin import RunContext, RunProgress
 
 CHUNK: Final = 10_000
 """Dead letters in one request: the most that the broker takes."""
@@ -228,7 +228,7 @@ def _carry_out(
 
 
 def _send_back(
-    admin: QueueAdmin, outcome: Outcome, chunk: tuple[Place, ...], progress: Progress, rate_per_second: float
+    admin: QueueAdmin, outcome: Outcome, chunk: tuple[Place, ...], progress: RunProgress, rate_per_second: float
 ) -> None:
     from penstock.client.queue_admin import Wanted
 
