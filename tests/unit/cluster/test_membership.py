@@ -17,7 +17,7 @@ from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_parti
 from penstock.errors import Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Entry, Put, SharedStore
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 from penstock.types import NodeId
 from tests.support.cluster_nodes import until
 
@@ -72,9 +72,9 @@ async def test_a_nodes_epoch_is_its_entrys_create_revision_and_it_leaves_with_it
     assert await store.get(KEY) is None
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST])
 async def test_a_registration_whose_answer_is_lost_is_found_again_and_made_once(
-    store: MemoryStore, fault: Fault
+    store: MemoryStore, fault: StoreFault
 ) -> None:
     faulty = FaultyStore(store)
     faulty.order(fault, touching=KEY)
@@ -83,12 +83,12 @@ async def test_a_registration_whose_answer_is_lost_is_found_again_and_made_once(
         assert one.epochs == [entry.create_revision]
         assert entry.lease == one.membership.lease
         assert entry.mod_revision == entry.create_revision
-    assert len(faulty.txns) == (1 if fault is Fault.ANSWER_LOST else 2)
+    assert len(faulty.txns) == (1 if fault is StoreFault.ANSWER_LOST else 2)
 
 
 async def test_a_registration_that_happens_after_it_was_given_up_does_not_stay(store: MemoryStore) -> None:
     faulty = FaultyStore(store)
-    faulty.order(Fault.LATE, Fault.SLOW, touching=KEY)
+    faulty.order(StoreFault.LATE, StoreFault.SLOW, touching=KEY)
     one = life(faulty)
     starting = asyncio.create_task(one.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):
@@ -303,8 +303,8 @@ async def test_a_partition_that_was_in_sync_on_a_replaced_directory_alone_is_led
         assert offline.leader == NO_LEADER
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE])
-async def test_leaving_the_in_sync_sets_survives_lost_answers(store: MemoryStore, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST, StoreFault.LATE])
+async def test_leaving_the_in_sync_sets_survives_lost_answers(store: MemoryStore, fault: StoreFault) -> None:
     async with started(life(store, directory=1)):
         pass
     await with_partitions(store)
@@ -321,7 +321,7 @@ async def test_a_record_that_changes_meanwhile_is_looked_at_again(store: MemoryS
         pass
     await with_partitions(store)
     faulty = FaultyStore(store)
-    faulty.order(Fault.SLOW, touching="p/")
+    faulty.order(StoreFault.SLOW, touching="p/")
     one = life(faulty, process=2, directory=2)
     starting = asyncio.create_task(one.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):
@@ -341,7 +341,7 @@ async def test_of_two_directories_that_come_at_once_under_one_id_only_one_is_reg
     await with_partitions(store)
     faulty = FaultyStore(store)
     # The second one has settled everything, and its registration is on its way when the first one comes back and goes again.
-    faulty.order(Fault.SLOW, touching=KEY)
+    faulty.order(StoreFault.SLOW, touching=KEY)
     second = life(faulty, process=2, directory=2)
     starting = asyncio.create_task(second.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):

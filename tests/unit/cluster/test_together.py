@@ -8,7 +8,7 @@ from penstock.cluster.together import BatchedPuts
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Put
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 
 ABSENT = 0
 
@@ -66,7 +66,7 @@ async def test_two_changes_of_one_key_do_not_go_together(store, memory) -> None:
 
 async def test_a_lost_answer_is_unknown_to_all_of_them_and_asking_again_tells(store, memory) -> None:
     together = BatchedPuts(store)
-    store.order(Fault.ANSWER_LOST, touching="p/")
+    store.order(StoreFault.ANSWER_LOST, touching="p/")
     found = await asyncio.gather(*wishes(together, ["p/0", "p/1"]), return_exceptions=True)
     assert all(isinstance(each, PenstockError) for each in found)
     assert (await memory.get("p/0")).value == b"v"
@@ -76,7 +76,7 @@ async def test_a_lost_answer_is_unknown_to_all_of_them_and_asking_again_tells(st
 
 async def test_what_is_asked_for_meanwhile_goes_with_the_next(store, memory) -> None:
     together = BatchedPuts(store)
-    store.order(Fault.SLOW, touching="p/first")
+    store.order(StoreFault.SLOW, touching="p/first")
     first = asyncio.ensure_future(wishes(together, ["p/first"])[0])
     await store.met()
     rest = asyncio.gather(*wishes(together, ["p/0", "p/1", "p/2"]))
@@ -89,7 +89,7 @@ async def test_what_is_asked_for_meanwhile_goes_with_the_next(store, memory) -> 
 
 async def test_a_stop_sends_nothing_more(store, memory) -> None:
     together = BatchedPuts(store)
-    store.order(Fault.SLOW, touching="p/0")
+    store.order(StoreFault.SLOW, touching="p/0")
     waiting = asyncio.ensure_future(wishes(together, ["p/0"])[0])
     await store.met()
     await together.stop()
