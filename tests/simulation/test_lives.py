@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from penstock.testing.simulation.committer import Committer
-from penstock.testing.simulation.history import MORTAL, Place
+from penstock.testing.simulation.history import MORTAL, TopicPartition
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import Life, MortalTopic
 from penstock.testing.simulation.simulation import Outcome, simulate
@@ -38,7 +38,7 @@ class OffsetsOfAnOldLife(Story):
         await self.until(lambda: fresh.is_done)
 
     def _committer(self) -> Committer:
-        return Committer("gu", Place(MORTAL, 0), self.world.bootstrap(), self.world.history, self._random)
+        return Committer("gu", TopicPartition(MORTAL, 0), self.world.bootstrap(), self.world.history, self._random)
 
     async def _live(self, mortal: MortalTopic, count: int) -> Life:
         while len(mortal.lives) < count:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from penstock.testing.simulation.clients import builder_of, produce_request, values_to_send
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
 from penstock.wire.kafka.apis import ApiKey
 
@@ -20,7 +20,7 @@ class CarelessProducer:
     """Sends to one partition until it is told to finish. ``acks`` is 0 or 1."""
 
     def __init__(
-        self, name: str, place: Place, bootstrap: Bootstrap, history: History, random: Random, acks: int
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random, acks: int
     ) -> None:
         self.name: Final = name
         self.place: Final = place

@@ -13,7 +13,7 @@ from penstock.limits import MIB
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -65,7 +65,9 @@ class _UnderWay(NamedTuple):
 class Producer:
     """Sends to one partition until it is told to finish. acks=all, idempotent."""
 
-    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+    def __init__(
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
+    ) -> None:
         self.name: Final = name
         self.place: Final = place
         self._bootstrap = bootstrap
@@ -191,7 +193,9 @@ class Producer:
 class Reader:
     """Follows one partition from its beginning. With a rack it reads from a follower there, when the leader sends it to one."""
 
-    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, rack: str = "") -> None:
+    def __init__(
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, rack: str = ""
+    ) -> None:
         self.name: Final = name
         self.place: Final = place
         self._bootstrap = bootstrap
@@ -273,7 +277,7 @@ def builder_of(values: Sequence[bytes]) -> BatchBuilder:
     return builder
 
 
-def produce_request(place: Place, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
+def produce_request(place: TopicPartition, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
     """A batch for a partition, in the version that names the topic as the bootstrap does."""
     partition = ProduceRequestPartition(index=place.partition, records=bytearray(data))
     topic = ProduceRequestTopic(bootstrap.topic_id, place.topic, [partition])

@@ -5,7 +5,7 @@ from random import Random
 from typing import Final
 
 from penstock.address import Address
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
@@ -25,7 +25,9 @@ _BACKOFF_SECONDS: Final = 0.1
 class Committer:
     """One group, for one partition. It is never unsure of what it committed last, unless an answer was lost."""
 
-    def __init__(self, group: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+    def __init__(
+        self, group: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
+    ) -> None:
         self.group: Final = group
         self.place: Final = place
         self._bootstrap = bootstrap

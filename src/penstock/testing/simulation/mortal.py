@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.core.topics import MIN_IN_SYNC
 from penstock.testing.simulation.clients import Producer, Reader
-from penstock.testing.simulation.history import MORTAL, Place, label
+from penstock.testing.simulation.history import MORTAL, TopicPartition, label
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.wire_client import Lost
 from penstock.wire.kafka.apis import ApiKey
@@ -37,7 +37,7 @@ class Life:
 
     def __init__(self, topic_id: UUID) -> None:
         self.topic_id: Final = topic_id
-        self.place: Final = Place(label(MORTAL, topic_id), 0)
+        self.place: Final = TopicPartition(label(MORTAL, topic_id), 0)
         self.is_deletion_asked = False
         self.is_deleted = False
         """Whether a node said so."""
@@ -132,7 +132,7 @@ class MortalTopic:
             if life.is_deletion_asked:
                 self.retire(life)
 
-    def check(self, found: Mapping[Place, Mapping[int, bytes]]) -> dict[Place, Mapping[int, bytes]]:
+    def check(self, found: Mapping[TopicPartition, Mapping[int, bytes]]) -> dict[TopicPartition, Mapping[int, bytes]]:
         """Hold the topic to what was said about it; gives back the records of the life that is left."""
         history = self._world.history
         there = {record.id for name, record in self._world.etcd.topics() if name == MORTAL}

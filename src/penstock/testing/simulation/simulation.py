@@ -19,7 +19,7 @@ from penstock.testing.simulation.careless import CarelessProducer
 from penstock.testing.simulation.clients import Producer, Reader
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
-from penstock.testing.simulation.history import History, Place, label
+from penstock.testing.simulation.history import History, TopicPartition, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop, Stuck
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import MortalTopic
@@ -108,7 +108,7 @@ class Simulation:
         self.producers: Final[list[Producer]] = []
         self.committers: Final[list[Committer]] = []
         self.careless: Final[list[CarelessProducer]] = []
-        self.places: Final[list[Place]] = []
+        self.places: Final[list[TopicPartition]] = []
         """Where something is sent, of topics that are there from beginning to end."""
         self.queue: QueueHistory | None = None
         self.operator: Final = Operator(self, Random(self.random.random()))
@@ -237,7 +237,7 @@ class Simulation:
         return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()), topic_id)
 
     async def _create_topic(self, name: str, partitions: int) -> None:
-        self.places.extend(Place(name, index) for index in range(partitions))
+        self.places.extend(TopicPartition(name, index) for index in range(partitions))
         task = self.loop.spawn(self.client("admin"), self._create(name, partitions))
         try:
             async with asyncio.timeout(_BEGIN_SECONDS_MAX):
@@ -262,7 +262,7 @@ class Simulation:
                 self.history.note("create lost", lost)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _start_clients(self, place: Place) -> None:
+    def _start_clients(self, place: TopicPartition) -> None:
         for number in range(1, 1 + (self.plan.producers if place.partition == 0 else 1)):
             self._start_producer(f"p{number}", place, self.random.choice(self.plan.paces_seconds))
         group = f"g{place.partition}"
@@ -271,12 +271,12 @@ class Simulation:
         self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
         self.loop.spawn(self.client("reader"), Reader("reader", place, self.bootstrap(), self.history).run())
 
-    def _start_producer(self, name: str, place: Place, pace_seconds: float) -> None:
+    def _start_producer(self, name: str, place: TopicPartition, pace_seconds: float) -> None:
         producer = Producer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
         self.producers.append(producer)
         self.loop.spawn(self.client(name), producer.run(pace_seconds))
 
-    def _start_careless(self, place: Place) -> None:
+    def _start_careless(self, place: TopicPartition) -> None:
         acks = self.random.choice((0, 1))
         producer = CarelessProducer(
             f"acks{acks}", place, self.bootstrap(), self.history, Random(self.random.random()), acks
@@ -284,7 +284,7 @@ class Simulation:
         self.careless.append(producer)
         self.loop.spawn(self.client(producer.name), producer.run(self.random.choice(self.plan.paces_seconds)))
 
-    def grown(self, place: Place) -> None:
+    def grown(self, place: TopicPartition) -> None:
         """A topic has one partition more."""
         self.places.append(place)
         if not self.is_ending:
@@ -300,7 +300,7 @@ class Simulation:
 
     # Looking.
 
-    def replicas(self) -> Iterator[tuple[Machine, Place, Replica]]:
+    def replicas(self) -> Iterator[tuple[Machine, TopicPartition, Replica]]:
         """Everything that nodes lead and follow now."""
         for machine in self.machines:
             running = machine.running
@@ -308,7 +308,7 @@ class Simulation:
                 side = running.broker.cluster.replicas
                 for replica in (*side.leading(), *side.following()):
                     topic = replica.topic
-                    yield machine, Place(label(topic.name, topic.topic_id), replica.index), replica
+                    yield machine, TopicPartition(label(topic.name, topic.topic_id), replica.index), replica
 
     async def _sample(self) -> None:
         below: dict[Partition, tuple[int, Topic, int]] = {}

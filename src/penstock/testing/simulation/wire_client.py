@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.address import Address
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -147,7 +147,7 @@ class Bootstrap:
         finally:
             link.close()
 
-    async def leader(self, place: Place) -> Address | None:
+    async def leader(self, place: TopicPartition) -> Address | None:
         """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
         answer = await self.metadata(place.topic)
         self.addresses = {node.node_id: Address(node.host, node.port) for node in answer.brokers}
