@@ -62,7 +62,7 @@ class _UnderWay(NamedTuple):
     until: float
 
 
-class Producer:
+class SimulatedProducer:
     """Sends to one partition until it is told to finish. acks=all, idempotent."""
 
     def __init__(

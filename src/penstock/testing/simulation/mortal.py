@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.topics import MIN_IN_SYNC
-from penstock.testing.simulation.clients import Producer, Reader
+from penstock.testing.simulation.clients import Reader, SimulatedProducer
 from penstock.testing.simulation.history import MORTAL, TopicPartition, label
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.wire_client import Lost
@@ -41,7 +41,7 @@ class Life:
         self.is_deletion_asked = False
         self.is_deleted = False
         """Whether a node said so."""
-        self.producer: Producer | None = None
+        self.producer: SimulatedProducer | None = None
         self.clients: Final[list[Process]] = []
 
 
@@ -96,7 +96,7 @@ class MortalTopic:
         world.history.note("life", name, life.place)
         producer, reading = world.client(f"producer {name}"), world.client(f"reader {name}")
         life.clients.extend((producer, reading))
-        life.producer = Producer(
+        life.producer = SimulatedProducer(
             name, life.place, world.bootstrap(topic_id.bytes), world.history, Random(self._random.random())
         )
         world.producers.append(life.producer)

@@ -16,7 +16,7 @@ from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
 from penstock.core.topics import Topic
 from penstock.metadata.port import Event
 from penstock.testing.simulation.careless import CarelessProducer
-from penstock.testing.simulation.clients import Producer, Reader
+from penstock.testing.simulation.clients import Reader, SimulatedProducer
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import History, TopicPartition, label
@@ -105,7 +105,7 @@ class Simulation:
         self._epochs: Final[dict[str, int]] = {}
         self.etcd.store.subscribe(PARTITIONS_PREFIX, self._agreed_on)
         self.clients: Final[list[Process]] = []
-        self.producers: Final[list[Producer]] = []
+        self.producers: Final[list[SimulatedProducer]] = []
         self.committers: Final[list[Committer]] = []
         self.careless: Final[list[CarelessProducer]] = []
         self.places: Final[list[TopicPartition]] = []
@@ -272,7 +272,7 @@ class Simulation:
         self.loop.spawn(self.client("reader"), Reader("reader", place, self.bootstrap(), self.history).run())
 
     def _start_producer(self, name: str, place: TopicPartition, pace_seconds: float) -> None:
-        producer = Producer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
+        producer = SimulatedProducer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
         self.producers.append(producer)
         self.loop.spawn(self.client(name), producer.run(pace_seconds))
 
