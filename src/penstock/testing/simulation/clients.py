@@ -190,7 +190,7 @@ class SimulatedProducer:
         return False
 
 
-class Reader:
+class SimulatedReader:
     """Follows one partition from its beginning. With a rack it reads from a follower there, when the leader sends it to one."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.topics import MIN_IN_SYNC
-from penstock.testing.simulation.clients import Reader, SimulatedProducer
+from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader
 from penstock.testing.simulation.history import MORTAL, TopicPartition, label
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.wire_client import Lost
@@ -101,7 +101,7 @@ class MortalTopic:
         )
         world.producers.append(life.producer)
         world.loop.spawn(producer, life.producer.run(_PACE_SECONDS))
-        reader = Reader(f"reader {name}", life.place, world.bootstrap(topic_id.bytes), world.history)
+        reader = SimulatedReader(f"reader {name}", life.place, world.bootstrap(topic_id.bytes), world.history)
         world.loop.spawn(reading, reader.run())
 
     async def delete(self, life: Life) -> None:

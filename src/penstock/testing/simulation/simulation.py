@@ -16,7 +16,7 @@ from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
 from penstock.core.topics import Topic
 from penstock.metadata.port import Event
 from penstock.testing.simulation.careless import CarelessProducer
-from penstock.testing.simulation.clients import Reader, SimulatedProducer
+from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import History, TopicPartition, label
@@ -199,7 +199,7 @@ class Simulation:
             self._start_careless(self.random.choice(self.places))
         if self.random.random() < self.plan.near_share:
             place, rack = self.random.choice(self.places), self.random.choice(self.machines).rack
-            reader = Reader("near", place, self.bootstrap(), self.history, rack)
+            reader = SimulatedReader("near", place, self.bootstrap(), self.history, rack)
             self.loop.spawn(self.client("near"), reader.run())
         if self.random.random() < self.plan.mortal_share:
             self.mortal = MortalTopic(self, Random(self.random.random()))
@@ -269,7 +269,7 @@ class Simulation:
         committer = Committer(group, place, self.bootstrap(), self.history, Random(self.random.random()))
         self.committers.append(committer)
         self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
-        self.loop.spawn(self.client("reader"), Reader("reader", place, self.bootstrap(), self.history).run())
+        self.loop.spawn(self.client("reader"), SimulatedReader("reader", place, self.bootstrap(), self.history).run())
 
     def _start_producer(self, name: str, place: TopicPartition, pace_seconds: float) -> None:
         producer = SimulatedProducer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
