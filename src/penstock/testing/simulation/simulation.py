@@ -28,7 +28,7 @@ from penstock.testing.simulation.operators import Operator
 from penstock.testing.simulation.settling import QUEUE, Settling
 from penstock.testing.simulation.store import SimulatedEtcd
 from penstock.testing.simulation.wire_client import Bootstrap, Lost
-from penstock.testing.simulation.workers import QueueHistory, Worker
+from penstock.testing.simulation.workers import QueueHistory, SimulatedWorker
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsRequestTopic
 from penstock.wire.kafka.primitives import UUID_ZERO
@@ -295,7 +295,7 @@ class Simulation:
         self._start_producer("p1", QUEUE, 0.4)
         for name in ("w1", "w2"):
             process = self.client(name)
-            worker = Worker(name, process, queue, self, Random(self.random.random()))
+            worker = SimulatedWorker(name, process, queue, self, Random(self.random.random()))
             self.loop.spawn(process, worker.run())
 
     # Looking.

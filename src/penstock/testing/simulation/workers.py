@@ -72,7 +72,7 @@ class QueueHistory:
                 self._history.violate(f"{value!r} of {self.place} was neither acked nor is it a dead letter")
 
 
-class Worker:
+class SimulatedWorker:
     """One worker. It goes on until its process ends."""
 
     def __init__(self, name: str, process: Process, queue: QueueHistory, world: "Simulation", random: Random) -> None:
