@@ -17,7 +17,7 @@ from penstock.records.records import read_records
 from penstock.testing.simulation.faults import Faults
 from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.machine import Machine
-from penstock.testing.simulation.simulation import Plan, Simulation
+from penstock.testing.simulation.simulation import Simulation, SimulationPlan
 from penstock.testing.simulation.store import HOST as ETCD
 from penstock.testing.simulation.wire_client import KafkaLink
 from penstock.wire.kafka.apis import ApiKey
@@ -28,7 +28,7 @@ from penstock.wire.peers import Hello, Proof, encode_known_epoch
 PLACE = TopicPartition("t", 0)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 PATIENCE_SECONDS = 20.0
-QUIET = Plan(
+QUIET = SimulationPlan(
     trouble_seconds=0.5,
     partitions_max=1,
     queue_share=0.0,

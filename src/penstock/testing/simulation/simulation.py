@@ -40,7 +40,7 @@ _HEAL_SECONDS_MAX: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """What a run does."""
 
     shape: ClusterShape = field(default_factory=ClusterShape)
@@ -86,7 +86,7 @@ class Outcome:
 class Simulation:
     """The world of one run."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self.seed: Final = seed
         self.plan: Final = plan
         self.random: Final = Random(f"penstock {seed}")
@@ -374,6 +374,6 @@ def _errors_to(history: History) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Outcome:
+def simulate(seed: int, plan: SimulationPlan | None = None) -> Outcome:
     """Run one seed."""
-    return Simulation(seed, plan or Plan()).run()
+    return Simulation(seed, plan or SimulationPlan()).run()
