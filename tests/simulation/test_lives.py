@@ -7,7 +7,7 @@ from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.history import MORTAL, TopicPartition
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import Life, MortalTopic
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation.scenarios import OFFSETS, QUIET, Story
 
 SHAPE = ClusterShape(internal_partitions=1, lease_ms=2_000)
@@ -60,7 +60,7 @@ class OffsetsOfAnOldLifeUnheard(OffsetsOfAnOldLife):
     is_coordinator_killed = True
 
 
-def outcome(story: type[Story], seed: int) -> Outcome:
+def outcome(story: type[Story], seed: int) -> SimulationResult:
     return simulate(seed, replace(QUIET, shape=SHAPE, paces_seconds=(0.2,), faults=story))
 
 

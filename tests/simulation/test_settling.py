@@ -13,7 +13,7 @@ from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import MortalTopic
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation.scenarios import QUIET, Story
 
 SHAPE = ClusterShape(nodes=4, internal_partitions=1)
@@ -54,7 +54,7 @@ class TwoLives(Story):
         assert len(mortal.lives) == 2
 
 
-def outcome(story: type[Story]) -> Outcome:
+def outcome(story: type[Story]) -> SimulationResult:
     return simulate(1, replace(QUIET, shape=SHAPE, paces_seconds=(0.2,), faults=story))
 
 

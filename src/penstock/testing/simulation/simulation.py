@@ -64,7 +64,7 @@ class SimulationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What came of it."""
 
     seed: int
@@ -123,7 +123,7 @@ class Simulation:
 
     # A run.
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         """Do it all."""
         # The collector would end what dead processes left, at a moment that no seed decides about.
         was_on = gc.isenabled()
@@ -140,7 +140,9 @@ class Simulation:
         last = list(history.last)
         if history.violation is not None:
             last += self._agreed()
-        return Outcome(self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last)
+        return SimulationResult(
+            self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last
+        )
 
     def _agreed_on(self, events: list[Event]) -> None:
         """The epoch of a partition's leaders never goes back."""
@@ -374,6 +376,6 @@ def _errors_to(history: History) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def simulate(seed: int, plan: SimulationPlan | None = None) -> Outcome:
+def simulate(seed: int, plan: SimulationPlan | None = None) -> SimulationResult:
     """Run one seed."""
     return Simulation(seed, plan or SimulationPlan()).run()
