@@ -25,7 +25,7 @@ class Lost(Exception):
     """The connection is gone, or was silent for too long: what was asked may have been done."""
 
 
-class _Waiting(NamedTuple):
+class _PendingAnswer(NamedTuple):
     api: Api
     version: int
     answer: "asyncio.Future[Any]"
@@ -37,7 +37,7 @@ class KafkaLink:
     def __init__(self, address: Address) -> None:
         self.address: Final = address
         self._writer: asyncio.StreamWriter | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingAnswer] = deque()
         self._reading: asyncio.Task[None] | None = None
         self._correlation_id = 0
 
@@ -72,7 +72,7 @@ class KafkaLink:
         """Ask."""
         self.tell(key, version, request)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(API[key], version, answer))
+        self._waiting.append(_PendingAnswer(API[key], version, answer))
         return answer
 
     def tell(self, key: ApiKey, version: int, request: msgspec.Struct) -> None:
