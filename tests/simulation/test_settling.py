@@ -48,10 +48,10 @@ class TwoLives(Story):
             await self.until(lambda: mortal.latest is not None and not mortal.latest.is_deletion_asked)
             await self.until_acknowledged(10)
             assert mortal.latest is not None
-            if len(mortal.lives) == 1:
+            if len(mortal.incarnations) == 1:
                 self.world.operator.ask(mortal.delete(mortal.latest))
                 await asyncio.sleep(0.5)
-        assert len(mortal.lives) == 2
+        assert len(mortal.incarnations) == 2
 
 
 def outcome(story: type[Story]) -> SimulationResult:

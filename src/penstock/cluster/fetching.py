@@ -226,7 +226,7 @@ class Fetcher:
         if identity is None:
             return
         if identity != self._identity():
-            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life"))
+            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new incarnation"))
             return
         pending = self._pending
         if pending and (len(pending) >= _QUESTIONS_MAX or not (self._to_ask or self._to_forget)):

@@ -44,7 +44,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Identity(NamedTuple):
-    """Who this node is, in its present life."""
+    """Who this node is, in its present incarnation."""
 
     node_id: NodeId
     epoch: int

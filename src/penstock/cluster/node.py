@@ -132,7 +132,7 @@ class NodeRunner:
         return any(node not in avoided and self._cluster.nodes.is_live(node, epoch) for node, epoch in record.isr)
 
     async def stop(self) -> None:
-        """End this life of the node."""
+        """End this incarnation of the node."""
         await self.watching.stop()
         await self.controller.stop()
         await self.changes.stop()

@@ -415,7 +415,7 @@ class RemotePeers:
             self._later(line, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {node_id} cannot be asked: {problem}"))
 
     def _nodes_changed(self) -> None:
-        """A node that is dead, or has another life, does not answer what it was asked."""
+        """A node that is dead, or has another incarnation, does not answer what it was asked."""
         nodes = self._cluster.nodes.nodes
         for node_id, link in self._links.items():
             if node_id not in nodes:

@@ -121,7 +121,7 @@ class ClusterImage:
         return self.draining | {node.node_id for node in self.nodes.values() if node.shutting_down}
 
     def is_live(self, node_id: int, epoch: int) -> bool:
-        """Whether a node is registered in this very life, and means to stay."""
+        """Whether a node is registered in this incarnation, and means to stay."""
         node = self.nodes.get(NodeId(node_id))
         return node is not None and node.epoch == epoch and not node.shutting_down
 

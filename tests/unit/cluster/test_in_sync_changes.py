@@ -152,7 +152,7 @@ async def test_a_joiner_that_registered_again_meanwhile_does_not_join_in_its_old
     await world[1].store.release()
     await world.settled()
     assert world.agreed == (1, 2)
-    # In its new life it asks, and joins in that.
+    # In its new incarnation it asks, and joins in that.
     world.fetched(3, 10)
     await world.settled()
     assert dict(world[1].record(world.topic_).isr)[3] == world[3].epoch

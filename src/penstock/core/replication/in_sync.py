@@ -167,7 +167,7 @@ class InSync:
         if progress is None:
             return False
         if node_epoch < max(progress.epoch, self.agreed.get(node, -1)):
-            # A request of its last life that was long on its way, or of a process that does not know that its life is over.
+            # A request of its last incarnation that was long on its way, or of a process that does not know that its incarnation is over.
             return True
         if known_epoch < progress.since:
             # It speaks of another copy: it has not heard that it is to be a replica.
@@ -242,7 +242,7 @@ class InSync:
         """The change that the followers' progress asks for; None when there is none, or one is on its way.
 
         Who has everything that is committed, everything of older epochs, and nothing of what was deleted, joins; who was behind for longer than
-        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch, ``heard_ms`` when it last
+        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the incarnation that is given by its epoch, ``heard_ms`` when it last
         asked for anything: of a quiet partition that it has all of, it does not speak.
         """
         if self._pending is not None:

@@ -2,7 +2,7 @@
 
 Every wish is written into the agreed state by compare-and-set, by the node that was asked, whichever that is. A move is a record with ``adding`` and ``removing``
 (``records.py``), a drain the entry ``drains/<id>``. The controller goes on from there (``decisions.py``), and so does the next one: nothing about a wish is in
-anybody's memory. An election on request is written at once: it names the partition's epoch and the life of the node that is to lead.
+anybody's memory. An election on request is written at once: it names the partition's epoch and the incarnation of the node that is to lead.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -286,7 +286,7 @@ class Reassignments:
                 return
             compares = [Compare(key, mod_revision=entry.mod_revision)]
             if changed.leader != NO_LEADER and changed.leader_epoch != record.leader_epoch:
-                # As the controller would: in this very life, or not at all.
+                # As the controller would: in this incarnation, or not at all.
                 compares.append(Compare(node_key(changed.leader), create_revision=changed.leader_node_epoch))
             if (await self._store.txn(compares, [Put(key, encode(changed))])).succeeded:
                 return

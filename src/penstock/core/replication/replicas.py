@@ -1,6 +1,6 @@
 """What this node does for each partition of the cluster: lead it, follow its leader, or have nothing of it. The agreed records say which.
 
-A node leads what a record names it for in its present life (by its node epoch), and nothing else: after a restart it waits to be
+A node leads what a record names it for in its present incarnation (by its node epoch), and nothing else: after a restart it waits to be
 named again. Becoming and ceasing happen here, on the event loop, in one step each: the same log changes hands, and whoever waited for
 the old role is told.
 
@@ -90,7 +90,7 @@ class Replicas:
         self.failed: Final[dict[TopicIdPartition, str]] = {}
         """Partitions whose log cannot be opened here, and why."""
         self.unable: Final[dict[TopicIdPartition, None]] = {}
-        """Those of them that this very life is named to lead: others should, if there are any that can."""
+        """Those of them that this incarnation is named to lead: others should, if there are any that can."""
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
         self.on_follow: Final[list[Callable[[Follower], None]]] = []
@@ -149,7 +149,7 @@ class Replicas:
     # Becoming what the records say.
 
     def registered(self, node_epoch: int) -> None:
-        """This node has a new life in the cluster, or none: what it led in the last one it does not lead any more."""
+        """This node has a new incarnation in the cluster, or none: what it led in the last one it does not lead any more."""
         self.node_epoch = node_epoch
         self.apply_all()
 

@@ -301,6 +301,6 @@ class Faults:
         mortal = self._world.mortal
         if mortal is None:
             return
-        life = mortal.latest
-        wish = mortal.create() if life is None or life.is_deletion_asked else mortal.delete(life)
+        incarnation = mortal.latest
+        wish = mortal.create() if incarnation is None or incarnation.is_deletion_asked else mortal.delete(incarnation)
         self._world.operator.ask(wish)

@@ -17,7 +17,7 @@ _LAST_EVENTS: Final = 60
 
 
 def label(topic: str, topic_id: UUID) -> str:
-    """What a topic is called in a history: one that can be made again, by its life."""
+    """What a topic is called in a history: one that can be made again, by its incarnation."""
     return f"{topic}~{topic_id.hex[:8]}" if topic == MORTAL else topic
 
 
@@ -123,7 +123,7 @@ class History:
             self.violate(f"two records at {place} offset {offset}: {known!r} was read, and {who} has {value!r}")
 
     def sees_high_watermark(self, viewer: object, place: TopicPartition, high_watermark: int) -> None:
-        """Somebody was told by one node, in one life of it, how much is committed."""
+        """Somebody was told by one node, in one incarnation of it, how much is committed."""
         before = self._high_watermarks.get((viewer, place), 0)
         if high_watermark < before:
             self.violate(

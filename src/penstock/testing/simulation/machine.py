@@ -137,7 +137,7 @@ class Machine:
         """Whether a process is there, started or starting."""
         return self.process is not None
 
-    # Its life.
+    # Its life cycle.
 
     def start(self) -> None:
         """A new process begins."""

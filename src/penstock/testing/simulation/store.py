@@ -237,7 +237,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class StoreClient:
-    """A :class:`~penstock.metadata.port.SharedStore` for one life of a node."""
+    """A :class:`~penstock.metadata.port.SharedStore` for one incarnation of a node."""
 
     operations_max: Final = OPERATIONS_MAX
 

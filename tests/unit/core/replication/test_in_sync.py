@@ -187,7 +187,7 @@ def test_a_question_of_an_older_life_than_the_agreed_one_counts_for_nothing() ->
     members = in_sync({1: 10, 2: 25, 3: 30}, minimum=2)
     members.fetched(3, 30, 100, 100, 1)
     members.fetched(2, 20, 100, 100, 1)
-    assert members.committed() == 0, "node 2 in the life that is in sync has said nothing"
+    assert members.committed() == 0, "node 2 in the incarnation that is in sync has said nothing"
     members.fetched(2, 25, 40, 100, 1)
     assert members.committed() == 40
 
