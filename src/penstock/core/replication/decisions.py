@@ -95,9 +95,9 @@ def _wanted(
         moved = elected(tidy, live, minimum, avoid=_avoid(topics, topic, index, live, avoided), rules=rules)
         if moved.leader not in (record.leader, NO_LEADER):
             return moved
-    together = _together(topics, topic, index, live, avoided)
-    if together not in (None, record.leader):
-        return elected(tidy, live, minimum, avoid=_others(record, together), rules=rules)
+    common = _common_leader(topics, topic, index, live, avoided)
+    if common not in (None, record.leader):
+        return elected(tidy, live, minimum, avoid=_others(record, common), rules=rules)
     return without_eligible(tidy, minimum)
 
 
@@ -130,7 +130,7 @@ def _avoid(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: C
     return [node for node in topics.partition(topic, index).replicas if node not in able] if able else avoided
 
 
-def _together(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
+def _common_leader(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
     """Who should lead the partition because it leads those that belong with it; None when it is all the same, or nobody can."""
     seats = family(topics, topic, index)
     records = [topics.partition(*seat) for seat in seats]
