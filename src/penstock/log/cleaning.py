@@ -23,7 +23,6 @@ from penstock.log.names import (
     swap_path,
 )
 from penstock.log.notes import read_note, write_note
-from penstock.log.scan import walk
 from penstock.log.segment import Segment
 from penstock.ports import Disk
 
@@ -79,14 +78,7 @@ class CompactionTask:
             self.disk.remove(path)
         segment.set_indexes(OffsetIndex(self.disk, offset_path, 0), TimeIndex(self.disk, time_path, 0))
         builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, self.index_interval_bytes)
-        for position, header in walk(
-            segment.opened(),
-            0,
-            target.size_bytes,
-            offset_min=target.base_offset,
-            offset_limit=target.next_offset,
-            check_crc=False,
-        ):
+        for position, header in segment.walk(0, target.base_offset):
             builder.add(position, header)
         if target.size_bytes:
             segment.max_timestamp = builder.finish()

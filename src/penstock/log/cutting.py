@@ -10,7 +10,7 @@ from penstock.log.cleaning import end_clean_note
 from penstock.log.names import CUT, CUT_TITLE, START_OFFSET, START_OFFSET_TITLE
 from penstock.log.notes import read_note, write_note
 from penstock.log.producer_state import ProducerStates
-from penstock.log.segment import Segment
+from penstock.log.segment import OFFSET_LIMIT, Segment
 from penstock.log.snapshots import drop_snapshots_above, load_producers
 from penstock.log.tail import index_tail
 from penstock.ports import Disk
@@ -104,7 +104,7 @@ def _cut_files(log: "Log", offset: int) -> None:
     log.unsynced.sync_names()
     index_tail(segment, log.config.index_interval_bytes, position, offset, {})
     segment.next_offset = offset
-    segment.verified_to = 2**63
+    segment.verified_to = OFFSET_LIMIT
     log.unsynced.sync_segments(kept[:-1])
     log.segment_list.replace(kept)
     log.forget_epochs(offset)

@@ -38,14 +38,13 @@ from penstock.log.names import (
     swap_range,
 )
 from penstock.log.notes import read_note, write_note
-from penstock.log.scan import DamageError, walk
-from penstock.log.segment import Segment, Segments
+from penstock.log.scan import DamageError
+from penstock.log.segment import OFFSET_LIMIT, Segment, Segments, list_segments, segment_bases
 from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
 from penstock.log.tail import SegmentTail, check_end, index_tail
 from penstock.ports import Disk, File
 from penstock.types import NO_EPOCH
 
-OFFSET_LIMIT = 2**63 - 1
 FEW_ROWS = 32
 _HOLE_BYTES = 64
 
@@ -55,7 +54,7 @@ def open_log(environment: LogEnvironment, directory: str, config: LogConfig, poi
     disk = environment.disk
     if not matches(disk, directory, point):
         point = recover(environment, directory, config.index_interval_bytes, point)
-    segments = _list_segments(environment, directory)
+    segments = list_segments(disk, environment.files, directory)
     last_epoch = NO_EPOCH
     if segments:
         last_epoch = _settle_tail(environment, segments[-1], config.index_interval_bytes, point)
@@ -121,7 +120,7 @@ def recover(
     elif note.is_there:
         # It was cut, and nobody knows where: the checkpoint may describe batches that are gone.
         point = None
-    segments = _list_segments(environment, directory)
+    segments = list_segments(disk, environment.files, directory)
     if not segments:
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, believed = _where_to_begin(segments, point)
@@ -193,22 +192,6 @@ def tidy(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
 
 
-def segment_bases(disk: Disk, directory: str) -> list[int]:
-    """The base offsets of the segments that are there, rising."""
-    return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
-
-
-def _list_segments(environment: LogEnvironment, directory: str) -> list[Segment]:
-    bases = segment_bases(environment.disk, directory)
-    segments: list[Segment] = []
-    for base, next_offset in zip(bases, [*bases[1:], OFFSET_LIMIT], strict=False):
-        size = environment.disk.size(segment_stem(directory, base) + LOG)
-        segments.append(
-            Segment(environment.disk, environment.files, directory, base, size=size, next_offset=next_offset)
-        )
-    return segments
-
-
 def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tuple[int, int]:
     """Number of the first segment to scan, and up to which position its index may be believed."""
     if point is None:
@@ -245,9 +228,7 @@ def _scan_closed(
     while True:
         file = segment.opened()
         try:
-            for at, header in walk(
-                file, position, segment.size, offset_min=offset, offset_limit=segment.next_offset, check_crc=True
-            ):
+            for at, header in segment.walk(position, offset, check_crc=True):
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:

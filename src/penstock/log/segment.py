@@ -16,12 +16,13 @@ from typing import Final
 from penstock.limits import INDEX_INTERVAL_BYTES_DEFAULT, MIB, REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
 from penstock.log.index import IndexBuilder, OffsetIndex, TimeIndex
-from penstock.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
+from penstock.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, offset_of, segment_stem
 from penstock.log.scan import DamageError, fault_of, walk
 from penstock.ports import Disk, File
 from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
 
+OFFSET_LIMIT: Final = 2**63 - 1
 SHORT_INDEX_BYTES: Final = 1 * MIB
 """An index that says nothing of the last this many bytes has lost rows, unless a single batch is as large."""
 
@@ -131,7 +132,7 @@ class Segment:
             OffsetIndex(self._disk, self.stem + INDEX, 0), TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
         )
         self.created_ms = now_ms
-        self.verified_to = 2**63
+        self.verified_to = OFFSET_LIMIT
 
     def finish(self) -> None:
         """It grows no more: bring its indexes to disk. OSError when there is no room; they are rebuilt when needed."""
@@ -308,9 +309,7 @@ class Segment:
                 position, offset_min = self._true_row_before(row)
         while True:
             try:
-                for at, header in walk(
-                    self.opened(), position, end, offset_min=offset_min, offset_limit=self.next_offset, check_crc=False
-                ):
+                for at, header in self.walk(position, offset_min, end):
                     if header.base_offset + header.last_offset_delta >= offset:
                         return at
                     offset_min = header.next_offset
@@ -361,6 +360,14 @@ class Segment:
         data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
         return read_header(data) if len(data) == HEADER_BYTES else None
 
+    def walk(
+        self, position: int, offset_min: int, end: int | None = None, *, check_crc: bool = False
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from ``position`` on, up to ``end``; raises DamageError where the chain breaks."""
+        end = self.size if end is None else end
+        limit = self.next_offset
+        return walk(self.opened(), position, end, offset_min=offset_min, offset_limit=limit, check_crc=check_crc)
+
     def headers_at(self, position: int) -> Iterator[BatchHeader]:
         """The headers from ``position`` on; damage is stepped over where that can be done."""
         for _, header in self.batches_at(position):
@@ -371,14 +378,7 @@ class Segment:
         offset_min = self.base_offset
         while position < self.size:
             try:
-                for at, header in walk(
-                    self.opened(),
-                    position,
-                    self.size,
-                    offset_min=offset_min,
-                    offset_limit=self.next_offset,
-                    check_crc=False,
-                ):
+                for at, header in self.walk(position, offset_min):
                     yield at, header
                     offset_min = header.next_offset
             except DamageError as damage:
@@ -496,3 +496,17 @@ class Segments:
         """All of them anew."""
         self.items = items
         self._bases = [segment.base_offset for segment in items]
+
+
+def segment_bases(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments that are there, rising."""
+    return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
+
+
+def list_segments(disk: Disk, files: FilePool, directory: str) -> list[Segment]:
+    """The segments that are there, in offset order; the next offset of the last one is not known."""
+    bases = segment_bases(disk, directory)
+    return [
+        Segment(disk, files, directory, base, size=disk.size(segment_stem(directory, base) + LOG), next_offset=end)
+        for base, end in zip(bases, [*bases[1:], OFFSET_LIMIT], strict=False)
+    ]

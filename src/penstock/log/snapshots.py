@@ -30,6 +30,11 @@ def write_snapshot(disk: Disk, path: str, data: bytes) -> None:
     disk.write_atomic(path, data, sync=False)
 
 
+def load_snapshot(disk: Disk, path: str) -> ProducerStates:
+    """The producers in a snapshot; ValueError when it is damaged."""
+    return ProducerStates.decode(disk.read_bytes(path))
+
+
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The offsets of the snapshots that are there, rising."""
     return [offset for name in disk.listdir(directory) if (offset := offset_of(name, SNAPSHOT)) is not None]
@@ -39,7 +44,7 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
     """Make the snapshot for ``offset`` durable; False when there is no sound one."""
     path = snapshot_path(directory, offset)
     try:
-        ProducerStates.decode(disk.read_bytes(path))
+        load_snapshot(disk, path)
     except (FileNotFoundError, ValueError):
         return False
     file = disk.open(path)
@@ -120,7 +125,7 @@ def _start_of_replay(
             # Older than the moment at which all of them had been forgotten.
             break
         try:
-            states = ProducerStates.decode(disk.read_bytes(snapshot_path(directory, offset)))
+            states = load_snapshot(disk, snapshot_path(directory, offset))
         except (OSError, ValueError):
             continue
         if point is not None and offset == point.snapshot_offset:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from penstock.log.index import IndexBuilder
-from penstock.log.scan import DamageError, walk
+from penstock.log.scan import DamageError
 from penstock.log.segment import Segment
 from penstock.types import NO_EPOCH
 
@@ -37,14 +37,7 @@ def index_tail(
     while position < segment.size:
         known = position < believed
         try:
-            for at, header in walk(
-                segment.opened(),
-                position,
-                believed if known else segment.size,
-                offset_min=offset,
-                offset_limit=segment.next_offset,
-                check_crc=not known,
-            ):
+            for at, header in segment.walk(position, offset, believed if known else None, check_crc=not known):
                 builder.add(at, header)
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
@@ -67,14 +60,7 @@ def check_end(segment: Segment) -> SegmentTail:
     epoch = NO_EPOCH
     damage: DamageError | None = None
     try:
-        for at, header in walk(
-            segment.opened(),
-            position,
-            segment.size,
-            offset_min=offset,
-            offset_limit=segment.next_offset,
-            check_crc=True,
-        ):
+        for at, header in segment.walk(position, offset, check_crc=True):
             position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
     except DamageError as found:
         damage = found
