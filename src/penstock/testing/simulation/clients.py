@@ -14,7 +14,7 @@ from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
 from penstock.testing.simulation.history import History, TopicPartition
-from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost
+from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost, linked
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
@@ -97,12 +97,8 @@ class SimulatedProducer:
             try:
                 address = await self._bootstrap.leader(self.place)
                 if address is not None:
-                    link = KafkaLink(address)
-                    await link.connect()
-                    try:
+                    async with linked(address) as link:
                         await self._send(link)
-                    finally:
-                        link.close()
             except Lost as lost:
                 self._history.note("lost", self.name, lost)
             await asyncio.sleep(_BACKOFF_SECONDS)
@@ -110,11 +106,8 @@ class SimulatedProducer:
         self.is_done = True
 
     async def _init(self) -> None:
-        link = await self._bootstrap.any_node()
-        try:
-            answer = await link.call(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, InitProducerIdRequest(None, 60_000))
-        finally:
-            link.close()
+        request = InitProducerIdRequest(None, 60_000)
+        answer = await self._bootstrap.ask(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, request)
         if answer.error_code:
             raise Lost(f"error {answer.error_code}")
         self._id = answer.producer_id
@@ -222,14 +215,10 @@ class SimulatedReader:
             await asyncio.sleep(_BACKOFF_SECONDS)
 
     async def _read_from(self, address: Address, *, is_leader: bool = True) -> None:
-        link = KafkaLink(address)
-        await link.connect()
-        self._connections += 1
-        try:
+        async with linked(address) as link:
+            self._connections += 1
             while await self._read(link, is_leader):
                 pass
-        finally:
-            link.close()
 
     async def _read(self, link: KafkaLink, is_leader: bool) -> bool:
         answer = (await link.call(ApiKey.FETCH, *self._request())).responses[0].partitions[0]

@@ -61,11 +61,7 @@ class Operator:
     async def request(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
         """Ask some node; None when nobody answers."""
         try:
-            link = await self._bootstrap.any_node()
-            try:
-                return await link.call(key, version, request)
-            finally:
-                link.close()
+            return await self._bootstrap.ask(key, version, request)
         except Lost as lost:
             self._world.history.note("wish lost", key.name, lost)
             return None

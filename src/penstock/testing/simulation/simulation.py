@@ -252,11 +252,7 @@ class Simulation:
         wanted = CreateTopicsRequestTopic(name=name, num_partitions=partitions, replication_factor=-1)
         while True:
             try:
-                link = await bootstrap.any_node()
-                try:
-                    answer = await link.call(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([wanted], 5_000))
-                finally:
-                    link.close()
+                answer = await bootstrap.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([wanted], 5_000))
                 self.history.note("create", name, partitions, answer.topics[0].error_code)
                 if answer.topics[0].error_code in (0, 36):
                     return

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -113,6 +114,17 @@ class KafkaLink:
         self._lose()
 
 
+@asynccontextmanager
+async def linked(address: Address) -> AsyncIterator[KafkaLink]:
+    """A connection to this node, closed at the end."""
+    link = KafkaLink(address)
+    await link.connect()
+    try:
+        yield link
+    finally:
+        link.close()
+
+
 class Bootstrap:
     """Finds out who leads a partition, from whichever node answers. With ``topic_id`` it is of that topic alone, not of another that has its name later."""
 
@@ -130,22 +142,17 @@ class Bootstrap:
         """Whether it goes by the topic's id."""
         return self.topic_id != UUID_ZERO
 
-    async def any_node(self) -> KafkaLink:
-        """A connection to some node."""
-        link = KafkaLink(self._random.choice(self._nodes))
-        await link.connect()
-        return link
+    async def ask(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
+        """Ask some node, over a connection of its own."""
+        async with linked(self._random.choice(self._nodes)) as link:
+            return await link.call(key, version, request)
 
     async def metadata(self, topic: str) -> MetadataResponse:
         """What some node knows of a topic."""
-        link = await self.any_node()
         wanted = MetadataRequestTopic(self.topic_id, None if self.is_by_id else topic)
-        try:
-            request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
-            answer: MetadataResponse = await link.call(ApiKey.METADATA, _METADATA_VERSION, request)
-            return answer
-        finally:
-            link.close()
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        answer: MetadataResponse = await self.ask(ApiKey.METADATA, _METADATA_VERSION, request)
+        return answer
 
     async def leader(self, place: TopicPartition) -> Address | None:
         """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
