@@ -179,9 +179,9 @@ class Server:
         return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
 
     def _told(self) -> dict[str, Address]:
-        from penstock.cluster.opening import told
+        from penstock.cluster.opening import advertised
 
-        return told(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
+        return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
 
     def _cluster_node(
         self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]

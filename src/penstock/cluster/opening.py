@@ -96,7 +96,9 @@ def settings_of(configured: Configured) -> ClusterSettings:
     )
 
 
-def told(bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None) -> dict[str, Address]:
+def advertised(
+    bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None
+) -> dict[str, Address]:
     """Where others are told that this node listens. INVALID_CONFIG when they could not find it."""
     found: dict[str, Address] = {}
     for name, address in bound.items():

@@ -204,7 +204,7 @@ class RemotePeers:
         def here(answered: Answered) -> None:
             answered(list(standing_of(self._cluster.replicas.leader(topic, index), producer)))
 
-        def told(numbers: list[int] | PenstockError) -> None:
+        def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else Standing(*numbers))
 
         self._add(
@@ -213,7 +213,7 @@ class RemotePeers:
             PeerApi.STANDING,
             lambda epoch: StandingHead(topic.topic_id.bytes, index, epoch, *producer),
             here,
-            told,
+            received,
             None,
         )
 
@@ -228,7 +228,7 @@ class RemotePeers:
             self._cluster.replicas.leader(topic, offsets_partition)
             answered(self._broker.groups.committed(offsets_partition, group, key))
 
-        def told(numbers: list[int] | PenstockError) -> None:
+        def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else next(iter(numbers), None))
 
         self._add(
@@ -237,7 +237,7 @@ class RemotePeers:
             PeerApi.COMMITTED,
             lambda epoch: CommittedHead(topic.topic_id.bytes, offsets_partition, epoch, group, *key),
             here,
-            told,
+            received,
             None,
         )
 

@@ -1,10 +1,11 @@
-"""How a change of a topic gets into the metadata store: one transaction that names the revision it goes by, so of two that meet, one wins.
+"""Writes changes of topics to the metadata store. Each change is a transaction that compares revisions, so one of two concurrent changes wins.
 
-When the store's answer to the making or the removal of a topic is lost, nobody knows what became of it. It is asked for once more, and told by the topic's id from what others have done
-meanwhile. If that is not answered either, the caller is told so; a call for the same topic that comes later is answered as the first would have been.
+When the answer of the store to a create or delete is lost, the outcome is unknown. The operation is sent once more; the topic's id
+shows whether the topic is this one or another of the same name. If that answer is lost too, the caller gets an error, and a later
+call for the same topic is answered as the first one would have been.
 
-Where the store takes only so many operations at once, the records of partitions are written before the topic that has them, and removed
-after it: a topic that is seen is whole. What a crash leaves of others is swept up by the controller.
+A store limits the operations of a transaction. Partition records are therefore written before their topic and deleted after it, so a
+topic that is visible is complete. The controller removes what a crash leaves over.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,7 @@ _UNSURE_MAX: Final = 1_000
 
 
 class TopicWrites:
-    """Writes topics. ``is_known`` says whether a topic is in the image that follows the store."""
+    """Writes topics. ``is_known`` says whether a topic is visible in memory already."""
 
     def __init__(self, store: MetadataStore, is_known: Callable[[TopicId], bool]) -> None:
         self._store = store
@@ -41,7 +42,7 @@ class TopicWrites:
         """Topics, by name, that were asked for here and may have been made."""
 
     async def make(self, name: str, record: TopicRecord, partitions: Sequence[PartitionRecord]) -> TopicRecord:
-        """Returns what the topic of this name is now: another's record when it was made by somebody else meanwhile."""
+        """Create a topic. Returns the record of the topic that has the name now, which may be one that was created concurrently."""
         operations = [
             Put(partition_key(record.id, index), encode(partition)) for index, partition in enumerate(partitions)
         ]
@@ -120,7 +121,7 @@ class TopicWrites:
         raise _changed_meanwhile(name)
 
     async def _remove(self, rest: list[Operation]) -> None:
-        """Of a topic that is gone. What cannot be removed now, whoever looks after the metadata removes later."""
+        """Remove what belongs to a deleted topic. The controller removes later what cannot be removed now."""
         try:
             await self._write(rest)
         except PenstockError as error:
@@ -130,7 +131,7 @@ class TopicWrites:
     async def change(
         self, name: str, topic_id: TopicId, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
     ) -> TopicRecord:
-        """Let ``change`` make another record of the topic's, with what else is to be written; returns that."""
+        """Replace the topic's record by what ``change`` returns, with further operations; returns the new record."""
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._before_change(name)
             record = None if entry is None else decode_topic(entry)

@@ -1,7 +1,7 @@
-"""All topics in memory, as the metadata store last told them, and the rules by which they are made, changed and deleted.
+"""All topics in memory, as the metadata store has them, and the rules by which they are created, changed and deleted.
 
-Invariant: the image changes only by the store's events (configs of brokers among them), so a change is visible here exactly when it is durable, whoever
-made it. When a topic appears or grows, its partitions are known already. A method that changes a topic returns after its own change is in the image.
+Invariant: memory changes only by the store's events, so a change is visible here exactly when it is durable, whichever node made
+it. When a topic appears or grows, its partitions are known already. A method that changes a topic returns after its change is visible.
 
 Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
 that run at the same time: what a call is about to make is reserved before it first waits.
@@ -98,7 +98,7 @@ PartitionHook = Callable[[Topic, int], None]
 class Topics:
     """The topics of the cluster, and the way to change them. Made empty; :meth:`load` fills it and calls no hooks.
 
-    Hooks are called once a change is in the image.
+    Hooks are called once a change is visible.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Cutting a log back: for a copy whose history parts from its leader's, or whose leader has dropped what comes before.
+"""Truncating a log: for a follower whose history differs from its leader's, or whose leader has dropped older records.
 
-A cut is synced before it returns. On disk: ``cut`` warns recovery of a checkpoint that was made before the cut.
+A cut is synced before it returns. On disk: ``cut`` warns recovery of a checkpoint that was written before the cut.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CutNote:
-    """Warns recovery of a checkpoint that was made before a cut: above it the file holds other batches than it knew.
+    """Warns recovery of a checkpoint that was written before a cut: above the cut the file has other batches now.
 
     The lowest cut since that checkpoint counts. A later one further up does not restore what an earlier one replaced.
     """
@@ -114,9 +114,9 @@ def _cut_files(log: "Log", offset: int) -> None:
 
 
 def start_at(log: "Log", offset: int) -> None:
-    """Forget all records and go on at ``offset``: for a copy whose leader has nothing before that any more. Synced when this returns.
+    """Forget all records and continue at ``offset``, below which the leader has nothing any more. Synced when this returns.
 
-    A crash in the middle leaves the log as it was, or empty: the copy asks its leader again.
+    A crash halfway leaves the log as it was, or empty: the follower asks its leader again.
     """
     log.check_usable()
     truncate_to(log, log.start_offset)

@@ -82,7 +82,7 @@ class Unsynced:
         return self._names_changed != self._names_synced
 
     def add_name(self, *, with_folders: bool) -> None:
-        """A file was made. ``with_folders``: so were the folders above, now or by a process that failed before their sync."""
+        """A file was created. ``with_folders``: the folders above may be new as well."""
         self._names_changed += 1
         self._directories.add(self._directory)
         if with_folders:
