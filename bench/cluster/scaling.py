@@ -39,8 +39,8 @@ from penstock.client import Cluster
 from penstock.client.cluster_state import ClusterState
 from penstock.client.moves import Moves
 from penstock.core.replication.decisions import decide_all
-from penstock.core.topic_image import TopicImage
 from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
+from penstock.core.topics import Topics
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
@@ -368,7 +368,7 @@ def _absent(place: int) -> PartitionRecord:
 
 def looking(count: int, report: ScalingReport) -> None:
     """What it costs a controller to look at every partition, which it does whenever a node comes or goes. In this process."""
-    live, image = {node: node for node in _ABSENT}, TopicImage(store := MemoryStore(), {})
+    live, image = {node: node for node in _ABSENT}, Topics(store := MemoryStore(), {})
     asyncio.run(_fill(store, image, count))
     places = [(topic, index) for topic in image for index in range(topic.partition_count)]
     began = time.process_time()
@@ -378,7 +378,7 @@ def looking(count: int, report: ScalingReport) -> None:
     report.add("a controller looks at one partition in", f"{count:,} partitions", seconds / count * 1e6, "us of CPU")
 
 
-async def _fill(store: MemoryStore, image: TopicImage, count: int) -> None:
+async def _fill(store: MemoryStore, image: Topics, count: int) -> None:
     topic_id = uuid.uuid4()
     for index in range(count):
         record = _absent(index)

@@ -33,8 +33,8 @@ from penstock.runtime.memory import keep_freed_memory
 from penstock.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
-    from penstock.cluster.node import ClusterNode
-    from penstock.cluster.opening import Opened
+    from penstock.cluster.node import NodeRunner
+    from penstock.cluster.opening import OpenedNode
     from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.metadata.port import MetadataStore
 
@@ -98,7 +98,7 @@ class Server:
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
-        opened: Opened | None = None
+        opened: OpenedNode | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
             store: MetadataStore = await SqliteStore.open(f"{data_dir.path}/metadata.sqlite")
@@ -134,7 +134,7 @@ class Server:
         housekeeping = Housekeeping(broker, commit)
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
-        cluster_node: ClusterNode | None = None
+        cluster_node: NodeRunner | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
             assert broker.cluster is not None
@@ -163,16 +163,16 @@ class Server:
         return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
 
     def _told(self) -> dict[str, Address]:
-        from penstock.cluster.opening import told
+        from penstock.cluster.opening import advertised
 
-        return told(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
+        return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
 
     def _cluster_node(
-        self, broker: Broker, commit: GroupCommit, opened: "Opened", listeners: Mapping[str, Address]
-    ) -> "ClusterNode":
-        from penstock.cluster.node import ClusterNode
+        self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
+    ) -> "NodeRunner":
+        from penstock.cluster.node import NodeRunner
 
-        return ClusterNode(
+        return NodeRunner(
             broker,
             opened.store,
             commit.turn,

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from penstock.metadata.etcd.endpoints import Member
+from penstock.metadata.etcd.endpoints import StoreMember
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.port import Compare, Put
 from penstock.wire.etcd import etcd_generated as pb
@@ -58,7 +58,7 @@ async def test_a_transaction_of_the_most_operations_is_taken_and_a_larger_one_re
 
 async def test_etcd_itself_refuses_two_puts_of_one_key(etcd: Etcd) -> None:
     """The reason why every store refuses it."""
-    member = Member(etcd.addresses[0], None)
+    member = StoreMember(etcd.addresses[0], None)
     put = pb.RequestOp(request_put=pb.PutRequest(key=b"a", value=b"1"))
     with pytest.raises(grpc.aio.AioRpcError, match="duplicate key given in txn request"):
         await member.txn(pb.TxnRequest(success=[put, put]))

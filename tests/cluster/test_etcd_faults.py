@@ -13,7 +13,7 @@ from penstock.cluster.membership import Membership
 from penstock.core.cluster_image import NodeRecord
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import store as store_module
-from penstock.metadata.etcd.endpoints import Member
+from penstock.metadata.etcd.endpoints import StoreMember
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Compare, Delete, Event, Put, Range
 from penstock.types import NodeId
@@ -352,7 +352,7 @@ async def test_a_registration_whose_answer_is_lost_is_adopted_by_its_lease(etcd:
         membership = Membership(store, NodeId(1), record, ttl_ms=60_000, on_registered=epochs.append)
         ask_once = store._endpoints.ask_once
 
-        async def losing(question: Callable[[Member], Awaitable[object]]) -> object:
+        async def losing(question: Callable[[StoreMember], Awaitable[object]]) -> object:
             """The first transaction is done, and what etcd says to it never arrives."""
             store._endpoints.ask_once = ask_once  # type: ignore[method-assign]
             relay.swallowing = True

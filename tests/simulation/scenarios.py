@@ -15,9 +15,9 @@ from penstock.core.topic_records import PartitionRecord
 from penstock.limits import MIB
 from penstock.records.records import read_records
 from penstock.testing.simulation.faults import Faults
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.machine import Machine
-from penstock.testing.simulation.simulation import Plan, Simulation
+from penstock.testing.simulation.simulation import Simulation, SimulationPlan
 from penstock.testing.simulation.store import HOST as ETCD
 from penstock.testing.simulation.wire_client import KafkaLink
 from penstock.wire.kafka.apis import ApiKey
@@ -25,10 +25,10 @@ from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartit
 from penstock.wire.kafka.sasl_authenticate_generated import SaslAuthenticateRequest
 from penstock.wire.peers import Hello, Proof, encode_known_epoch
 
-PLACE = Place("t", 0)
-OFFSETS = Place("__consumer_offsets", 0)
+PLACE = TopicPartition("t", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
 PATIENCE_SECONDS = 20.0
-QUIET = Plan(
+QUIET = SimulationPlan(
     trouble_seconds=0.5,
     partitions_max=1,
     queue_share=0.0,
@@ -99,7 +99,7 @@ class Story(Faults):
         except TimeoutError:
             return
 
-    def replicas_of(self, place: Place) -> dict[Machine, Replica]:
+    def replicas_of(self, place: TopicPartition) -> dict[Machine, Replica]:
         return {machine: replica for machine, other, replica in self.world.replicas() if other == place}
 
     def knows(self, machine: Machine, other: Machine) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from penstock.testing.simulation.machine import ClusterShape, Machine
-from penstock.testing.simulation.simulation import Plan, simulate
+from penstock.testing.simulation.simulation import SimulationPlan, simulate
 from penstock.types import NodeId
 from tests.simulation.scenarios import QUIET, Story
 
@@ -44,7 +44,7 @@ class PausedLeader(Story):
         leader.resume()
 
 
-def plan(story: type[Story]) -> Plan:
+def plan(story: type[Story]) -> SimulationPlan:
     return replace(QUIET, shape=SHAPE, faults=story)
 
 

@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import replace
 
 from penstock.testing.simulation.committer import Committer
-from penstock.testing.simulation.history import MORTAL, Place
+from penstock.testing.simulation.history import MORTAL, TopicPartition
 from penstock.testing.simulation.machine import ClusterShape, Machine
-from penstock.testing.simulation.mortal import Life, MortalTopic
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.mortal import Incarnation, MortalTopic
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation.scenarios import OFFSETS, QUIET, Story
 
 SHAPE = ClusterShape(internal_partitions=1, lease_ms=2_000)
@@ -21,7 +21,7 @@ class OffsetsOfAnOldLife(Story):
 
     async def tell(self, leader: Machine, first: Machine, second: Machine) -> None:
         mortal = self.world.mortal = MortalTopic(self.world, self._random)
-        life = await self._live(mortal, 1)
+        incarnation = await self._live(mortal, 1)
         process = self.world.client("gu")
         committer = self._committer()
         self.world.loop.spawn(process, committer.run(0.02))
@@ -30,7 +30,7 @@ class OffsetsOfAnOldLife(Story):
         await asyncio.sleep(0.2)
         if self.is_coordinator_killed:
             leader.kill()
-        await mortal_deleted(self, mortal, life)
+        await mortal_deleted(self, mortal, incarnation)
         await self._live(mortal, 2)
         fresh = self._committer()
         fresh.finish()
@@ -38,19 +38,19 @@ class OffsetsOfAnOldLife(Story):
         await self.until(lambda: fresh.is_done)
 
     def _committer(self) -> Committer:
-        return Committer("gu", Place(MORTAL, 0), self.world.bootstrap(), self.world.history, self._random)
+        return Committer("gu", TopicPartition(MORTAL, 0), self.world.bootstrap(), self.world.history, self._random)
 
-    async def _live(self, mortal: MortalTopic, count: int) -> Life:
-        while len(mortal.lives) < count:
+    async def _live(self, mortal: MortalTopic, count: int) -> Incarnation:
+        while len(mortal.incarnations) < count:
             self.world.operator.ask(mortal.create())
             await asyncio.sleep(0.05)
         assert mortal.latest is not None
         return mortal.latest
 
 
-async def mortal_deleted(story: Story, mortal: MortalTopic, life: Life) -> None:
-    while not life.is_deleted:
-        story.world.operator.ask(mortal.delete(life))
+async def mortal_deleted(story: Story, mortal: MortalTopic, incarnation: Incarnation) -> None:
+    while not incarnation.is_deleted:
+        story.world.operator.ask(mortal.delete(incarnation))
         await asyncio.sleep(0.05)
 
 
@@ -60,7 +60,7 @@ class OffsetsOfAnOldLifeUnheard(OffsetsOfAnOldLife):
     is_coordinator_killed = True
 
 
-def outcome(story: type[Story], seed: int) -> Outcome:
+def outcome(story: type[Story], seed: int) -> SimulationResult:
     return simulate(seed, replace(QUIET, shape=SHAPE, paces_seconds=(0.2,), faults=story))
 
 

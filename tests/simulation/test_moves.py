@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster import fetching
 from penstock.testing.simulation.machine import ClusterShape
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from penstock.wire.peers import encode_known_epoch
 from tests.simulation.moves import AddedAgain, Moving, ObserverMadeReplica
 from tests.simulation.scenarios import QUIET
@@ -16,7 +16,7 @@ STORIES = [ObserverMadeReplica, AddedAgain]
 LATER_THAN_ALL = encode_known_epoch(2**40)
 
 
-def outcome(story: type[Moving], seed: int) -> Outcome:
+def outcome(story: type[Moving], seed: int) -> SimulationResult:
     return simulate(seed, replace(QUIET, shape=SHAPE, paces_seconds=(0.05,), faults=story))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.replication.rules import ALL
 from penstock.testing.simulation.machine import ClusterShape
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation import scenarios
 from tests.simulation.scenarios import QUIET, Story
 
@@ -30,7 +30,7 @@ STORIES: dict[str, type[Story]] = {
 }
 
 
-def outcome(rule: str, seed: int, *, without: bool) -> Outcome:
+def outcome(rule: str, seed: int, *, without: bool) -> SimulationResult:
     rules = replace(ALL, **{rule: not without})
     plan = replace(
         QUIET,

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from penstock.core.replication.decisions import Decision
-from penstock.core.replication.moves import Moves
+from penstock.core.replication.moves import MovePlan
 from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import MortalTopic
-from penstock.testing.simulation.simulation import Outcome, simulate
+from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation.scenarios import QUIET, Story
 
 SHAPE = ClusterShape(nodes=4, internal_partitions=1)
@@ -48,13 +48,13 @@ class TwoLives(Story):
             await self.until(lambda: mortal.latest is not None and not mortal.latest.is_deletion_asked)
             await self.until_acknowledged(10)
             assert mortal.latest is not None
-            if len(mortal.lives) == 1:
+            if len(mortal.incarnations) == 1:
                 self.world.operator.ask(mortal.delete(mortal.latest))
                 await asyncio.sleep(0.5)
-        assert len(mortal.lives) == 2
+        assert len(mortal.incarnations) == 2
 
 
-def outcome(story: type[Story]) -> Outcome:
+def outcome(story: type[Story]) -> SimulationResult:
     return simulate(1, replace(QUIET, shape=SHAPE, paces_seconds=(0.2,), faults=story))
 
 
@@ -65,10 +65,10 @@ def test_a_wish_is_fulfilled(story: type[Story]) -> None:
 
 
 def test_a_drain_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(_: Moves) -> Iterator[Decision]:
+    def nothing(_: MovePlan) -> Iterator[Decision]:
         return iter(())
 
-    monkeypatch.setattr(Moves, "decisions", nothing)
+    monkeypatch.setattr(MovePlan, "decisions", nothing)
     assert "is not drained" in str(outcome(DrainedForGood).violation)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.failures import Exit
 from penstock.spark.pipelines.errors import PipelineNotFoundError
-from penstock.spark.pipelines.registry import Registry, State
+from penstock.spark.pipelines.registry import PipelineState, Registry
 from tests.spark.sinking import values_in
 from tests.support.marked import Mark
 from tests.support.waiting import eventually
@@ -58,7 +58,7 @@ class Command:
         done = self("run", str(file), "--detach", "--master", "local[2]", "--conf", "spark.driver.memory=1g")
         assert done.returncode == 0, done.stderr
         # On a machine with much else to do the command may have said that it is still starting.
-        self.wait_until("it runs", lambda: self.registry.load("copy").state is State.RUNNING)
+        self.wait_until("it runs", lambda: self.registry.load("copy").state is PipelineState.RUNNING)
         return self.registry.load("copy")
 
     @contextmanager
@@ -85,12 +85,15 @@ class Command:
             run = self.registry.load("copy")
         except PipelineNotFoundError:
             return False
-        return run.pid == process.pid and run.state is State.RUNNING
+        return run.pid == process.pid and run.state is PipelineState.RUNNING
 
     def wait_until(self, what, holds) -> None:
         def asked():
             run = self.registry.load("copy")
-            assert run.state not in (State.FAILED, State.STOPPED), (run.reason, self.registry.log("copy").read_text())
+            assert run.state not in (PipelineState.FAILED, PipelineState.STOPPED), (
+                run.reason,
+                self.registry.log("copy").read_text(),
+            )
             return holds()
 
         eventually(asked, WORK_SECONDS, what)
@@ -140,7 +143,7 @@ def test_a_signal_to_more_than_the_driver_stops_a_pipeline_cleanly(
             send(command, process, number)
             _, said = process.communicate(timeout=WORK_SECONDS)
         run = command.registry.load("copy")
-        assert (process.returncode, run.state, run.reason) == (0, State.STOPPED, ""), said
+        assert (process.returncode, run.state, run.reason) == (0, PipelineState.STOPPED, ""), said
         assert said.splitlines()[-1] == f"pipeline copy is stopped: {run.rows:,} rows read"
 
     done = command(
@@ -195,7 +198,7 @@ def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(
     assert "is running already" in command("run", str(file)).stderr
     command.wait_until("some batches", lambda: command.registry.load("copy").rows >= 80)
     os.kill(first.pid, signal.SIGKILL)
-    eventually(lambda: command.registry.load("copy").state is State.FAILED, what="the process is gone")
+    eventually(lambda: command.registry.load("copy").state is PipelineState.FAILED, what="the process is gone")
     status = command.status("copy")
     assert status["state"] == "failed"
     assert status["reason"].startswith(f"its process (pid {first.pid}) is gone without a word")

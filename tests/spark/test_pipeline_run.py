@@ -12,8 +12,8 @@ import pytest
 from penstock.client import Admin
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError
 from penstock.spark.pipelines.loading import load
-from penstock.spark.pipelines.plan import Plan
-from penstock.spark.pipelines.registry import State
+from penstock.spark.pipelines.plan import PipelinePlan
+from penstock.spark.pipelines.registry import PipelineState
 from tests.spark.pipelining import Pipelines
 from tests.spark.sinking import seen_in
 
@@ -71,7 +71,7 @@ topic = "{out}"
 """
     produce(topic, values({"id": 1, "amount": 50}, {"id": 2, "amount": 150}, {"id": 3, "amount": 250.5}))
     run = pipelines.run(text)
-    assert (run.state, run.rows, run.lag) == (State.FINISHED, 3, 0)
+    assert (run.state, run.rows, run.lag) == (PipelineState.FINISHED, 3, 0)
     assert pipelines.screen.notes == ["starting Spark...", f"made the topic {out}, with the broker's defaults"]
     found = sorted((seen.key, json.loads(seen.value)["amount"]) for seen in seen_in(pipelines.bootstrap, out))
     assert found == [(b"2", 150.0), (b"3", 250.5)]
@@ -81,7 +81,7 @@ topic = "{out}"
     assert pipelines.run(text).rows == 1
     assert by_id(pipelines.json_in(out))[-1] == {"id": 4, "amount": 400.0}
     assert len(pipelines.json_in(out)) == 3
-    assert pipelines.registry.load("filter").state is State.FINISHED
+    assert pipelines.registry.load("filter").state is PipelineState.FINISHED
 
 
 def test_records_without_a_schema_pass_as_they_are(pipelines, topic, produce) -> None:
@@ -356,7 +356,7 @@ kind = "topic"
 topic = "{topic}.strict"
 """)
     run = pipelines.registry.load("strict")
-    assert run.state is State.FAILED
+    assert run.state is PipelineState.FAILED
     assert f"{topic}/1@1" in run.reason
 
 
@@ -514,7 +514,7 @@ def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic,
 def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic) -> None:
     with pytest.raises(PipelineNotFoundError, match=f"there is no topic {topic}x to read; did you mean {topic}"):
         pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
-    assert pipelines.registry.load("test").state is State.FAILED
+    assert pipelines.registry.load("test").state is PipelineState.FAILED
 
 
 def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produce) -> None:
@@ -542,7 +542,7 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
 def test_spark_understands_every_example(pipelines, path) -> None:
     pipeline = load(path)
     if pipeline.arguments is None:
-        plan = Plan(pipeline, pipelines.spark, pipelines.bootstrap)
+        plan = PipelinePlan(pipeline, pipelines.spark, pipelines.bootstrap)
         assert list(plan.build()) == [*pipeline.sources, *(step.as_ for step in pipeline.steps)]
         assert [output.name for output in plan.outputs()][: len(pipeline.sinks)] == [
             sink.name for sink in pipeline.sinks

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterNode
+from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replica import Replica
 from penstock.core.topic_records import PartitionRecord
@@ -55,7 +55,7 @@ async def _pause() -> None:
 class Running:
     """One node."""
 
-    def __init__(self, broker: Broker, node: ClusterNode, commit: GroupCommit, logs: LogManager) -> None:
+    def __init__(self, broker: Broker, node: NodeRunner, commit: GroupCommit, logs: LogManager) -> None:
         self.broker = broker
         self.node = node
         self.commit = commit
@@ -172,7 +172,7 @@ class Cluster:
         before(broker)
         await broker.start()
         listener = bind(Address("127.0.0.1", 0))
-        node = ClusterNode(
+        node = NodeRunner(
             broker,
             self.store,
             commit.turn,

@@ -21,7 +21,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.errors import PenstockError
-from penstock.metadata.etcd.endpoints import Endpoints, Member, Tls
+from penstock.metadata.etcd.endpoints import EtcdEndpoints, StoreMember, Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.wire.etcd import etcd_generated as pb
 from tests.support.waiting import eventually
@@ -237,7 +237,7 @@ class Etcd:
         return True
 
     async def _is_ready(self, member: EtcdMember) -> None:
-        endpoints = Endpoints([member.client], self.tls)
+        endpoints = EtcdEndpoints([member.client], self.tls)
         try:
             while True:
                 assert member.process is not None
@@ -257,7 +257,7 @@ class Etcd:
                         return member
 
     async def _leads(self, member: EtcdMember) -> bool:
-        endpoints = Endpoints([member.client], self.tls)
+        endpoints = EtcdEndpoints([member.client], self.tls)
         try:
             status = await endpoints.ask(_status)
         except PenstockError:
@@ -268,7 +268,7 @@ class Etcd:
 
     async def compact(self, revision: int) -> None:
         """Forget what was before ``revision``, on every member."""
-        endpoints = Endpoints(self.addresses, self.tls)
+        endpoints = EtcdEndpoints(self.addresses, self.tls)
         compact = endpoints.current.channel.unary_unary("/etcdserverpb.KV/Compact")
         try:
             # CompactionRequest: revision = 1, physical = 2.
@@ -281,11 +281,11 @@ class Etcd:
         return await EtcdStore.open(cluster, addresses or self.addresses, self.tls)
 
 
-async def _read(member: Member) -> pb.RangeResponse:
+async def _read(member: StoreMember) -> pb.RangeResponse:
     return await member.range(pb.RangeRequest(key=b"any"), timeout=2)  # type: ignore[no-any-return]
 
 
-async def _status(member: Member) -> pb.StatusResponse:
+async def _status(member: StoreMember) -> pb.StatusResponse:
     return await member.status(pb.StatusRequest(), timeout=2)  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ import httpx
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterNode
+from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
 from penstock.core.cluster_image import drain_key
 from penstock.core.topics import NewTopic
@@ -116,7 +116,7 @@ class GatewayNode:
         listeners["grpc"] = self.grpc.bind(LOOPBACK)
         self.addresses = {name: str(address) for name, address in listeners.items()}
         agreed = await agree(self._store, broker.clock, broker.entropy, "tested")
-        self.cluster_node = ClusterNode(
+        self.cluster_node = NodeRunner(
             broker,
             self._store,
             commit.turn,

@@ -59,7 +59,7 @@ class NodePorts(msgspec.Struct, frozen=True):
     peer: _Port
 
 
-class Layout(msgspec.Struct, frozen=True):
+class ClusterLayout(msgspec.Struct, frozen=True):
     """The contents of ``cluster.json``."""
 
     etcd: EtcdPorts
@@ -120,7 +120,7 @@ class ClusterFolder:
         kafka_port: int | None = None,
         http_port: int | None = None,
         racks: Sequence[str] | None = None,
-    ) -> Layout:
+    ) -> ClusterLayout:
         """What is to run: what the folder has, with more nodes if more are asked for; all of it new in an empty one."""
         known = self._read()
         if known is not None:
@@ -144,12 +144,12 @@ class ClusterFolder:
         before = () if known is None else known.racks
         named = before if racks is None else tuple(racks)
         name = NAME if known is None else known.name
-        made = Layout(etcd, found, name=name, kafka_port=kafka, http_port=http, racks=named)
+        made = ClusterLayout(etcd, found, name=name, kafka_port=kafka, http_port=http, racks=named)
         if made != known:
             self._write(made)
         return made
 
-    def check_ports(self, layout: Layout) -> None:
+    def check_ports(self, layout: ClusterLayout) -> None:
         """Refuse to start anything while a port of the cluster is taken: clients that ask there would reach another program."""
         for node in sorted(layout.nodes):
             lock = self.data_dir(f"node-{node}") / LOCK
@@ -170,7 +170,7 @@ class ClusterFolder:
                 f"{', '.join(taken)} {is_or_are} in use by another program; stop it, or use another --data-dir"
             )
 
-    def _check(self, known: Layout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
+    def _check(self, known: ClusterLayout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
         if nodes is not None and nodes < len(known.nodes):
             raise Failure(
                 f"{self.path} holds a cluster of {len(known.nodes)} nodes, and {nodes} of them would be too few for what it has; "
@@ -196,7 +196,7 @@ class ClusterFolder:
                 f"{self.path / _FILE} is of version {version}: use the release that made it, or another folder"
             )
 
-    def _read(self) -> Layout | None:
+    def _read(self) -> ClusterLayout | None:
         file = self.path / _FILE
         try:
             data = file.read_bytes()
@@ -206,13 +206,13 @@ class ClusterFolder:
             raise Failure(f"{file} cannot be read: {error.strerror}; use another folder") from None
         try:
             self._check_version(msgspec.json.decode(data, type=_Versioned).version)
-            return msgspec.json.decode(data, type=Layout)
+            return msgspec.json.decode(data, type=ClusterLayout)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Failure(
                 f"{file} cannot be read ({error}): remove it to have new ports, or use another folder"
             ) from None
 
-    def _write(self, layout: Layout) -> None:
+    def _write(self, layout: ClusterLayout) -> None:
         new = self.path / f"{_FILE}.new"
         new.write_bytes(msgspec.json.format(msgspec.json.encode(layout), indent=2) + b"\n")
         os.replace(new, self.path / _FILE)
@@ -271,7 +271,7 @@ def _is_taken(port: int) -> bool:
     return False
 
 
-def _used(layout: Layout) -> set[int]:
+def _used(layout: ClusterLayout) -> set[int]:
     """The ports that a cluster has already."""
     groups = (layout.etcd, *layout.nodes.values())
     return {port for group in groups for port in msgspec.structs.astuple(group)}

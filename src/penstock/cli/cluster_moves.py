@@ -9,7 +9,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.cluster_plan import (
-    Planned,
+    PlannedPartition,
     check_plan,
     chosen,
     parse_nodes,
@@ -78,7 +78,9 @@ def move(
     return True
 
 
-def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None, timeout: float) -> list[Planned]:
+def _planned(
+    cluster: "Cluster", places: list[str], to: str | None, count: int | None, timeout: float
+) -> list[PlannedPartition]:
     nodes = None if to is None else parse_nodes(to, "--to")
     info = cluster.describe(None)
     places, why = together(info, places)
@@ -136,13 +138,13 @@ def require_etcd(status: "ClusterDescription", undone: str) -> None:
     )
 
 
-def _why_nothing(changes: Sequence[Planned], verb: str) -> str:
+def _why_nothing(changes: Sequence[PlannedPartition], verb: str) -> str:
     if not changes:
         return f"nothing to {verb}: every partition is where it should be"
     return f"{UNDONE}; leave --dry-run out to do it"
 
 
-def _emit_plan(planned: Iterable[Planned], done: "Outcome", output: Format, word: str) -> None:
+def _emit_plan(planned: Iterable[PlannedPartition], done: "Outcome", output: Format, word: str) -> None:
     """For programs: the plan with what became of each part of it. People have seen it."""
     if output is Format.TABLE:
         return

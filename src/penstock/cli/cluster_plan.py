@@ -20,7 +20,7 @@ STAYS: Final = "stays"
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPartition:
     """One partition: who has it, and who is to have it. The preferred leader stands first."""
 
     topic: str
@@ -101,18 +101,18 @@ def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str 
 
 def plan_to(
     partitions: "Mapping[TopicPartition, PartitionInfo]", nodes: Sequence[int], exact: Iterable[str]
-) -> list[Planned]:
+) -> list[PlannedPartition]:
     """To these nodes. Over the partitions of a topic the list is turned, so that each node leads some; one that was named itself gets it as it is."""
     as_named = {parse_place(text) for text in exact}
     planned = []
     for (topic, index), now in partitions.items():
         turn = 0 if (topic, index) in as_named else index % len(nodes)
         then = (*nodes[turn:], *nodes[:turn])
-        planned.append(Planned(topic, index, now.replicas, tuple(then)))
+        planned.append(PlannedPartition(topic, index, now.replicas, tuple(then)))
     return planned
 
 
-def check_plan(info: "ClusterInfo", planned: Iterable[Planned], draining: Collection[int]) -> None:
+def check_plan(info: "ClusterInfo", planned: Iterable[PlannedPartition], draining: Collection[int]) -> None:
     """A failure for what the cluster would refuse: nobody is given a partition who is not up, or is being emptied."""
     for each in planned:
         new = [node for node in each.then if node not in each.now]
@@ -140,7 +140,7 @@ def plan_count(
     partitions: "Mapping[TopicPartition, PartitionInfo]",
     count: int,
     draining: Collection[int] = (),
-) -> list[Planned]:
+) -> list[PlannedPartition]:
     """To so many replicas. Those that are there stay; more go where fewest are, in racks that the partition is not in yet.
 
     Nodes that are being emptied go first, then those that are down, and neither gets anything. What goes together goes to the same nodes.
@@ -156,7 +156,10 @@ def plan_count(
     for place, now in sorted(partitions.items(), key=lambda item: item[0][0] == QUEUE_STATE_TOPIC):
         first = (OFFSETS_TOPIC, place[1]) if place[0] == QUEUE_STATE_TOPIC else place
         chosen_for[place] = chosen_for.get(first) or chooser.chosen(now, count)
-    return [Planned(topic, index, now.replicas, chosen_for[topic, index]) for (topic, index), now in partitions.items()]
+    return [
+        PlannedPartition(topic, index, now.replicas, chosen_for[topic, index])
+        for (topic, index), now in partitions.items()
+    ]
 
 
 class _Chooser:

@@ -20,7 +20,7 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
-from penstock.cli.cluster_folder import HOST, ClusterFolder, Layout
+from penstock.cli.cluster_folder import HOST, ClusterFolder, ClusterLayout
 from penstock.cli.cluster_guard import Guard
 from penstock.cli.failures import Exit, Failure, complain, note
 
@@ -138,7 +138,7 @@ class Child:
 class LocalCluster:
     """All children, from the first to the last."""
 
-    def __init__(self, folder: ClusterFolder, layout: Layout, etcd: str, *, is_kept: bool) -> None:
+    def __init__(self, folder: ClusterFolder, layout: ClusterLayout, etcd: str, *, is_kept: bool) -> None:
         self._folder = folder
         self._layout = layout
         self._etcd_program = etcd

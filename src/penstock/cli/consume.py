@@ -17,7 +17,7 @@ import typer
 
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
-from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
+from penstock.cli.output import PAGE_ROWS, Row, StreamedTable, to_json
 from penstock.cli.places import parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 from penstock.text import text_of
@@ -41,7 +41,7 @@ class RecordFormat(StrEnum):
     NDJSON = "ndjson"
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """What is read from: partitions, or a share of a group."""
 
     @property
@@ -99,7 +99,7 @@ def consume(
 ) -> None:
     """Print records, from the earliest to the end. With --group, from where the group is."""
     wait_s = wait if wait is not None else FOR_EVER_S if follow else 0.0
-    wanted = _Wanted(topic, start or "earliest", last, partition or [], group, count, wait_s)
+    wanted = _Query(topic, start or "earliest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 
 
@@ -118,12 +118,12 @@ def tail(
 ) -> None:
     """Print records as they come. With --last N, first the last N of those that are there."""
     wait_s = FOR_EVER_S if wait is None else wait
-    wanted = _Wanted(topic, start or "latest", last, partition or [], group, count, wait_s)
+    wanted = _Query(topic, start or "latest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Query:
     topic: str
     start: str
     last: int | None
@@ -133,7 +133,7 @@ class _Wanted:
     wait_s: float
 
 
-def _run(wanted: _Wanted, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
+def _run(wanted: _Query, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
     if wanted.group is not None and (wanted.partitions or wanted.last is not None):
         raise Failure("--group shares the partitions out itself; it goes without --partition and --last", Exit.USAGE)
     printer = PRINTERS[output](key_separator)
@@ -151,7 +151,7 @@ def _counted(batches: Batches, bar: Progress) -> Batches:
         bar.advance(len(batch))
 
 
-def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+def _partition_batches(cluster: "Cluster", wanted: _Query) -> Batches:
     from penstock.client import Consumer, OutOfRange, watermarks
 
     topic = wanted.topic
@@ -177,7 +177,7 @@ def _partition_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
         left = None if left is None else max(0, left - len(batch))
 
 
-def _group_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
+def _group_batches(cluster: "Cluster", wanted: _Query) -> Batches:
     """Commits what was printed, and nothing else: a batch counts once the next one is asked for."""
     from penstock.client import At, GroupConsumer
 
@@ -206,7 +206,7 @@ def _group_batches(cluster: "Cluster", wanted: _Wanted) -> Batches:
         member.close()
 
 
-def _read_until(consumer: Source, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
+def _read_until(consumer: RecordSource, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
     """The records below the given ends; what lies beyond is left for later."""
     found: list[ConsumerRecord] = []
     while any(consumer.positions[place] < end for place, end in ends.items()):
@@ -217,7 +217,7 @@ def _read_until(consumer: Source, ends: Mapping["TopicPartition", int]) -> list[
     return there
 
 
-def _until_idle(source: Source, wait_s: float, count: int | None) -> Batches:
+def _until_idle(source: RecordSource, wait_s: float, count: int | None) -> Batches:
     """Records until all partitions are at their ends and none came for ``wait_s``, or ``count`` is reached."""
     since = monotonic()
     while count is None or count > 0:
@@ -231,7 +231,7 @@ def _until_idle(source: Source, wait_s: float, count: int | None) -> Batches:
             return
 
 
-def _at_end(source: Source) -> bool:
+def _at_end(source: RecordSource) -> bool:
     ends = source.high_watermarks
     return all(place in ends and position >= ends[place] for place, position in source.positions.items())
 
@@ -291,7 +291,9 @@ class _Table:
         """A table has columns, and no separator."""
 
     def print(self, batches: Batches) -> None:
-        lines = Lines(["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"])
+        lines = StreamedTable(
+            ["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"]
+        )
         for batch in batches:
             # By pages: whoever reads only the first lines need not wait for the others to be made.
             for start in range(0, len(batch), PAGE_ROWS):

@@ -12,7 +12,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
-from penstock.cli.output import PAGE_ROWS, Format, Lines, Row, as_text, emit, one_line, to_json
+from penstock.cli.output import PAGE_ROWS, Format, Row, StreamedTable, as_text, emit, one_line, to_json
 from penstock.cli.places import partitions_there
 from penstock.cli.progress import progress
 
@@ -121,7 +121,7 @@ def _print_batches(rows: Iterator[Row], *, wide: bool) -> None:
         columns = ["partition", "segment", "position", "size_bytes", "base_offset", "last_offset", "record_count"]
         columns += ["leader_epoch", "time", "compression", "producer_id", "base_sequence", "crc_ok", "fault"]
     left = {"offsets", "segment", "time", "codec", "compression", "crc_ok", "fault"}
-    lines = Lines(columns, numbers=[column for column in columns if column not in left])
+    lines = StreamedTable(columns, numbers=[column for column in columns if column not in left])
     page: list[Row] = []
     for row in rows:
         page.append({**row, **_short(row), "time": _time(row["max_timestamp"])})

@@ -2,7 +2,7 @@
 
 A row is a dict; its keys are the JSON names and, with blanks for underscores, the table's headings. Numbers are
 grouped in tables only. A table that goes into a file or a pipe has no colours and no width limit, so nothing is cut.
-What may have no end (records, batches) is printed by :class:`Lines`, a page at a time.
+What may have no end (records, batches) is printed by :class:`StreamedTable`, a page at a time.
 """
 
 import sys
@@ -87,7 +87,7 @@ def print_table(rows: Sequence[Row], columns: Sequence[str], title: str | None =
     Console(file=sys.stdout, width=width, highlight=False, soft_wrap=width is not None).print(table)
 
 
-class Lines:
+class StreamedTable:
     """Rows under one line of headings, each printed when it is given. Columns only ever grow: by a page's widest cell."""
 
     def __init__(self, columns: Sequence[str], numbers: Collection[str] = ()) -> None:

@@ -43,7 +43,7 @@ from penstock.cli.pipeline_options import (
 from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen, rows_read
 from penstock.cli.places import moment
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError, PipelineUsageError
-from penstock.spark.pipelines.registry import ALIVE, Registry, Run, State, state_folder
+from penstock.spark.pipelines.registry import ALIVE, PipelineState, Registry, Run, state_folder
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
@@ -150,11 +150,11 @@ def run(
 
 def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunOptions) -> None:
     """What the command of a built-in does."""
-    from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Head, Pipeline
+    from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Pipeline, PipelineHead
 
     called = "-".join(filter(None, (builtin.name, arguments.subject())))
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", called)[:NAME_LENGTH_MAX]
-    pipeline = Pipeline(head=Head(name=name, kind=builtin.name), arguments=arguments)
+    pipeline = Pipeline(head=PipelineHead(name=name, kind=builtin.name), arguments=arguments)
     _execute(pipeline, given, lambda execution: builtin.run(arguments, execution), streams=builtin.streams)
 
 
@@ -352,7 +352,7 @@ def _detach(registry: Registry, name: str) -> None:
         except PipelineNotFoundError:
             return None
         # One that failed is about to end, and its exit code says how.
-        told = run.pid == child.pid and run.state not in (State.STARTING, State.FAILED)
+        told = run.pid == child.pid and run.state not in (PipelineState.STARTING, PipelineState.FAILED)
         return _Settled(None, run) if told else None
 
     found = _wait(settled, START_WAIT_S)
@@ -419,14 +419,14 @@ def _of_spark(error: Exception) -> Failure | None:
 
 def _analysed(pipeline: Pipeline, bootstrap: str | None) -> list[Row]:
     """The columns of every view, as Spark sees them."""
-    from penstock.spark.pipelines.plan import Plan
+    from penstock.spark.pipelines.plan import PipelinePlan
     from penstock.spark.pipelines.run import session_for
 
     if pipeline.arguments is not None:
         return []
     spark = session_for(pipeline.head.name, "local[1]", pipeline.head.conf)
     try:
-        plan = Plan(pipeline, spark, bootstrap or pipeline.head.bootstrap or BOOTSTRAP_DEFAULT)
+        plan = PipelinePlan(pipeline, spark, bootstrap or pipeline.head.bootstrap or BOOTSTRAP_DEFAULT)
         views = plan.build()
         for _ in plan.outputs():
             pass

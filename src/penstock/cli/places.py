@@ -14,7 +14,7 @@ MOMENT_MS_MIN: Final = 100_000_000_000
 """A bare number from here on is a moment in milliseconds (March 1973), below it an offset. ``offset:N`` says it outright."""
 
 
-class Place(NamedTuple):
+class ReadFrom(NamedTuple):
     """Exactly one of them is set; all None with ``latest`` False is the earliest."""
 
     latest: bool = False
@@ -59,17 +59,17 @@ def partitions_there(numbers: Sequence[int]) -> str:
     return f"has only partition {low}" if low == high else f"has partitions {low} to {high}"
 
 
-def parse_place(text: str, flag: str = "--from") -> Place:
+def parse_place(text: str, flag: str = "--from") -> ReadFrom:
     """``earliest``, ``latest``, OFFSET, ``offset:N``, milliseconds, or an ISO date and time (local without a zone)."""
     if text == "earliest":
-        return Place()
+        return ReadFrom()
     if text == "latest":
-        return Place(latest=True)
+        return ReadFrom(latest=True)
     number = text.removeprefix("offset:")
     if number.isascii() and number.isdigit():
         value = int(number)
-        return Place(moment_ms=value) if value >= MOMENT_MS_MIN and number == text else Place(offset=value)
-    return Place(moment_ms=parse_moment(text, flag))
+        return ReadFrom(moment_ms=value) if value >= MOMENT_MS_MIN and number == text else ReadFrom(offset=value)
+    return ReadFrom(moment_ms=parse_moment(text, flag))
 
 
 def parse_moment(text: str, flag: str) -> int:
@@ -85,7 +85,7 @@ def parse_moment(text: str, flag: str) -> int:
         raise Failure(f"{flag} {text!r}: write {wanted}", Exit.USAGE) from error
 
 
-def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: Place) -> dict["TopicPartition", int]:
+def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadFrom) -> dict["TopicPartition", int]:
     """The offset to start at in each partition. An offset that one partition alone was asked for must be there."""
     from penstock.client import list_offsets, watermarks
 

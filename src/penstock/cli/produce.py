@@ -44,7 +44,7 @@ class CompressionChoice(StrEnum):
     ZSTD = "zstd"
 
 
-class AcksChoice(StrEnum):
+class ProduceAcks(StrEnum):
     """What to wait for: as Kafka's clients say it, and as the other APIs do."""
 
     NONE = "0"
@@ -81,8 +81,8 @@ def produce(
     ] = None,
     compression: Annotated[CompressionChoice, typer.Option("--compression", "-z")] = CompressionChoice.NONE,
     acks: Annotated[
-        AcksChoice, typer.Option("--acks", help="all: it is safe before it counts; leader is 1.")
-    ] = AcksChoice.ALL,
+        ProduceAcks, typer.Option("--acks", help="all: it is safe before it counts; leader is 1.")
+    ] = ProduceAcks.ALL,
     input_format: Annotated[
         Input, typer.Option("--input", "-i", help="ndjson: records as consume -o ndjson writes them.")
     ] = Input.LINES,

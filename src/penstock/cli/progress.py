@@ -22,12 +22,12 @@ class Progress(Protocol):
         ...
 
 
-class _Nothing:
+class _NoProgress:
     def advance(self, amount: int = 1, note: str = "") -> None:
         pass
 
 
-class _Lines:
+class _ProgressLog:
     """For a log file: a line every ten seconds, so that a long run is not silent and a short one is.
 
     The rate is that since the first step: what came before it, as the start of Spark, is not what is counted.
@@ -68,12 +68,12 @@ class _Lines:
 def progress(what: str, unit: str, total: int | None = None, *, shown: bool | None = None) -> Iterator[Progress]:
     """Show progress while the block runs. ``shown``: as the user said; None: a bar on a terminal, lines elsewhere."""
     if shown is False:
-        yield _Nothing()
+        yield _NoProgress()
     elif shown or sys.stderr.isatty():
         with _bar(what, unit, total) as bar:
             yield bar
     else:
-        lines = _Lines(unit, total)
+        lines = _ProgressLog(unit, total)
         try:
             yield lines
         finally:

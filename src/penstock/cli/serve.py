@@ -53,7 +53,7 @@ CONFIG: Final = "--config"
 RESET: Final = "--reset-wal"
 
 
-class Arguments(NamedTuple):
+class ServeArguments(NamedTuple):
     """What the command line said."""
 
     config: str | None
@@ -61,7 +61,7 @@ class Arguments(NamedTuple):
     reset: bool
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse(arguments: Sequence[str]) -> ServeArguments:
     """``--flag VALUE`` and ``--flag=VALUE``; the last one wins. Failure says what is wrong."""
     config: str | None = None
     flags: dict[str, str] = {}
@@ -82,10 +82,10 @@ def parse(arguments: Sequence[str]) -> Arguments:
             config = value
         else:
             flags[FLAGS[flag]] = value
-    return Arguments(config, flags, reset)
+    return ServeArguments(config, flags, reset)
 
 
-def serve(arguments: Arguments, environment: Mapping[str, str]) -> int:
+def serve(arguments: ServeArguments, environment: Mapping[str, str]) -> int:
     """Run the broker until it is told to stop; the exit code."""
     from penstock.config import load
 

@@ -114,6 +114,6 @@ def serve(
         log_format=log_format,
         log_level=log_level,
     )
-    code = fast.serve(fast.Arguments(None if config is None else str(config), flags, reset_wal), os.environ)
+    code = fast.serve(fast.ServeArguments(None if config is None else str(config), flags, reset_wal), os.environ)
     if code:
         raise typer.Exit(Exit.FAILED if code < 0 else code)

@@ -23,7 +23,7 @@ from penstock.cli.options import (
     numbers,
     parse_pairs,
 )
-from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, emit_one, to_json
+from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_document, emit_one, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -274,7 +274,7 @@ def _print_stats(found: "TopicStats") -> None:
         f"out {found.records_out_per_second:,.1f} records/s, {found.bytes_out_per_second:,.0f} bytes/s"
     )
     columns = ["part", "leader", "first", "next", "records", "bytes", "segments"]
-    lines = Lines(columns, numbers=columns)
+    lines = StreamedTable(columns, numbers=columns)
     lines.print(
         [
             {
@@ -291,7 +291,7 @@ def _print_stats(found: "TopicStats") -> None:
     )
     if found.flows:
         print()
-        flows = Lines(
+        flows = StreamedTable(
             ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"],
             numbers=["records_in", "bytes_in", "records_out", "bytes_out"],
         )
@@ -326,5 +326,5 @@ def _print_description(row: Row) -> None:
     # Short headings, so that numbers of ten digits still fit 80 columns.
     short = {"partition": "part", "first_offset": "first", "next_offset": "next"}
     columns = ["part", "leader", "replicas", "in_sync", "first", "next", "records", "bytes"]
-    lines = Lines(columns, numbers=[column for column in columns if column not in ("replicas", "in_sync")])
+    lines = StreamedTable(columns, numbers=[column for column in columns if column not in ("replicas", "in_sync")])
     lines.print([{short.get(name, name): value for name, value in each.items()} for each in partitions])

@@ -20,8 +20,8 @@ import msgspec
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
-from penstock.core.replication.moves import Moves, factor_of
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.moves import MovePlan, factor_of
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import (
     DELETED_PREFIX,
     PARTITIONS_PREFIX,
@@ -55,7 +55,7 @@ _BALANCE_MORE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
-class Written:
+class ControllerWrites:
     """What this controller has asked of the store, for whoever wants to know what a failover costs."""
 
     transactions: int = 0
@@ -80,7 +80,7 @@ class Controller:
         self._balance_seconds = broker.settings.cluster.balance_ms / 1000
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
-        self._dirty: dict[Place, None] = {}
+        self._dirty: dict[TopicIdPartition, None] = {}
         """Partitions to look at. By topic id, because a topic that changes is another ``Topic``, and a partition must be decided on once."""
         self._all_dirty = True
         self._moves_due = True
@@ -89,7 +89,7 @@ class Controller:
         self._moves_at = 0.0
         self._chores_at: float | None = None
         self._orphans: dict[str, int] = {}
-        self.written: Final = Written()
+        self.written: Final = ControllerWrites()
         self.chores: Final[list[Chore]] = []
         """What else an elected controller looks after, once after each change."""
         self.epoch = 0
@@ -127,14 +127,14 @@ class Controller:
             # Whoever is elected begins by looking at everything.
             return
         for other, number in touched(self._broker.topics, topic, index):
-            self._dirty[Place(other.topic_id, number)] = None
+            self._dirty[TopicIdPartition(other.topic_id, number)] = None
         self._woken.set()
 
     def _topic_changed(self, topic: Topic) -> None:
         if not self.is_elected:
             return
         for index in range(topic.partition_count):
-            self._dirty[Place(topic.topic_id, index)] = None
+            self._dirty[TopicIdPartition(topic.topic_id, index)] = None
         # It may be the broker's own, and have been made when there were fewer nodes.
         self._moves_due = self._moves_due or topic.internal
         self._woken.set()
@@ -229,7 +229,7 @@ class Controller:
     async def _begin_moves(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        moves = Moves(self._broker.topics, self._cluster.nodes, self._broker.topics.settings.replication_factor)
+        moves = MovePlan(self._broker.topics, self._cluster.nodes, self._broker.topics.settings.replication_factor)
         begun = list(moves.decisions())
         self._moves_at = loop.time() + max(_MOVES_SECONDS, _MOVES_SHARE * (loop.time() - began))
         # A drain goes on until it is over; what is begun is finished by the records' own changes.
@@ -262,7 +262,7 @@ class Controller:
             for index in range(topic.partition_count):
                 yield topic, index
 
-    def _places_of(self, noted: Iterable[Place]) -> Iterator[Seat]:
+    def _places_of(self, noted: Iterable[TopicIdPartition]) -> Iterator[Seat]:
         """The same for some partitions, except those of topics deleted meanwhile."""
         for topic_id, index in noted:
             topic = self._broker.topics.get_by_id(topic_id)

@@ -25,7 +25,7 @@ from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.in_sync import OBSERVES
 from penstock.core.replication.receiving import Receiving
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.receive import BufferPool
@@ -87,13 +87,13 @@ class Fetcher:
         self._link = link
         self._identity = identity
         self._partition_epoch = partition_epoch
-        self._followed: dict[Place, Follower] = {}
-        self._to_ask: dict[Place, None] = {}
-        self._to_forget: dict[Place, None] = {}
+        self._followed: dict[TopicIdPartition, Follower] = {}
+        self._to_ask: dict[TopicIdPartition, None] = {}
+        self._to_forget: dict[TopicIdPartition, None] = {}
         self._unsettled: set[Follower] = set()
-        self._throttled: set[Place] = set()
+        self._throttled: set[TopicIdPartition] = set()
         """Those that wait for their share of a limited rate."""
-        self._since: dict[Place, int] = {}
+        self._since: dict[TopicIdPartition, int] = {}
         """The number of the question in which each was first asked for as it is here now: what answers an earlier one is of another copy, or of what was cut off."""
         self._woken = asyncio.Event()
         self._asked = 0
@@ -110,7 +110,7 @@ class Fetcher:
 
     def add(self, follower: Follower) -> None:
         """Copy this partition too."""
-        place = Place(follower.topic.topic_id, follower.index)
+        place = TopicIdPartition(follower.topic.topic_id, follower.index)
         self._followed[place] = follower
         self._since.pop(place, None)
         self._to_forget.pop(place, None)
@@ -123,7 +123,7 @@ class Fetcher:
 
     def remove(self, follower: Follower) -> None:
         """Copy it no more."""
-        place = Place(follower.topic.topic_id, follower.index)
+        place = TopicIdPartition(follower.topic.topic_id, follower.index)
         if self._followed.get(place) is follower:
             del self._followed[place]
             self._since.pop(place, None)
@@ -147,14 +147,14 @@ class Fetcher:
     def ask_again(self, follower: Follower) -> None:
         """Say once more how far it is, if all that it has is there for good."""
         if follower not in self._unsettled:
-            self._ask_again(Place(follower.topic.topic_id, follower.index))
+            self._ask_again(TopicIdPartition(follower.topic.topic_id, follower.index))
 
     def _settled(self, follower: Follower) -> None:
         if follower in self._unsettled and follower.is_settled:
             self._unsettled.discard(follower)
-            self._ask(Place(follower.topic.topic_id, follower.index))
+            self._ask(TopicIdPartition(follower.topic.topic_id, follower.index))
 
-    def _ask(self, place: Place) -> None:
+    def _ask(self, place: TopicIdPartition) -> None:
         self._to_ask[place] = None
         self._wake()
 
@@ -226,7 +226,7 @@ class Fetcher:
         if identity is None:
             return
         if identity != self._identity():
-            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new life"))
+            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new incarnation"))
             return
         pending = self._pending
         if pending and (len(pending) >= _QUESTIONS_MAX or not (self._to_ask or self._to_forget)):
@@ -284,7 +284,7 @@ class Fetcher:
         self._asked += 1
         return request
 
-    def _may_ask(self, place: Place) -> bool:
+    def _may_ask(self, place: TopicIdPartition) -> bool:
         """Whether it is here, and all that it has is for good: its question says so. Since it was to be asked for, more may have come."""
         follower = self._followed.get(place)
         if follower is None:
@@ -301,7 +301,9 @@ class Fetcher:
         self._since.setdefault(place, self._asked + 1)
         return True
 
-    def _request(self, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
+    def _request(
+        self, identity: Identity, asked: list[TopicIdPartition], forgotten: list[TopicIdPartition]
+    ) -> FetchRequest:
         topics: dict[bytes, FetchRequestTopic] = {}
         for place in asked:
             follower = self._followed[place]
@@ -345,7 +347,7 @@ class Fetcher:
     # Answers.
 
     def _take(self, number: int, topic_id: bytes, answer: FetchResponsePartition) -> None:
-        place = Place(_uuid(topic_id), answer.partition_index)
+        place = TopicIdPartition(_uuid(topic_id), answer.partition_index)
         follower = self._followed.get(place)
         if follower is None or follower.gone:
             return
@@ -381,7 +383,7 @@ class Fetcher:
             else:
                 self._unsettled.add(follower)
 
-    def _out_of_range(self, place: Place, follower: Follower, leader_start: int) -> None:
+    def _out_of_range(self, place: TopicIdPartition, follower: Follower, leader_start: int) -> None:
         if leader_start > follower.log.next_offset:
             follower.start_over(leader_start)
             self._ask_anew(place)
@@ -392,20 +394,20 @@ class Fetcher:
         else:
             self._later(place)
 
-    def _ask_anew(self, place: Place) -> None:
+    def _ask_anew(self, place: TopicIdPartition) -> None:
         """Its log ends earlier, or elsewhere, than it said: what answers that does not fit any more."""
         self._since.pop(place, None)
         self._ask(place)
 
-    def _later(self, place: Place) -> None:
+    def _later(self, place: TopicIdPartition) -> None:
         """Ask again in a moment; by then the records may say that somebody else leads."""
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._ask_again, place)
 
-    def _unthrottle(self, place: Place) -> None:
+    def _unthrottle(self, place: TopicIdPartition) -> None:
         self._throttled.discard(place)
         self._ask_again(place)
 
-    def _ask_again(self, place: Place) -> None:
+    def _ask_again(self, place: TopicIdPartition) -> None:
         if place in self._followed:
             self._ask(place)
 
@@ -475,7 +477,7 @@ class Fetching:
     # Who is not in sync.
 
     def _record_changed(self, topic: Topic, index: int) -> None:
-        follower = self._cluster.replicas.follower(Place(topic.topic_id, index))
+        follower = self._cluster.replicas.follower(TopicIdPartition(topic.topic_id, index))
         if follower is not None:
             self._look_at(follower)
 

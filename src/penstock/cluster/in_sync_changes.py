@@ -1,6 +1,6 @@
-"""Has changes of in-sync sets agreed on: each by one compare-and-set that names the partition's epoch, this leader's life and the joiners'.
+"""Has changes of in-sync sets agreed on: each by one compare-and-set that names the partition's epoch, this leader's incarnation and the joiners'.
 
-A leader that was replaced, or lives in a new life, finds its compares failed. When an answer is lost, nobody knows whether the set was changed, or will be: those who
+A leader that was replaced, or has a new incarnation, finds its compares failed. When an answer is lost, nobody knows whether the set was changed, or will be: those who
 were to join count as members until the same question was answered. One change at a time for a partition; many partitions at the same time.
 
 A node that is named to lead a partition and cannot open its log takes itself out in the same way, and leaves it without a leader for the controller to name
@@ -13,13 +13,13 @@ import logging
 from collections.abc import Coroutine
 from typing import Final
 
-from penstock.cluster.together import Together
+from penstock.cluster.batched_puts import BatchedPuts
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import node_key
 from penstock.core.partition import Partition
-from penstock.core.replication.in_sync import Change, InSync
+from penstock.core.replication.in_sync import InSync, InSyncChange
 from penstock.core.replication.records import given_up, joined, without
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import encode, partition_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Put, SharedStore
@@ -43,10 +43,10 @@ class InSyncChanges:
         self._cluster: ClusterSide = broker.cluster
         self._store = store
         self._lag_ms_max = broker.settings.cluster.lag_ms_max
-        self._together = Together(store)
+        self._puts = BatchedPuts(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._giving_up: set[Place] = set()
+        self._giving_up: set[TopicIdPartition] = set()
         self._looking: asyncio.Task[None] | None = None
         self.heard_ms: Final[dict[int, int]] = {}
         """When each node last asked for anything, in monotonic time."""
@@ -68,7 +68,7 @@ class InSyncChanges:
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await self._together.stop()
+        await self._puts.stop()
 
     def consider(self, partition: Partition) -> None:
         """A follower has told how far it is: perhaps it can join."""
@@ -106,7 +106,7 @@ class InSyncChanges:
                 self._giving_up.add(place)
                 self._run(self._give_up(place))
 
-    async def _change(self, partition: Partition, in_sync: InSync, change: Change, epoch: int) -> None:
+    async def _change(self, partition: Partition, in_sync: InSync, change: InSyncChange, epoch: int) -> None:
         async with self._room:
             # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
             # asked again until it is answered: either way the earlier one cannot happen any more.
@@ -116,7 +116,7 @@ class InSyncChanges:
         if not partition.gone:
             partition.recount()
 
-    async def _is_settled(self, partition: Partition, change: Change, epoch: int) -> bool:
+    async def _is_settled(self, partition: Partition, change: InSyncChange, epoch: int) -> bool:
         topic, index = partition.topic, partition.index
         if partition.gone or self._broker.topics.partition_epoch(topic, index) != epoch:
             return True
@@ -130,7 +130,7 @@ class InSyncChanges:
         self.problem = None
         return is_settled
 
-    async def _write(self, partition: Partition, change: Change, epoch: int) -> bool:
+    async def _write(self, partition: Partition, change: InSyncChange, epoch: int) -> bool:
         """Whether it is known what is agreed now, and the image has it."""
         topic, index = partition.topic, partition.index
         record = self._broker.topics.partition(topic, index)
@@ -145,22 +145,22 @@ class InSyncChanges:
         compares = [
             Compare(key, mod_revision=epoch),
             Compare(mine, create_revision=self._cluster.replicas.node_epoch),
-            *(Compare(node_key(node), create_revision=life) for node, life in change.joining.items()),
+            *(Compare(node_key(node), create_revision=incarnation) for node, incarnation in change.joining.items()),
         ]
         if not self._cluster.rules.compare_and_set:
             compares = []
         # When this returns, the image has the new record, and through it the partition.
-        if await self._together.put(compares, Put(key, encode(wanted))):
+        if await self._puts.put(compares, Put(key, encode(wanted))):
             logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
             return True
-        # Somebody's life was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
+        # Somebody's incarnation was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
         # very change whose answer was lost. Then whoever joined is a member, and counts until the image says so.
         entry = await self._store.get(key)
         return entry is None or entry.mod_revision == epoch
 
     # What cannot be led.
 
-    async def _give_up(self, place: Place) -> None:
+    async def _give_up(self, place: TopicIdPartition) -> None:
         async with self._room:
             try:
                 await self._try_to_give_up(place)
@@ -173,7 +173,7 @@ class InSyncChanges:
             finally:
                 self._giving_up.discard(place)
 
-    async def _try_to_give_up(self, place: Place) -> None:
+    async def _try_to_give_up(self, place: TopicIdPartition) -> None:
         topics, replicas = self._broker.topics, self._cluster.replicas
         topic = topics.get_by_id(place.topic_id)
         if topic is None or place not in replicas.unable:
@@ -188,7 +188,7 @@ class InSyncChanges:
             Compare(key, mod_revision=topics.partition_epoch(topic, place.partition)),
             Compare(node_key(self._broker.node_id), create_revision=replicas.node_epoch),
         ]
-        if await self._together.put(compares, Put(key, encode(left))):
+        if await self._puts.put(compares, Put(key, encode(left))):
             logger.error(
                 "%s/%d: this node gives up leading it, and another that is in sync is elected. %s",
                 topic.name,

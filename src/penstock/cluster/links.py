@@ -44,14 +44,14 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Identity(NamedTuple):
-    """Who this node is, in its present life."""
+    """Who this node is, in its present incarnation."""
 
     node_id: NodeId
     epoch: int
     secret: bytes
 
 
-class _Waiting(NamedTuple):
+class _PendingCall(NamedTuple):
     answered: Callable[[memoryview], None]
     """Told the whole answer with its header, which is good until this returns; ProtocolViolation when it cannot be read."""
     failed: Callable[[PenstockError], None]
@@ -119,7 +119,7 @@ class Link:
         self._wire: _Wire | None = None
         self._is_known = False
         self._connecting = asyncio.Lock()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _PendingCall] = {}
         self._correlation_id = 0
         self.connections = 0
         """How often it has connected: whoever keeps state with the other side begins anew when it changes."""
@@ -185,7 +185,7 @@ class Link:
         if wire is None or wire.transport is None:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
         number = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        self._waiting[number] = _Waiting(answered, failed, stays)
+        self._waiting[number] = _PendingCall(answered, failed, stays)
         self._send(wire.transport, key, version, number, parts)
         return number
 

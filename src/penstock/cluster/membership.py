@@ -1,11 +1,11 @@
-"""A node's place in the cluster: registered under its id, on a lease that it keeps alive, in a life of its own.
+"""A node's place in the cluster: registered under its id, on a lease that it keeps alive, in an incarnation of its own.
 
-A life begins when the entry is made; its create revision is the node's epoch. It ends when the lease does: then the node registers
-again, and leads what it is named for in the new life. While the store cannot be reached nothing ends on this side: whoever was
+An incarnation begins when the entry is made; its create revision is the node's epoch. It ends when the lease does: then the node registers
+again, and leads what it is named for in the new incarnation. While the store cannot be reached nothing ends on this side: whoever was
 named before goes on, and whether somebody else was named meanwhile is told by epochs, not by clocks.
 
 An entry under this node's id is one of four things: its own, made by a try whose answer was lost (it has the lease of that try); its own of an
-earlier try or life (the process is the same, or the data directory, which one process at a time can have); a dead node's, until its lease ends; or that
+earlier try or incarnation (the process is the same, or the data directory, which one process at a time can have); a dead node's, until its lease ends; or that
 of another node with the same id, by mistake.
 """
 
@@ -71,14 +71,14 @@ class Membership:
         self._removed = asyncio.Event()
         self._unsubscribe: Unsubscribe = lambda: None
         self.lease = 0
-        """The lease of this life; 0 before the first."""
+        """The lease of this incarnation; 0 before the first."""
         self.epoch = -1
         """The node's epoch."""
         self.problem: str | None = None
         """Why the store could not be reached; None when it was, last time."""
 
     async def start(self) -> None:
-        """Register, however long it takes, and stay so. INVALID_CONFIG when another node has the id and lives."""
+        """Register, however long it takes, and stay so. INVALID_CONFIG when a live node has the id."""
         self._unsubscribe = self._store.subscribe(node_key(self._node_id), self._take)
         await self._register(gives_up=True)
         self._task = asyncio.create_task(self._keep_alive())
@@ -95,7 +95,7 @@ class Membership:
             return False
 
     async def leave(self) -> None:
-        """End this life now, so that nobody waits for the lease to run out."""
+        """End this incarnation now, so that nobody waits for the lease to run out."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
@@ -122,7 +122,7 @@ class Membership:
                 elif rival is None:
                     # The error itself comes when it is certain, and is not said twice.
                     logger.warning(
-                        "node %d is registered already, from %s with another data directory: waiting to see whether that one lives",
+                        "node %d is registered already, from %s with another data directory: waiting to see whether that one is alive",
                         self._node_id,
                         error.where,
                     )
@@ -150,7 +150,7 @@ class Membership:
                 return True
             if not is_this_process and found.directory != self._record.directory:
                 raise NodeIdTakenError(self._node_id, entry, found)
-            # An earlier life of this data directory, which only one process can have: nobody needs to wait for its lease.
+            # An earlier incarnation of this data directory, which only one process can have: nobody needs to wait for its lease.
             await self._store.revoke(entry.lease)
         settled = await settle_directory(self._store, self._node_id, self._record.directory)
         if self.epoch < 0:
@@ -196,7 +196,7 @@ class Membership:
             self._removed.set()
 
     async def _is_alive(self) -> bool:
-        """Whether this life goes on. Somebody may have removed the entry though the lease lives."""
+        """Whether this incarnation continues. Somebody may have removed the entry though the lease is alive."""
         if not await self._store.keep_alive(self.lease):
             return False
         entry = await self._store.get(node_key(self._node_id))

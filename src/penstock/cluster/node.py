@@ -27,7 +27,7 @@ from penstock.ports import EndOfTurn
 _HANDOVER_LOOK_SECONDS: Final = 0.02
 
 
-class ClusterNode:
+class NodeRunner:
     """``start`` returns once the node is registered; it leads when it is named."""
 
     def __init__(
@@ -115,7 +115,7 @@ class ClusterNode:
         return any(node not in avoided and self._cluster.nodes.is_live(node, epoch) for node, epoch in record.isr)
 
     async def stop(self) -> None:
-        """End this life of the node."""
+        """End this incarnation of the node."""
         await self.watching.stop()
         await self.controller.stop()
         await self.changes.stop()

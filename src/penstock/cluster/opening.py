@@ -14,7 +14,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
-from penstock.runtime.data_dir import DataDir, Node
+from penstock.runtime.data_dir import DataDir, NodeFile
 from penstock.settings import ClusterSettings
 from penstock.types import NodeId
 
@@ -24,17 +24,17 @@ _CONNECT_SECONDS: Final = 15.0
 _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104 - what is bound is looked at, nothing is bound here
 
 
-class Opened(NamedTuple):
+class OpenedNode(NamedTuple):
     """What a node of a cluster starts with."""
 
     store: EtcdStore
-    node: Node
+    node: NodeFile
     secret: bytes
 
 
 async def open_cluster(
-    settings: ClusterSettings, data_dir: DataDir, node: Node, disk: Disk, clock: Clock, entropy: Entropy
-) -> Opened:
+    settings: ClusterSettings, data_dir: DataDir, node: NodeFile, disk: Disk, clock: Clock, entropy: Entropy
+) -> OpenedNode:
     """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
 
     A directory is marked as the cluster's last of all: one that is refused can be used as before.
@@ -62,7 +62,7 @@ async def open_cluster(
     except BaseException:
         await store.close()
         raise
-    return Opened(store, joined, record.secret)
+    return OpenedNode(store, joined, record.secret)
 
 
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:
@@ -83,7 +83,9 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
             logger.warning("%s", error.text)
 
 
-def told(bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None) -> dict[str, Address]:
+def advertised(
+    bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None
+) -> dict[str, Address]:
     """Where others are told that this node listens. INVALID_CONFIG when they could not find it."""
     found: dict[str, Address] = {}
     for name, address in bound.items():

@@ -16,7 +16,7 @@ from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.remote import AppendedOnce, CommittedTold, Produced, Stood
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing, standing_of
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topic_records import NO_LEADER
@@ -61,7 +61,7 @@ _At = tuple[int, int]
 """A leader and its epoch."""
 
 
-class _Job:
+class _LeaderCall:
     """One thing to be done by a leader."""
 
     __slots__ = ("_head", "api", "batch", "can_repeat", "done", "here", "number", "until")
@@ -90,19 +90,19 @@ class _Job:
         """What is said to a leader of this epoch."""
         return self._head(leader_epoch)
 
-    def __lt__(self, other: "_Job") -> bool:
+    def __lt__(self, other: "_LeaderCall") -> bool:
         return self.number < other.number
 
 
-class _Line:
+class _LeaderQueue:
     """What waits for one partition's leader, and what is with it."""
 
     __slots__ = ("is_moving", "place", "problem", "sent", "taken_by", "timer", "waiting")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TopicIdPartition) -> None:
         self.place: Final = place
-        self.waiting: list[_Job] = []
-        self.sent: set[_Job] = set()
+        self.waiting: list[_LeaderCall] = []
+        self.sent: set[_LeaderCall] = set()
         self.taken_by: _At | None = None
         """Who has taken something, and nobody has refused since."""
         self.timer: asyncio.TimerHandle | None = None
@@ -118,7 +118,7 @@ class RemotePeers:
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._identity = identity
-        self._lines: dict[Place, _Line] = {}
+        self._lines: dict[TopicIdPartition, _LeaderQueue] = {}
         self._links: dict[NodeId, Link] = {}
         self._connecting: dict[NodeId, asyncio.Task[None]] = {}
         self._number = 0
@@ -151,7 +151,7 @@ class RemotePeers:
 
     def holds(self, topic: Topic, index: int) -> bool:
         """Whether something waits for this partition's leader, so that what comes must wait behind it."""
-        return Place(topic.topic_id, index) in self._lines
+        return TopicIdPartition(topic.topic_id, index) in self._lines
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Have a batch appended."""
@@ -204,7 +204,7 @@ class RemotePeers:
         def here(answered: Answered) -> None:
             answered(list(standing_of(self._cluster.replicas.leader(topic, index), producer)))
 
-        def told(numbers: list[int] | PenstockError) -> None:
+        def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else Standing(*numbers))
 
         self._add(
@@ -213,7 +213,7 @@ class RemotePeers:
             PeerApi.STANDING,
             lambda epoch: StandingHead(topic.topic_id.bytes, index, epoch, *producer),
             here,
-            told,
+            received,
             None,
         )
 
@@ -228,7 +228,7 @@ class RemotePeers:
             self._cluster.replicas.leader(topic, offsets_partition)
             answered(self._broker.groups.committed(offsets_partition, group, key))
 
-        def told(numbers: list[int] | PenstockError) -> None:
+        def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else next(iter(numbers), None))
 
         self._add(
@@ -237,7 +237,7 @@ class RemotePeers:
             PeerApi.COMMITTED,
             lambda epoch: CommittedHead(topic.topic_id.bytes, offsets_partition, epoch, group, *key),
             here,
-            told,
+            received,
             None,
         )
 
@@ -265,17 +265,17 @@ class RemotePeers:
             return
         self._bytes += size
         self._number += 1
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         line = self._lines.get(place)
         if line is None:
-            line = self._lines[place] = _Line(place)
+            line = self._lines[place] = _LeaderQueue(place)
         until = asyncio.get_running_loop().time() + TRY_SECONDS
-        line.waiting.append(_Job(self._number, until, api, head, here, done, batch))
+        line.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
         self._move(line)
 
     # Lines.
 
-    def _move(self, line: _Line) -> None:
+    def _move(self, line: _LeaderQueue) -> None:
         """Hand on what can be handed on."""
         if line.is_moving:
             return
@@ -288,7 +288,7 @@ class RemotePeers:
         if not line.waiting and not line.sent:
             self._lines.pop(line.place, None)
 
-    def _hand_on(self, line: _Line) -> bool:
+    def _hand_on(self, line: _LeaderQueue) -> bool:
         """The first that waits; whether the next may go too."""
         topic = self._broker.topics.get_by_id(line.place.topic_id)
         if topic is None or line.place.partition >= topic.partition_count:
@@ -319,7 +319,7 @@ class RemotePeers:
         self._send(link, line, job, at)
         return True
 
-    def _send(self, link: Link, line: _Line, job: _Job, at: _At) -> None:
+    def _send(self, link: Link, line: _LeaderQueue, job: _LeaderCall, at: _At) -> None:
         parts = encode_peer_request(job.head(at[1]), job.batch or b"")
         future = link.post_peer(job.api, parts)
         seconds = TRY_SECONDS if job.can_repeat else _ANSWER_SECONDS
@@ -331,7 +331,7 @@ class RemotePeers:
 
         future.add_done_callback(came)
 
-    def _answered(self, line: _Line, job: _Job, at: _At, answer: list[int] | PenstockError) -> None:
+    def _answered(self, line: _LeaderQueue, job: _LeaderCall, at: _At, answer: list[int] | PenstockError) -> None:
         line.sent.discard(job)
         if isinstance(answer, PenstockError):
             is_safe = answer.reason in _NOT_DONE or (job.can_repeat and answer.reason is Reason.LINK_LOST)
@@ -346,23 +346,23 @@ class RemotePeers:
         self._end(job, answer)
         self._move(line)
 
-    def _end(self, job: _Job, answer: list[int] | PenstockError) -> None:
+    def _end(self, job: _LeaderCall, answer: list[int] | PenstockError) -> None:
         if job.batch is not None:
             self._bytes -= len(job.batch)
         job.done(answer)
 
-    def _refuse_all(self, line: _Line, error: PenstockError) -> None:
+    def _refuse_all(self, line: _LeaderQueue, error: PenstockError) -> None:
         waiting, line.waiting = line.waiting, []
         for job in waiting:
             self._end(job, error)
 
-    def _later(self, line: _Line, problem: PenstockError | None) -> None:
+    def _later(self, line: _LeaderQueue, problem: PenstockError | None) -> None:
         """Look again in a moment; what has waited for too long is refused."""
         line.problem = problem
         if line.timer is None and not self._stopped:
             line.timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, line)
 
-    def _again(self, line: _Line) -> None:
+    def _again(self, line: _LeaderQueue) -> None:
         line.timer = None
         now = asyncio.get_running_loop().time()
         late = [job for job in line.waiting if job.until <= now]
@@ -371,7 +371,7 @@ class RemotePeers:
             self._end(job, line.problem or self._nobody_leads(line))
         self._move(line)
 
-    def _nobody_leads(self, line: _Line) -> PenstockError:
+    def _nobody_leads(self, line: _LeaderQueue) -> PenstockError:
         topic = self._broker.topics.get_by_id(line.place.topic_id)
         name = "the partition" if topic is None else f"{topic.name}/{line.place.partition}"
         return PenstockError(
@@ -387,7 +387,7 @@ class RemotePeers:
             link = self._links[node_id] = Link(node_id, self._cluster.nodes, self._broker.entropy)
         return link
 
-    def _connect(self, link: Link, line: _Line) -> None:
+    def _connect(self, link: Link, line: _LeaderQueue) -> None:
         """Then the line moves on: it looks again anyway."""
         node_id = link.node_id
         if node_id not in self._connecting:
@@ -401,7 +401,7 @@ class RemotePeers:
         except TimeoutError:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {link.node_id} does not answer") from None
 
-    def _connected(self, node_id: NodeId, line: _Line, task: "asyncio.Task[None]") -> None:
+    def _connected(self, node_id: NodeId, line: _LeaderQueue, task: "asyncio.Task[None]") -> None:
         if self._connecting.get(node_id) is task:
             del self._connecting[node_id]
         if self._stopped or task.cancelled():
@@ -415,7 +415,7 @@ class RemotePeers:
             self._later(line, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {node_id} cannot be asked: {problem}"))
 
     def _nodes_changed(self) -> None:
-        """A node that is dead, or has another life, does not answer what it was asked."""
+        """A node that is dead, or has another incarnation, does not answer what it was asked."""
         nodes = self._cluster.nodes.nodes
         for node_id, link in self._links.items():
             if node_id not in nodes:

@@ -1,7 +1,7 @@
 """Notices at once when the process of another node has ended, so that nobody waits for its lease to run out.
 
 The controller has a connection to every other node, and every node has one to the controller. When it breaks and the node's machine refuses a new one,
-twice and a moment apart, nobody is listening there: the process is gone. Then its entry is removed, on the condition that it is the entry of that very life, and of a
+twice and a moment apart, nobody is listening there: the process is gone. Then its entry is removed, on the condition that it is the entry of that incarnation, and of a
 controller the entry ``controller`` with it. Silence proves nothing: a node that cannot be reached, or is paused, has its lease to come back in.
 
 It is safe to be wrong: leases and entries are for liveness only, and whoever was taken for dead is told from its successors by epochs. It registers
@@ -62,11 +62,11 @@ class Watching:
 
     def _look(self) -> None:
         wanted = {(node.node_id, node.epoch): node for node in self._watched()}
-        for life in [life for life in self._tasks if life not in wanted]:
-            self._tasks.pop(life).cancel()
-        for life, node in wanted.items():
-            if life not in self._tasks:
-                self._tasks[life] = asyncio.get_running_loop().create_task(self._watch(node))
+        for incarnation in [incarnation for incarnation in self._tasks if incarnation not in wanted]:
+            self._tasks.pop(incarnation).cancel()
+        for incarnation, node in wanted.items():
+            if incarnation not in self._tasks:
+                self._tasks[incarnation] = asyncio.get_running_loop().create_task(self._watch(node))
 
     def _watched(self) -> list[Node]:
         nodes, me = self._cluster.nodes, self._broker.node_id

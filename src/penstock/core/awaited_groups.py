@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.topic_image import Topic
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.types import GroupId
 

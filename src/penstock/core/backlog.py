@@ -92,7 +92,7 @@ class Backlog:
         found: list[int] = []
         waiting = len(leaders)
 
-        def told(offset: int | PenstockError | None) -> None:
+        def received(offset: int | PenstockError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if isinstance(offset, PenstockError):
@@ -104,7 +104,7 @@ class Backlog:
                 self._least[key] = _Least(min(found, default=None), self._broker.clock.monotonic_ms())
 
         for index in leaders.values():
-            peers.committed(index, GroupId(""), key, told)
+            peers.committed(index, GroupId(""), key, received)
 
     def _refuse(self, source: Replica, bound: BacklogBound | None) -> None:
         if bound is not None:

@@ -35,7 +35,7 @@ from penstock.core.replication.metering import ReplicaMetering
 from penstock.core.replication.observed import is_observed_id
 from penstock.core.replication.placement import ClusterPlacer
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.replication.replicas import Place, Replicas, World
+from penstock.core.replication.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
 from penstock.core.settling import Settling
@@ -453,7 +453,7 @@ class ClusterSide:
         self.nodes: Final = ClusterImage(store, broker.clock)
         """Who else is there."""
         self.replicas: Final = Replicas(
-            World(
+            ReplicaEnvironment(
                 node_id=broker.node_id,
                 topics=broker.topics,
                 logs=broker.logs,
@@ -473,12 +473,12 @@ class ClusterSide:
         """Where to ask for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, broker.report, rules)
         """Which groups, queues, keys and sinks this node speaks for."""
-        self.lacking: list[Place] = []
+        self.lacking: list[TopicIdPartition] = []
         """Partitions whose log ended, at the start, before what was known to be committed."""
         self.appends: Final = LedAppends(broker.clock)
         """What other nodes have appended to partitions that this one leads."""
         broker.timed.extend((self.appends, self.replicas))
-        broker.topics.notes_deletions = True
+        broker.topics.writes.notes_deletions = True
         broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
@@ -508,7 +508,7 @@ class ClusterSide:
         self.replicas.apply_all()
         self.lacking = [place for place, offset in marks.items() if self._lacks(place, offset)]
 
-    def _lacks(self, place: Place, offset: int) -> bool:
+    def _lacks(self, place: TopicIdPartition, offset: int) -> bool:
         """Whether the log here ends before what was committed: its disk has lost some of it."""
         topic = self._broker.topics.get_by_id(place.topic_id)
         if topic is None or place.partition >= topic.partition_count:

@@ -61,7 +61,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class ElectedController:
     """Who decides on leaders."""
 
     node_id: NodeId
@@ -82,7 +82,7 @@ class ClusterImage:
         """Nodes that left and are not back, as they were last registered."""
         self.left_ms: dict[NodeId, int] = {}
         """When nodes were seen to leave that are not back. Only people are told: clocks may be wrong."""
-        self.controller: Controller | None = None
+        self.controller: ElectedController | None = None
         self.draining: set[NodeId] = set()
         self.on_changed: Final[list[Hook]] = []
         """Told after nodes, the controller or drains have changed."""
@@ -121,7 +121,7 @@ class ClusterImage:
         return self.draining | {node.node_id for node in self.nodes.values() if node.shutting_down}
 
     def is_live(self, node_id: int, epoch: int) -> bool:
-        """Whether a node is registered in this very life, and means to stay."""
+        """Whether a node is registered in this incarnation, and means to stay."""
         node = self.nodes.get(NodeId(node_id))
         return node is not None and node.epoch == epoch and not node.shutting_down
 
@@ -175,7 +175,7 @@ class ClusterImage:
         try:
             if entry.key == CONTROLLER_KEY:
                 found = msgspec.json.decode(entry.value, type=ControllerRecord)
-                self.controller = Controller(NodeId(found.node), entry.create_revision)
+                self.controller = ElectedController(NodeId(found.node), entry.create_revision)
             elif entry.key.startswith(DRAINS_PREFIX):
                 self.draining.add(_id_of(entry.key, DRAINS_PREFIX))
             else:

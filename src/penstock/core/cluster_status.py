@@ -11,7 +11,7 @@ from penstock.core.cluster_image import ClusterImage
 from penstock.core.replication.election import LiveNodes, is_led
 from penstock.core.replication.reassignment import Drain, is_only_at
 from penstock.core.replication.records import is_reassigning
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 from penstock.operations.cluster import (
@@ -74,7 +74,7 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
                 status.stuck.update(node for node in record.replicas if node not in (*record.removing, *waited_for))
             if is_reassigning(record):
                 _moving(status, broker, topic, index, record)
-            problem = failed.get(Place(topic.topic_id, index)) if failed else None
+            problem = failed.get(TopicIdPartition(topic.topic_id, index)) if failed else None
             if problem is not None and record.leader == broker.node_id:
                 _list_offline(status, topic, index, record, problem)
             elif led:

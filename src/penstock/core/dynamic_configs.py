@@ -42,11 +42,11 @@ class Resource(NamedTuple):
 ALL_BROKERS: Final = Resource(Kind.BROKER, "")
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _ConfigRecord(msgspec.Struct, frozen=True):
     config: dict[str, str]
 
 
-_decoder: Final = msgspec.json.Decoder(_Record)
+_decoder: Final = msgspec.json.Decoder(_ConfigRecord)
 
 
 class DynamicConfigs:
@@ -150,7 +150,7 @@ class DynamicConfigs:
                 return
             self._check_room(resource, after)
             compare = Compare(key, mod_revision=0 if entry is None else entry.mod_revision)
-            operation: Operation = Put(key, msgspec.json.encode(_Record(after))) if after else Delete(key)
+            operation: Operation = Put(key, msgspec.json.encode(_ConfigRecord(after))) if after else Delete(key)
             if (await self._store.txn([compare], [operation])).succeeded:
                 return
         raise PenstockError(

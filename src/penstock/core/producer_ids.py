@@ -24,7 +24,7 @@ _ATTEMPTS_MAX: Final = 100
 """Each failed attempt means that somebody else got a block, so this many in a row is a fault."""
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _BlockRecord(msgspec.Struct, frozen=True):
     next: int
 
 
@@ -70,7 +70,7 @@ class ProducerIds:
         """A block, or nothing when somebody else was quicker."""
         entry = await self._store.get(KEY)
         try:
-            first = 0 if entry is None else msgspec.json.decode(entry.value, type=_Record).next
+            first = 0 if entry is None else msgspec.json.decode(entry.value, type=_BlockRecord).next
         except msgspec.DecodeError:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
@@ -78,7 +78,7 @@ class ProducerIds:
             ) from None
         first = max(first, self._highest + 1)
         compare = Compare(KEY, mod_revision=0 if entry is None else entry.mod_revision)
-        value = msgspec.json.encode(_Record(first + PRODUCER_ID_BLOCK))
+        value = msgspec.json.encode(_BlockRecord(first + PRODUCER_ID_BLOCK))
         taken = (await self._store.txn([compare], [Put(KEY, value)])).succeeded
         if taken:
             self._known_next = first + PRODUCER_ID_BLOCK

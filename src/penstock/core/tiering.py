@@ -30,7 +30,7 @@ class Tiering:
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._told: dict[PartitionKey, tuple[UUID, GroupId, int]] = {}
+        self._answers: dict[PartitionKey, tuple[UUID, GroupId, int]] = {}
         """By coordinators elsewhere: of which topic and group, and up to where."""
         broker.groups.kept_by.append(self._keeps)
 
@@ -44,9 +44,9 @@ class Tiering:
             committed = self._broker.groups.fetch_offsets(group, [key]).get(key)
         except PenstockError:
             self._ask(partition.topic, group, key)
-            topic_id, of_group, offset = self._told.get(key, (None, group, NOTHING))
+            topic_id, of_group, offset = self._answers.get(key, (None, group, NOTHING))
             return offset if (topic_id, of_group) == (partition.topic.topic_id, group) else NOTHING
-        self._told.pop(key, None)
+        self._answers.pop(key, None)
         return NOTHING if committed is None else committed.offset
 
     def _ask(self, topic: Topic, group: GroupId, key: PartitionKey) -> None:
@@ -54,16 +54,16 @@ class Tiering:
         if peers is None or offsets is None:
             return
 
-        def told(offset: int | PenstockError | None) -> None:
+        def received(offset: int | PenstockError | None) -> None:
             if not isinstance(offset, PenstockError):
-                self._told[key] = topic.topic_id, group, NOTHING if offset is None else offset
+                self._answers[key] = topic.topic_id, group, NOTHING if offset is None else offset
 
-        peers.committed(partition_of(group, offsets.partition_count), group, key, told)
+        peers.committed(partition_of(group, offsets.partition_count), group, key, received)
 
     def forget_topic(self, topic: Topic) -> None:
         """The topic is deleted."""
         for index in range(topic.partition_count):
-            self._told.pop(PartitionKey(topic.name, index), None)
+            self._answers.pop(PartitionKey(topic.name, index), None)
 
     def _keeps(self, group: GroupId, key: PartitionKey) -> bool:
         topic = self._broker.topics.get(key.topic)

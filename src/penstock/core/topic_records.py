@@ -147,3 +147,49 @@ def _damaged(key: str) -> PenstockError:
         Reason.STORAGE_ERROR,
         f"The entry {key!r} of the metadata store cannot be read. Restore the store from a backup.",
     )
+
+
+_SHARED_MAX: Final = 10_000
+"""Different records that are kept to be shared; elections make new ones."""
+
+
+class PartitionRecords:
+    """The records of all partitions, with their revisions. Most are alike: those are one object, however many there are."""
+
+    def __init__(self) -> None:
+        self._records: dict[TopicId, list[PartitionRecord | None]] = {}
+        self._revisions: dict[TopicId, list[int]] = {}
+        self._shared: dict[bytes, PartitionRecord] = {}
+
+    def put(self, entry: Entry) -> tuple[TopicId, int] | None:
+        """Take a record over; returns which partition's it is, or None for one that is older than what is here."""
+        topic_id, index = partition_of_key(entry.key)
+        revisions = self._revisions.setdefault(topic_id, [])
+        records = self._records.setdefault(topic_id, [])
+        if index >= len(records):
+            revisions.extend([0] * (index + 1 - len(records)))
+            records.extend([None] * (index + 1 - len(records)))
+        if entry.mod_revision <= revisions[index]:
+            return None
+        record = self._shared.get(entry.value)
+        if record is None:
+            if len(self._shared) >= _SHARED_MAX:
+                self._shared.clear()
+            record = self._shared[entry.value] = decode_partition(entry.key, entry.value)
+        revisions[index], records[index] = entry.mod_revision, record
+        return topic_id, index
+
+    def get(self, topic_id: TopicId, index: int) -> PartitionRecord:
+        """The record of a partition, or :data:`NOBODY`."""
+        records = self._records.get(topic_id, [])
+        return (records[index] if index < len(records) else None) or NOBODY
+
+    def revision(self, topic_id: TopicId, index: int) -> int:
+        """The revision of a partition's record; 0 when there is none."""
+        revisions = self._revisions.get(topic_id, [])
+        return revisions[index] if index < len(revisions) else 0
+
+    def drop(self, topic_id: TopicId) -> None:
+        """The topic is gone."""
+        self._records.pop(topic_id, None)
+        self._revisions.pop(topic_id, None)

@@ -1,54 +1,70 @@
-"""The rules by which topics are made, changed and deleted. :class:`~penstock.core.topic_image.TopicImage` is what is read.
+"""All topics in memory, as the metadata store has them, and the rules by which they are created, changed and deleted.
 
-Every change is one transaction of the metadata store that names the revision it goes by, so of two that meet, one wins and
-the other sees it. A method returns after its own change is in the image.
-
-When the store's answer to the making or the removal of a topic is lost, nobody knows what became of it. It is asked for once more, and told by the topic's id from what others have done
-meanwhile. If that is not answered either, the caller is told so; a call for the same topic that comes later is answered as the first would have been.
+Invariant: memory changes only by the store's events, so a change is visible here exactly when it is durable, whichever node made
+it. When a topic appears or grows, its partitions are known already. A method that changes a topic returns after its change is visible.
 
 Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
 that run at the same time: what a call is about to make is reserved before it first waits.
-
-Where the store takes only so many operations at once, the records of partitions are written before the topic that has them, and removed
-after it: a topic that is seen is whole. What a crash leaves of others is swept up by the controller.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
-from penstock.core.topic_config import ConfigChange, apply_changes, check_configs
-from penstock.core.topic_image import Topic, TopicImage
+from penstock.core.topic_config import ConfigChange, TopicConfig, apply_changes, check_configs
 from penstock.core.topic_names import check_topic_name, collision_key, is_reserved
 from penstock.core.topic_placement import AlonePlacer, Placer
 from penstock.core.topic_records import (
-    DeletedRecord,
+    PARTITIONS_PREFIX,
+    TOPICS_PREFIX,
     PartitionRecord,
+    PartitionRecords,
     TopicRecord,
     decode_topic,
-    deleted_key,
     encode,
     partition_key,
     topic_key,
+    topic_of_key,
 )
+from penstock.core.topic_writes import TopicWrites
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
-from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operation, Put, UnknownOutcomeError
+from penstock.metadata.port import Entry, Event, MetadataStore, Operation, Put, Unsubscribe
 from penstock.ports import Clock, Entropy
 from penstock.settings import Settings
-from penstock.types import NodeId
+from penstock.types import NodeId, TopicId, TopicName
 
-__all__ = ["UNSET", "NewTopic", "Topic", "Topics"]
-
+MIN_IN_SYNC: Final = "min.insync.replicas"
 UNSET: Final = -1
 """A number that the caller leaves to the broker's configuration."""
 
-_ATTEMPTS_MAX: Final = 100
-"""How often a change is tried again because somebody else changed the topic in between: each time, somebody got on."""
-_UNSURE_MAX: Final = 1_000
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as of now; a change makes a new one."""
+
+    name: TopicName
+    topic_id: TopicId
+    partition_count: int
+    replication_factor: int
+    config: TopicConfig
+    overrides: Mapping[str, str] = field(hash=False)
+    created_ms: int
+    updated_ms: int
+    internal: bool
+
+    @property
+    def min_in_sync(self) -> int:
+        """How many replicas must be in sync for acks=all: what the topic says; else what the cluster says, as far as the topic has so many."""
+        return self.min_in_sync_of(self.replication_factor)
+
+    def min_in_sync_of(self, replica_count: int) -> int:
+        """The same for a partition that has so many replicas: one may have fewer than the others."""
+        wanted = self.config.min_insync_replicas
+        return wanted if MIN_IN_SYNC in self.overrides else min(wanted, self.replication_factor, replica_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +78,18 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
 
 
-class Topics(TopicImage):
-    """The topics of the cluster, and the way to change them. Hooks are called once a change is in the image."""
+Hook = Callable[[Topic], None]
+"""Told of a topic after a change of it is in the image."""
+
+PartitionHook = Callable[[Topic, int], None]
+"""Told of a partition after its record has changed; when a topic appears or grows, the topic's hook speaks for its partitions."""
+
+
+class Topics:
+    """The topics of the cluster, and the way to change them. Made empty; :meth:`load` fills it and calls no hooks.
+
+    Hooks are called once a change is visible.
+    """
 
     def __init__(
         self,
@@ -74,17 +100,214 @@ class Topics(TopicImage):
     ) -> None:
         """``settings`` say what a new topic gets that its creator leaves unset, and how many topics there may be."""
         self.settings: Final = settings
-        super().__init__(store, settings.topic_configs)
-        self._clock = clock
-        self._entropy = entropy
+        self.config_defaults: Mapping[str, str] = settings.topic_configs
+        """What topics have that do not say otherwise; changed by :meth:`set_config_defaults`."""
+        self.on_created: Final[list[Hook]] = []
+        self.on_changed: Final[list[Hook]] = []
+        self.on_deleted: Final[list[Hook]] = []
+        self.on_partition: Final[list[PartitionHook]] = []
+        self.partition_count = 0
+        """Of all topics together."""
         self.placer: Placer = AlonePlacer(NodeId(settings.server.node_id))
         """Says where new partitions go."""
-        self.notes_deletions = False
-        """Whether other nodes must be able to tell a deleted topic from one that they never heard of."""
+        self.writes: Final = TopicWrites(store, lambda topic_id: topic_id in self._by_id)
+        self._store = store
+        self._clock = clock
+        self._entropy = entropy
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[TopicId, Topic] = {}
+        self._names: list[str] = []
+        self._by_collision_key: dict[str, str] = {}
+        self._partitions = PartitionRecords()
+        # Most topics are alike: one object of configs, however many there are.
+        self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+        self._held_events: list[Event] | None = []
+        self._unsubscribes: list[Unsubscribe] = []
         self._creating: dict[str, str] = {}
-        self._unsure: dict[str, UUID] = {}
-        """Topics, by name, that were asked for here and may have been made."""
         self._reserved_partitions = 0
+
+    async def load(self) -> None:
+        """Read everything from the store and follow it from there."""
+        # Partitions first, here and below: when a topic appears, its partitions are known.
+        for prefix in (PARTITIONS_PREFIX, TOPICS_PREFIX):
+            self._unsubscribes.append(self._store.subscribe(prefix, self._take))
+        partitions = await self._store.range(PARTITIONS_PREFIX)
+        topics = await self._store.range(TOPICS_PREFIX)
+        held, self._held_events = self._held_events or [], None
+        for entry in partitions.entries:
+            self._put_partition(entry)
+        for entry in topics.entries:
+            self._put_topic(entry)
+        for event in held:
+            known = partitions if event.key.startswith(PARTITIONS_PREFIX) else topics
+            if event.revision > known.revision:
+                self._take([event])
+
+    def close(self) -> None:
+        """Follow the store no more."""
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes.clear()
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: TopicId) -> Topic | None:
+        """The topic of that id."""
+        return self._by_id.get(topic_id)
+
+    async def is_agreed(self, name: str) -> bool:
+        """Whether there is such a topic by now, though this image may not have it for a moment more."""
+        return name in self._by_name or await self._store.get(topic_key(name)) is not None
+
+    def require(self, name: str) -> Topic:
+        """The topic of that name, or ``UNKNOWN_TOPIC_OR_PARTITION``."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}.")
+        return topic
+
+    def require_named(self, name: str) -> Topic:
+        """The same, for a name that may be no topic's at all: ``INVALID_TOPIC`` then."""
+        if name not in self._by_name:
+            check_topic_name(name)
+        return self.require(name)
+
+    def require_id(self, topic_id: TopicId) -> Topic:
+        """The topic of that id, or ``UNKNOWN_TOPIC_ID``."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}. It may be deleted."
+            )
+        return topic
+
+    def __iter__(self) -> Iterator[Topic]:
+        """All topics, by name."""
+        return iter([self._by_name[name] for name in self._names])
+
+    def iterate_from(self, name: str) -> Iterator[Topic]:
+        """The topics from ``name`` on, by name: those that are there now, and still are when their turn comes."""
+        for each in self._names[bisect_left(self._names, name) :]:
+            topic = self._by_name.get(each)
+            if topic is not None:
+                yield topic
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def partition(self, topic: Topic, index: int) -> PartitionRecord:
+        """Who has and who leads a partition, or ``UNKNOWN_TOPIC_OR_PARTITION``."""
+        if not 0 <= index < topic.partition_count:
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Topic {topic.name} has no partition {index}; it has {topic.partition_count}, counted from 0.",
+            )
+        return self._partitions.get(topic.topic_id, index)
+
+    def partition_epoch(self, topic: Topic, index: int) -> int:
+        """The revision of a partition's record, by which it is changed; 0 when there is none."""
+        return self._partitions.revision(topic.topic_id, index)
+
+    def partitions(self, topic: Topic) -> list[PartitionRecord]:
+        """The same for all partitions of a topic, in their order."""
+        return [self._partitions.get(topic.topic_id, index) for index in range(topic.partition_count)]
+
+    def colliding(self, name: str) -> str | None:
+        """The topic that has this name, or one that cannot be told from it."""
+        return self._by_collision_key.get(collision_key(name))
+
+    def _take(self, events: list[Event]) -> None:
+        if self._held_events is not None:
+            self._held_events += events
+            return
+        for event in events:
+            if event.key.startswith(PARTITIONS_PREFIX):
+                if event.entry is not None:
+                    self._put_partition(event.entry)
+            elif event.entry is not None:
+                self._put_topic(event.entry)
+            else:
+                self._drop_topic(topic_of_key(event.key))
+
+    def _put_partition(self, entry: Entry) -> None:
+        place = self._partitions.put(entry)
+        topic = None if place is None else self._by_id.get(place[0])
+        if place is not None and topic is not None and place[1] < topic.partition_count:
+            for hook in self.on_partition:
+                hook(topic, place[1])
+
+    def _put_topic(self, entry: Entry) -> None:
+        name = topic_of_key(entry.key)
+        topic = self.topic_from(name, decode_topic(entry))
+        old = self._by_name.get(name)
+        if old is not None and old.topic_id != topic.topic_id:
+            self._drop_topic(name)
+            old = None
+        self._by_name[name] = topic
+        self._by_id[topic.topic_id] = topic
+        self.partition_count += topic.partition_count - (0 if old is None else old.partition_count)
+        if old is None:
+            insort(self._names, name)
+            self._by_collision_key[collision_key(name)] = name
+        for hook in self.on_created if old is None else self.on_changed:
+            hook(topic)
+
+    def _drop_topic(self, name: str) -> None:
+        topic = self._by_name.pop(name, None)
+        if topic is None:
+            return
+        del self._by_id[topic.topic_id]
+        del self._names[bisect_left(self._names, name)]
+        self._by_collision_key.pop(collision_key(name), None)
+        self._partitions.drop(topic.topic_id)
+        self.partition_count -= topic.partition_count
+        for hook in self.on_deleted:
+            hook(topic)
+
+    def topic_from(self, name: str, record: TopicRecord) -> Topic:
+        """The topic that a record describes."""
+        return Topic(
+            name=TopicName(name),
+            topic_id=record.id,
+            partition_count=record.partitions,
+            replication_factor=record.replication_factor,
+            config=self.config_from(record.config),
+            overrides=record.config,
+            created_ms=record.created_ms,
+            updated_ms=record.updated_ms,
+            internal=record.internal,
+        )
+
+    def set_config_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Let topics have these configs that do not say otherwise. The hooks hear of topics for which something changes by it."""
+        if defaults == self.config_defaults:
+            return
+        self.config_defaults = defaults
+        self._configs.clear()
+        for topic in list(self._by_name.values()):
+            config = self.config_from(topic.overrides)
+            if config == topic.config:
+                continue
+            changed = replace(topic, config=config)
+            self._by_name[topic.name] = self._by_id[topic.topic_id] = changed
+            for hook in self.on_changed:
+                hook(changed)
+
+    def config_from(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """The settings that hold with these overrides; one object for all topics that have the same."""
+        key = tuple(sorted(overrides.items()))
+        config = self._configs.get(key)
+        if config is None:
+            config = self._configs[key] = TopicConfig.resolve(overrides, self.config_defaults)
+        return config
+
+    # Changes.
 
     async def create(
         self, new: NewTopic, *, exist_ok: bool = False, validate_only: bool = False, internal: bool = False
@@ -101,10 +324,10 @@ class Topics(TopicImage):
             )
         existing = self.get(new.name)
         if existing is not None:
-            is_own = self._unsure.get(new.name) == existing.topic_id
+            is_own = self.writes.unsure.get(new.name) == existing.topic_id
             found = self._existing(existing, new, exist_ok=exist_ok or is_own)
             if not validate_only:
-                self._unsure.pop(new.name, None)
+                self.writes.unsure.pop(new.name, None)
             return found
         self._check_collision(new.name)
         partitions = self._placed(new)
@@ -121,11 +344,19 @@ class Topics(TopicImage):
         topic = self.topic_from(new.name, record)
         if validate_only:
             return topic
-        if not await self._make(topic, record, partitions):
-            winner = await self._store.get(topic_key(new.name))
-            if winner is None:
-                raise _changed_meanwhile(new.name)
-            return self._existing(self.topic_from(new.name, decode_topic(winner)), new, exist_ok=exist_ok)
+        key = collision_key(new.name)
+        reserves_name = key not in self._creating
+        if reserves_name:
+            self._creating[key] = new.name
+        self._reserved_partitions += count
+        try:
+            made = await self.writes.make(new.name, record, partitions)
+        finally:
+            self._reserved_partitions -= count
+            if reserves_name:
+                del self._creating[key]
+        if made.id != record.id:
+            return self._existing(self.topic_from(new.name, made), new, exist_ok=exist_ok)
         return topic
 
     async def delete(self, name: str, *, internal: bool = False) -> Topic:
@@ -133,45 +364,8 @@ class Topics(TopicImage):
         topic = self.require(name)
         if topic.internal and not internal:
             raise PenstockError(Reason.INVALID_REQUEST, f"{name} is the broker's own topic and cannot be deleted.")
-        is_sure = True
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await (self._before_change(name) if is_sure else self._store.get(topic_key(name)))
-            record = None if entry is None else decode_topic(entry)
-            if entry is None or record is None or record.id != topic.topic_id:
-                if not is_sure:
-                    # It was done, and the answer was lost.
-                    await self._remove([Delete(partition_key(topic.topic_id, i)) for i in range(topic.partition_count)])
-                    return topic
-                break
-            gone: list[Operation] = [Delete(entry.key)]
-            if self.notes_deletions:
-                note = DeletedRecord(name, self._clock.now_ms())
-                gone.append(Put(deleted_key(topic.topic_id), encode(note)))
-            rest: list[Operation] = [Delete(partition_key(topic.topic_id, i)) for i in range(record.partitions)]
-            room = self._store.operations_max - len(gone)
-            first, rest = rest[:room], rest[room:]
-            compare = Compare(entry.key, mod_revision=entry.mod_revision)
-            try:
-                is_done = (await self._store.txn([compare], [*gone, *first])).succeeded
-            except UnknownOutcomeError:
-                if not is_sure:
-                    raise
-                is_sure = False
-                continue
-            if is_done:
-                await self._remove(rest)
-                return topic
-        else:
-            raise _changed_meanwhile(name)
-        raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} was deleted by somebody else meanwhile.")
-
-    async def _remove(self, rest: list[Operation]) -> None:
-        """Of a topic that is gone. What cannot be removed now, whoever looks after the metadata removes later."""
-        try:
-            await self._write(rest)
-        except PenstockError as error:
-            if error.reason is not Reason.METADATA_UNAVAILABLE:
-                raise
+        await self.writes.delete(name, topic.topic_id, self._clock.now_ms())
+        return topic
 
     async def add_partitions(
         self,
@@ -191,7 +385,7 @@ class Topics(TopicImage):
 
         def grow(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
             added = self._check_growth(name, record, count, assignments)
-            grown = _replaced(record, partitions=count, updated_ms=self._clock.now_ms())
+            grown = msgspec.structs.replace(record, partitions=count, updated_ms=self._clock.now_ms())
             keys = (partition_key(record.id, index) for index in range(record.partitions, count))
             return grown, [Put(key, encode(partition)) for key, partition in zip(keys, added, strict=True)]
 
@@ -212,7 +406,9 @@ class Topics(TopicImage):
         def note(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
             if record.replication_factor == replication_factor:
                 return record, []
-            return _replaced(record, replication_factor=replication_factor, updated_ms=self._clock.now_ms()), []
+            return msgspec.structs.replace(
+                record, replication_factor=replication_factor, updated_ms=self._clock.now_ms()
+            ), []
 
         return await self._change(topic, note)
 
@@ -236,6 +432,16 @@ class Topics(TopicImage):
         if validate_only:
             return topic
         return await self._change(topic, lambda record: (self._with_overrides(record, checked), []))
+
+    async def _change(
+        self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
+    ) -> Topic:
+        return self.topic_from(topic.name, await self.writes.change(topic.name, topic.topic_id, change))
+
+    def _with_overrides(self, record: TopicRecord, overrides: dict[str, str]) -> TopicRecord:
+        if overrides == record.config:
+            return record
+        return msgspec.structs.replace(record, config=overrides, updated_ms=self._clock.now_ms())
 
     # The rules.
 
@@ -337,114 +543,6 @@ class Topics(TopicImage):
             )
         return self.placer.assigned(assignments)
 
-    # How a change gets into the store.
-
-    async def _make(self, topic: Topic, record: TopicRecord, partitions: Sequence[PartitionRecord]) -> bool:
-        key = collision_key(topic.name)
-        reserves_name = key not in self._creating
-        if reserves_name:
-            self._creating[key] = topic.name
-        self._reserved_partitions += topic.partition_count
-        try:
-            operations = [
-                Put(partition_key(record.id, index), encode(partition)) for index, partition in enumerate(partitions)
-            ]
-            excess, last = self._split(operations)
-            await self._write(excess)
-            made = [*last, Put(topic_key(topic.name), encode(record))]
-            is_first = await self._put_new(topic, made)
-            if not is_first:
-                await self._write([Delete(put.key) for put in excess])
-            return is_first
-        finally:
-            self._reserved_partitions -= topic.partition_count
-            if reserves_name:
-                del self._creating[key]
-
-    async def _put_new(self, topic: Topic, made: Sequence[Operation]) -> bool:
-        """Whether the topic of this name is this one."""
-        key = topic_key(topic.name)
-        try:
-            return await self._try_to_put(key, topic, made)
-        except UnknownOutcomeError as error:
-            unknown = error
-        try:
-            return await self._try_to_put(key, topic, made)
-        except PenstockError:
-            if len(self._unsure) >= _UNSURE_MAX:
-                del self._unsure[next(iter(self._unsure))]
-            self._unsure[topic.name] = topic.topic_id
-            # Whatever is known of the second, the first may have been made.
-            raise unknown from None
-
-    async def _try_to_put(self, key: str, topic: Topic, made: Sequence[Operation]) -> bool:
-        # If the answer is lost, this may happen at any later time: it must not bring the topic back once it was deleted.
-        alive = [Compare(key, create_revision=0), Compare(deleted_key(topic.topic_id), create_revision=0)]
-        if (await self._store.txn(alive, made)).succeeded:
-            return True
-        return await self._is_own(key, topic)
-
-    async def _is_own(self, key: str, topic: Topic) -> bool:
-        """Whether the name was taken by this very topic, of which the answer was lost. Then it is in the image when this returns."""
-        entry = await self._store.get(key)
-        if entry is None or decode_topic(entry).id != topic.topic_id:
-            return False
-        if self.get_by_id(topic.topic_id) is None:
-            # Whoever changes something hears of all that was changed before.
-            await self._store.txn([Compare(key, mod_revision=entry.mod_revision)], [Put(key, entry.value)])
-        return True
-
-    def _split(self, operations: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
-        """Those that are written while nobody sees them yet, and the last ones, which fit into one transaction with the topic."""
-        excess = max(0, len(operations) - (self._store.operations_max - 1))
-        return operations[:excess], operations[excess:]
-
-    async def _write(self, operations: Sequence[Operation], compares: Sequence[Compare] = ()) -> bool:
-        """Whether all of them were written: each transaction goes by the same compares."""
-        for first in range(0, len(operations), self._store.operations_max):
-            batch = operations[first : first + self._store.operations_max]
-            if not (await self._store.txn(compares, batch)).succeeded:
-                return False
-        return True
-
-    async def _before_change(self, name: str) -> Entry | None:
-        """What is agreed on a topic that is about to be changed; whoever asks for the change is told that it was not made when this cannot be known."""
-        try:
-            return await self._store.get(topic_key(name))
-        except PenstockError as error:
-            if error.reason is not Reason.METADATA_UNAVAILABLE:
-                raise
-            raise PenstockError(
-                error.reason, f"{error.text}. Nothing was changed: try again when it answers"
-            ) from error
-
-    async def _change(
-        self, topic: Topic, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
-    ) -> Topic:
-        for _ in range(_ATTEMPTS_MAX):
-            entry = await self._before_change(topic.name)
-            record = None if entry is None else decode_topic(entry)
-            if entry is None or record is None or record.id != topic.topic_id:
-                raise PenstockError(
-                    Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name} was deleted by somebody else meanwhile."
-                )
-            changed, operations = change(record)
-            if changed == record:
-                return topic
-            compares = [Compare(entry.key, mod_revision=entry.mod_revision)]
-            excess, last = self._split(operations)
-            # By the topic's revision too: once somebody else has added the same partitions, their records are not ours to make.
-            if not await self._write(excess, compares):
-                continue
-            if (await self._store.txn(compares, [*last, Put(entry.key, encode(changed))])).succeeded:
-                return self.topic_from(topic.name, changed)
-        raise _changed_meanwhile(topic.name)
-
-    def _with_overrides(self, record: TopicRecord, overrides: dict[str, str]) -> TopicRecord:
-        if overrides == record.config:
-            return record
-        return _replaced(record, config=overrides, updated_ms=self._clock.now_ms())
-
 
 def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
     """The values; ``INVALID_CONFIG`` names the first config that has none."""
@@ -455,13 +553,3 @@ def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
             Reason.INVALID_CONFIG, f"{missing} needs a value. Leave the config out to have its default."
         )
     return given
-
-
-def _replaced(record: TopicRecord, **changes: object) -> TopicRecord:
-    return msgspec.structs.replace(record, **changes)
-
-
-def _changed_meanwhile(name: str) -> PenstockError:
-    return PenstockError(
-        Reason.REQUEST_TIMED_OUT, f"Topic {name} kept being changed by somebody else meanwhile. Try again."
-    )

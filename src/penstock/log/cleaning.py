@@ -7,11 +7,11 @@ left gaps.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.log.compaction import CompactionPlan, CompactionResult, Replacement, SegmentFile, run
+from penstock.log.compaction import CompactionPlan, CompactionResult, Replacement, SegmentFile, plan, run
 from penstock.log.files import FilePool
-from penstock.log.index import OffsetIndex, TimeIndex
+from penstock.log.index import IndexBuilder, OffsetIndex, TimeIndex
 from penstock.log.names import (
     CLEAN_OFFSET,
     CLEAN_OFFSET_TITLE,
@@ -23,11 +23,13 @@ from penstock.log.names import (
     swap_path,
 )
 from penstock.log.notes import read_note, write_note
-from penstock.log.scan import walk
-from penstock.log.segment import IndexBuilder, Segment
+from penstock.log.segment import Segment
 from penstock.ports import Disk
 
 NO_TOMBSTONES = -1
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,20 +78,12 @@ class CompactionTask:
             self.disk.remove(path)
         segment.set_indexes(OffsetIndex(self.disk, offset_path, 0), TimeIndex(self.disk, time_path, 0))
         builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, self.index_interval_bytes)
-        for position, header in walk(
-            segment.opened(),
-            0,
-            target.size_bytes,
-            offset_min=target.base_offset,
-            offset_limit=target.next_offset,
-            check_crc=False,
-        ):
+        for position, header in segment.walk(0, target.base_offset):
             builder.add(position, header)
         if target.size_bytes:
             segment.max_timestamp = builder.finish()
             segment.end_times()
-        segment.offsets.flush()
-        segment.times.flush()
+        segment.flush_indexes()
         segment.release()
 
 
@@ -177,3 +171,61 @@ def discard(disk: Disk, directory: str, replacements: tuple[Replacement, ...]) -
         for suffix in SEGMENT_SUFFIXES:
             disk.remove(stem + suffix + CLEANED)
         disk.remove(swap_path(directory, target.base_offset, target.next_offset))
+
+
+def compaction_task(log: "Log", now_ms: int, upto_offset: int | None) -> CompactionTask | None:
+    """See :meth:`penstock.log.log.Log.compaction_task`."""
+    if not log.config.compacts or not log.is_usable or len(log.segment_list.items) == 1:
+        return None
+    limit = log.synced_offset if upto_offset is None else min(upto_offset, log.synced_offset)
+    note = load_clean_note(log.disk, log.directory)
+    found = plan(
+        [segment_file(segment) for segment in log.segment_list.items[:-1] if segment.next_offset <= limit],
+        log.config,
+        note.cleaned_to,
+        now_ms,
+        producer_offsets=log.producers.last_offsets(),
+        tombstones_due_ms=note.due_ms,
+    )
+    if found is None:
+        return None
+    return CompactionTask(
+        disk=log.disk,
+        directory=log.directory,
+        plan=found,
+        generation=log.generation,
+        index_interval_bytes=log.config.index_interval_bytes,
+    )
+
+
+def install(log: "Log", task: CompactionTask) -> None:
+    """See :meth:`penstock.log.log.Log.install`."""
+    if task.result is None:
+        return
+    replacements = task.result.replacements
+    closed = {segment.base_offset: segment for segment in log.segment_list.items[:-1]}
+    try:
+        if task.generation != log.generation or any(
+            source.base_offset not in closed for replacement in replacements for source in replacement.sources
+        ):
+            call_dirty(log.disk, log.directory, task.plan.first_dirty_offset)
+            discard(log.disk, log.directory, replacements)
+            # Should they come back with the power, they would replace what was appended since.
+            log.disk.sync_dir(log.directory)
+            return
+        exchanges = [(each, [closed[source.base_offset] for source in each.sources]) for each in replacements]
+        for _, old in exchanges:
+            remove_sources(log.disk, old)
+        if exchanges:
+            log.disk.sync_dir(log.directory)
+        for replacement, old in exchanges:
+            new = put_in_place(log.disk, log.files, log.directory, replacement)
+            items = log.segment_list.items
+            at = items.index(old[0])
+            log.segment_list.replace([*items[:at], new, *items[at + len(old) :]])
+    except OSError as error:
+        # Memory and names may differ now; the next start finishes the exchange.
+        raise log.fail(error) from error
+    finally:
+        log.reader.forget()
+        log.mark_end()

@@ -21,6 +21,8 @@ from struct import Struct
 from typing import Final
 
 from penstock.ports import Disk
+from penstock.records.batch import BatchHeader
+from penstock.types import NO_TIMESTAMP
 
 BLOCK_ROWS: Final = 512
 """Rows read at once: 2 MiB worth of batches at the usual interval."""
@@ -269,3 +271,41 @@ class TimeIndex(Index):
     __slots__ = ()
     _row = Struct(">qI")
     _key_type = "q"
+
+
+class IndexBuilder:
+    """Adds index rows while someone walks over a segment, as appending would have."""
+
+    __slots__ = ("_base_offset", "_due", "_interval_bytes", "_last_relative", "_max_timestamp", "_offsets", "_times")
+
+    def __init__(self, base_offset: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> None:
+        """Go on behind the rows that are there."""
+        self._base_offset = base_offset
+        self._offsets = offsets
+        self._times = times
+        self._interval_bytes = interval_bytes
+        last = offsets.last()
+        self._due = interval_bytes if last is None else last[1] + interval_bytes
+        last_time = times.last()
+        self._max_timestamp = NO_TIMESTAMP if last_time is None else last_time[0]
+        self._last_relative = -1
+
+    def add(self, position: int, header: BatchHeader) -> None:
+        """The next batch."""
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        self._last_relative = header.base_offset - self._base_offset
+        if position >= self._due:
+            self._offsets.add(self._last_relative, position)
+            self._due = position + self._interval_bytes
+            self._add_time()
+
+    def finish(self) -> int:
+        """The walk ends here; returns the greatest timestamp, which the time index then has."""
+        if self._last_relative >= 0:
+            self._add_time()
+        return self._max_timestamp
+
+    def _add_time(self) -> None:
+        last = self._times.last()
+        if last is None or self._max_timestamp > last[0]:
+            self._times.add(self._max_timestamp, self._last_relative)

@@ -7,7 +7,7 @@ middle is for a person to decide on.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from functools import partial
 from uuid import UUID
 
 from penstock.log.checkpoint import load_checkpoint
@@ -15,18 +15,16 @@ from penstock.log.cleaning import load_clean_note
 from penstock.log.epochs import EpochHistory
 from penstock.log.files import FilePool
 from penstock.log.manager import CHECKPOINT, TOPICS
-from penstock.log.names import LEADER_EPOCHS, LOG, SNAPSHOT, offset_of, segment_stem
-from penstock.log.producer_state import ProducerStates
-from penstock.log.scan import DamageError, walk
-from penstock.log.segment import IndexCheck, Segment
+from penstock.log.names import LEADER_EPOCHS, LOG
+from penstock.log.scan import DamageError
+from penstock.log.segment import IndexCheck, Segment, list_segments
+from penstock.log.snapshots import load_snapshot, snapshot_offsets, snapshot_path
 from penstock.ports import Disk
 from penstock.records.batch import BatchHeader, Compression
 from penstock.types import NO_TIMESTAMP
 
 Progress = Callable[[int, int], None]
 """Told the bytes looked at and the bytes there are."""
-
-_OFFSET_LIMIT: Final = 2**63 - 1
 
 
 class Severity(Enum):
@@ -51,25 +49,25 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch, or a stretch of damage (``fault`` says what, the header's fields are then what stands there, or nothing)."""
+    """One batch, or a stretch of damage (``fault`` says what, and there is nothing of a header)."""
 
     segment: str
     position: int
     size_bytes: int
     base_offset: int
     last_offset: int
-    record_count: int
-    leader_epoch: int
-    base_timestamp: int
-    max_timestamp: int
-    is_log_append_time: bool
-    compression: Compression | None
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_transactional: bool
-    is_control: bool
-    crc_ok: bool
+    record_count: int = 0
+    leader_epoch: int = -1
+    base_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    is_log_append_time: bool = False
+    compression: Compression | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+    crc_ok: bool = False
     fault: str | None = None
 
 
@@ -123,14 +121,7 @@ def _dump_segment(segment: Segment) -> Iterator[BatchRow]:
     position, offset = 0, segment.base_offset
     while position < segment.size:
         try:
-            for at, header in walk(
-                segment.opened(),
-                position,
-                segment.size,
-                offset_min=offset,
-                offset_limit=segment.next_offset,
-                check_crc=True,
-            ):
+            for at, header in segment.walk(position, offset, check_crc=True):
                 yield _row(segment, at, header)
                 position, offset = at + header.size_bytes, header.next_offset
         except DamageError as damage:
@@ -142,18 +133,6 @@ def _dump_segment(segment: Segment) -> Iterator[BatchRow]:
                 size_bytes=end - damage.position,
                 base_offset=offset,
                 last_offset=offset if next_offset is None else next_offset - 1,
-                record_count=0,
-                leader_epoch=-1,
-                base_timestamp=NO_TIMESTAMP,
-                max_timestamp=NO_TIMESTAMP,
-                is_log_append_time=False,
-                compression=None,
-                producer_id=-1,
-                producer_epoch=-1,
-                base_sequence=-1,
-                is_transactional=False,
-                is_control=False,
-                crc_ok=False,
                 fault=damage.why,
             )
             if sound is None:
@@ -192,7 +171,9 @@ def verify(disk: Disk, data_dir: str, progress: Progress | None = None) -> Itera
     folders = [directory for _, _, directory in partitions(disk, data_dir)]
     total = sum(segment.size for directory in folders for segment in _segments(disk, directory))
     done = 0
-    yield from _verify_checkpoint(disk, f"{data_dir}/{CHECKPOINT}")
+    checkpoint = f"{data_dir}/{CHECKPOINT}"
+    load = partial(load_checkpoint, disk, checkpoint)
+    yield from _verify_small(disk, checkpoint, load, "the next start scans every log")
     for directory in folders:
         for checked in verify_log(disk, directory):
             if checked.path.endswith(LOG):
@@ -211,10 +192,13 @@ def verify_log(disk: Disk, directory: str) -> Iterator[Checked]:
             yield _verify_segment(segment, gaps_to, is_active=segment is segments[-1])
         finally:
             segment.close()
-    yield from _verify_epochs(disk, f"{directory}/{LEADER_EPOCHS}")
-    for name in disk.listdir(directory):
-        if offset_of(name, SNAPSHOT) is not None:
-            yield _verify_snapshot(disk, f"{directory}/{name}")
+    epochs = f"{directory}/{LEADER_EPOCHS}"
+    yield from _verify_small(
+        disk, epochs, partial(EpochHistory.load, disk, epochs), "it is made again from the batches"
+    )
+    for snapshot in (snapshot_path(directory, offset) for offset in snapshot_offsets(disk, directory)):
+        load = partial(load_snapshot, disk, snapshot)
+        yield from _verify_small(disk, snapshot, load, "the log is replayed instead")
 
 
 def _verify_segment(segment: Segment, gaps_to: int, *, is_active: bool) -> Checked:
@@ -224,14 +208,7 @@ def _verify_segment(segment: Segment, gaps_to: int, *, is_active: bool) -> Check
     position, offset = 0, segment.base_offset
     while True:
         try:
-            for at, header in walk(
-                segment.opened(),
-                position,
-                segment.size,
-                offset_min=offset,
-                offset_limit=segment.next_offset,
-                check_crc=True,
-            ):
+            for at, header in segment.walk(position, offset, check_crc=True):
                 batches += 1
                 records += header.record_count
                 index.add(at, header)
@@ -272,45 +249,21 @@ def _damage(
     return Finding(Severity.ERROR, text, damage.position, offset, segment.next_offset - 1)
 
 
-def _verify_checkpoint(disk: Disk, path: str) -> Iterator[Checked]:
+def _verify_small(disk: Disk, path: str, load: Callable[[], object], otherwise: str) -> Iterator[Checked]:
+    """A file that is made again when it is damaged."""
     if not disk.exists(path):
         return
     findings: tuple[Finding, ...] = ()
     try:
-        load_checkpoint(disk, path)
+        load()
     except ValueError as error:
-        findings = (Finding(Severity.NOTE, f"{error}; the next start scans every log"),)
+        findings = (Finding(Severity.NOTE, f"{error}; {otherwise}"),)
     yield Checked(path, disk.size(path), findings=findings)
-
-
-def _verify_epochs(disk: Disk, path: str) -> Iterator[Checked]:
-    if not disk.exists(path):
-        return
-    findings: tuple[Finding, ...] = ()
-    try:
-        EpochHistory.load(disk, path)
-    except ValueError as error:
-        findings = (Finding(Severity.NOTE, f"{error}; it is made again from the batches"),)
-    yield Checked(path, disk.size(path), findings=findings)
-
-
-def _verify_snapshot(disk: Disk, path: str) -> Checked:
-    data = disk.read_bytes(path)
-    findings: tuple[Finding, ...] = ()
-    try:
-        ProducerStates.decode(data)
-    except ValueError as error:
-        findings = (Finding(Severity.NOTE, f"{error}; the log is replayed instead"),)
-    return Checked(path, len(data), findings=findings)
 
 
 def _segments(disk: Disk, directory: str) -> list[Segment]:
     """The segments of a log, with their indexes as they are on disk: nothing is made again."""
-    bases = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
-    segments: list[Segment] = []
-    for base, next_offset in zip(bases, [*bases[1:], _OFFSET_LIMIT], strict=False):
-        size = disk.size(segment_stem(directory, base) + LOG)
-        segment = Segment(disk, FilePool(disk, 1), directory, base, size=size, next_offset=next_offset)
+    segments = list_segments(disk, FilePool(disk, 1), directory)
+    for segment in segments:
         segment.set_indexes(*segment.indexes_on_disk())
-        segments.append(segment)
     return segments

@@ -1,105 +1,546 @@
 """One partition on disk: an append-only log of batches, cut into segments.
 
-:mod:`penstock.log.writer` is its growing end. Here is the rest of its life: reading, looking up by time, dropping what is old,
-compaction, cutting it back, and closing it.
+``append`` places a batch and gathers small ones in memory; ``write_pending`` hands them to the OS in one write at the end of
+the event loop's turn; ``begin_sync`` and ``end_sync`` make them durable off the loop, many appends with one sync. The other
+concerns of a log have modules of their own: :mod:`penstock.log.reader`, :mod:`penstock.log.sync`, :mod:`penstock.log.retention`,
+:mod:`penstock.log.cleaning` and :mod:`penstock.log.cutting`.
 
 Invariant: ``start_offset <= synced_offset <= written_offset <= next_offset``; only offsets from ``start_offset`` up to
-``written_offset`` can be read. Offsets that were dropped or cut away are never readable again at what they held.
+``written_offset`` can be read. Offsets that were dropped or cut away are never readable again at what they held. A write that the
+disk refuses is undone as if it had never been asked for: offsets, producers, indexes and the file itself go back to
+``written_offset``. A sync that the disk refuses is final: the kernel may have dropped the bytes, so the log takes no more
+appends until the node starts again and looks at what is really there.
 
 On disk: a folder of segments (:mod:`penstock.log.segment`), ``leader-epochs`` (:mod:`penstock.log.epochs`), snapshots of the
-producers (:mod:`penstock.log.snapshots`), ``start-offset`` (below it records are deleted though their segment is there),
-``clean-offset`` (:mod:`penstock.log.cleaning`) and sometimes ``cut``. A log that was never written to has no folder.
+producers (:mod:`penstock.log.snapshots`), ``start-offset``, ``clean-offset`` and sometimes ``cut``. A log that was never written to
+has no folder.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
+from struct import Struct
+from typing import Final
 
 from penstock.errors import PenstockError, Reason
-from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
-from penstock.log.cleaning import (
-    CompactionTask,
-    call_dirty,
-    discard,
-    end_clean_note,
-    load_clean_note,
-    put_in_place,
-    remove_sources,
-    segment_file,
-)
-from penstock.log.compaction import Replacement, plan
+from penstock.limits import APPEND_GATHER_BYTES_MAX, MIB
+from penstock.log.checkpoint import RecoveryPoint
+from penstock.log.cleaning import CompactionTask, compaction_task, install
 from penstock.log.config import LogConfig
+from penstock.log.cutting import CutNote, start_at, truncate_to
+from penstock.log.environment import LogEnvironment
+from penstock.log.epochs import EpochHistory
+from penstock.log.index import RELATIVE_OFFSET_MAX
 from penstock.log.lookup import TimestampAndOffset, find_by_time, find_latest
-from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFSET_TITLE
-from penstock.log.notes import read_note, write_note
-from penstock.log.producer_state import ProducerStates
-from penstock.log.reader import Slice
-from penstock.log.retention import RemovalTask, expired_count
+from penstock.log.producer_state import ProducerEntry, ProducerStates
+from penstock.log.reader import LogReader, Slice
+from penstock.log.retention import RemovalTask, delete_before, retire
 from penstock.log.segment import Segment, Segments
-from penstock.log.snapshots import (
-    drop_snapshots_above,
-    drop_snapshots_below,
-    load_producers,
-    snapshot_path,
-    sync_snapshot,
-    write_snapshot,
-)
-from penstock.log.tail import index_tail
-from penstock.log.writer import LogWriter
+from penstock.log.snapshots import snapshot_path, write_snapshot
+from penstock.log.sync import LogSyncTask, Unsynced
+from penstock.ports import SyncTask
+from penstock.records.batch import LENGTH_END, BatchHeader
+from penstock.types import Buffer
 
 __all__ = ["Log", "Slice"]
 
+GATHERED_BYTES_MAX: Final = 4 * MIB
+"""More is written at once: a turn of the loop must not hold unbounded memory."""
+INDEX_ROWS_UNFLUSHED_MAX: Final = 128
+"""Rows kept in memory only: what a start after a kill has to walk over."""
 
-class Log(LogWriter):
+_pack_place = Struct(">qii").pack_into
+
+
+class Log:
     """One partition's log. All calls are made on the event loop, except ``run`` of the tasks it hands out."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_cut_due",
+        "_epoch",
+        "_gathered",
+        "_index_due",
+        "_max_timestamp",
+        "_notified_offset",
+        "_offset_max",
+        "_position",
+        "_position_max",
+        "_report",
+        "_undo",
+        "_written_position",
+        "active",
+        "clock",
+        "config",
+        "cut_note",
+        "directory",
+        "disk",
+        "epochs",
+        "failed",
+        "files",
+        "generation",
+        "is_closed",
+        "next_offset",
+        "on_failed",
+        "on_synced",
+        "on_written",
+        "producers",
+        "reader",
+        "segment_list",
+        "start_offset",
+        "synced_offset",
+        "synced_point",
+        "unsynced",
+        "written_offset",
+    )
 
-    # Reading.
+    def __init__(
+        self,
+        environment: LogEnvironment,
+        directory: str,
+        config: LogConfig,
+        segments: Segments,
+        start_offset: int,
+        epochs: EpochHistory,
+        producers: ProducerStates,
+    ) -> None:
+        """Use :func:`penstock.log.recovery.open_log`, which finds out what to put here. All there is must be synced."""
+        self.disk: Final = environment.disk
+        self.directory: Final = directory
+        self.config = config
+        self.files: Final = environment.files
+        self.clock: Final = environment.clock
+        self._report = environment.report
+        self.segment_list: Final = segments
+        self.reader: Final = LogReader(self)
+        self.epochs: Final = epochs
+        self.producers = producers
+        self.on_written: Callable[[], None] | None = None
+        self.on_synced: Callable[[], None] | None = None
+        self.on_failed: Callable[[PenstockError, int], None] | None = None
+        self.failed: OSError | None = None
+        """Why it takes no more appends."""
+        self.start_offset = start_offset
+        self.generation = 0
+        """Rises whenever the log is cut back or closed."""
+        self.unsynced: Final = Unsynced(self.disk, directory)
+        self.cut_note: Final = CutNote(self.disk, directory)
+        self.is_closed = False
+        self._epoch = epochs.latest
+        self._gathered = bytearray()
+        self._undo: list[tuple[int, ProducerEntry | None]] = []
+        self.settle_at_end()
+
+    def settle_at_end(self) -> None:
+        """Take all offsets and positions from the last segment, of which everything is synced."""
+        segment = self.active = self.segment_list.items[-1]
+        self.next_offset = self.written_offset = self.synced_offset = self._notified_offset = segment.next_offset
+        self._position = self._written_position = segment.size
+        self.synced_point = (segment.base_offset, segment.next_offset, segment.size)
+        """Base of the active segment, next offset and size of the segment, as of the last sync."""
+        self._max_timestamp = segment.max_timestamp if segment.size else -1
+        self._cut_due = False
+        # Known now, these need no disk when an append asks for them.
+        if segment.size:
+            segment.offsets.last()
+            segment.times.last()
+        self.reader.forget()
+        self.mark_end()
+        self._set_limits()
+
+    def mark_end(self) -> None:
+        """Let readers find the end of what is written without the index."""
+        self.reader.mark(self.written_offset, self.active, self._written_position)
+
+    def _set_limits(self) -> None:
+        """What the next append may not pass without :meth:`_prepare`."""
+        segment = self.active
+        config = self.config
+        last = segment.offsets.last() if segment.size else None
+        self._index_due = config.index_interval_bytes + (0 if last is None else last[1])
+        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        self._position_max = min(config.segment_bytes, self._written_position + GATHERED_BYTES_MAX)
+        if self.failed is not None or self.is_closed or not self.is_on_disk:
+            self._position_max = -1
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the active segment has a file."""
+        return self.active.size > 0 or self.active.file is not None
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes that are not written yet."""
+        return self._position - self._written_position
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it takes appends: it is open, and its disk has not failed."""
+        return not self.is_closed and self.failed is None
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Keep the log by other settings from now on."""
+        if config != self.config:
+            self.config = config
+            self._set_limits()
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Its segments, oldest first; the last is the active one."""
+        return tuple(self.segment_list.items)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches, with those that are gathered."""
+        return sum(segment.size for segment in self.segment_list.items) + self.gathered_bytes
+
+    # Reading: see :class:`penstock.log.reader.Reader`.
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, *, at_least_one: bool = True) -> Slice:
-        """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``.
-
-        The first batch comes whole even above ``max_bytes`` when ``at_least_one``. OFFSET_OUT_OF_RANGE outside
-        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS when the batch asked for is damaged on disk, STORAGE_ERROR when
-        the disk does not give it.
-        """
-        upto_offset = min(upto_offset, self.written_offset)
-        if not self.start_offset <= offset < upto_offset:
-            if offset == upto_offset >= self.start_offset:
-                return Slice(b"", offset)
-            raise PenstockError(
-                Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.start_offset} to {upto_offset}; start from the earliest or the latest offset",
-            )
-        try:
-            return self._reader.read(offset, max_bytes, upto_offset, at_least_one)
-        except OSError as error:
-            raise PenstockError(
-                Reason.STORAGE_ERROR, f"cannot read {self.directory}: {error}; check the disk, and read again"
-            ) from error
+        """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``."""
+        return self.reader.read(offset, max_bytes, upto_offset, at_least_one)
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
         """How many bytes lie between two offsets, without reading them; 0 when there is nothing for a reader there."""
-        upto_offset = min(upto_offset, self.written_offset)
-        if not self.start_offset <= offset < upto_offset:
-            return 0
-        return self._reader.bytes_between(offset, upto_offset)
+        return self.reader.bytes_between(offset, upto_offset)
 
     def time_at(self, offset: int, upto_offset: int) -> int | None:
         """The timestamp of the first record of the batch that holds ``offset``, from its header alone; None when nothing is there."""
-        upto_offset = min(upto_offset, self.written_offset)
-        if not self.start_offset <= offset < upto_offset:
-            return None
-        return self._reader.time_at(offset)
+        return self.reader.time_at(offset, upto_offset)
 
     def offset_for_time(self, timestamp_ms: int, upto_offset: int) -> TimestampAndOffset | None:
         """The first record below ``upto_offset`` that is not older than ``timestamp_ms``."""
-        return find_by_time(self._segments, timestamp_ms, self.start_offset, min(upto_offset, self.written_offset))
+        return find_by_time(self.segment_list, timestamp_ms, self.start_offset, min(upto_offset, self.written_offset))
 
     def latest_by_time(self, upto_offset: int) -> TimestampAndOffset | None:
         """The record below ``upto_offset`` with the greatest timestamp."""
-        return find_latest(self._segments, self.start_offset, min(upto_offset, self.written_offset))
+        return find_latest(self.segment_list, self.start_offset, min(upto_offset, self.written_offset))
 
-    # Dropping what is old.
+    # Appending.
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int) -> int:
+        """Place a checked batch at the end and return its base offset; a known duplicate returns its first one.
+
+        A duplicate's offset is below ``next_offset`` before the call. The offset and epoch are set in ``batch`` itself; small
+        batches are copied, large ones are written before this returns. Refused with OUT_OF_ORDER_SEQUENCE or
+        INVALID_PRODUCER_EPOCH (producers), RECORD_LIST_TOO_LARGE, STORAGE_ERROR; then nothing has changed.
+        """
+        producer_id = header[9]
+        if producer_id >= 0:
+            duplicate = self.producers.check(header)
+            if duplicate is not None:
+                return duplicate
+        length = header[1]
+        position = self._position
+        end = position + length + LENGTH_END
+        next_offset = self.next_offset + header[6] + 1
+        if end > self._position_max or next_offset > self._offset_max or leader_epoch != self._epoch:
+            try:
+                self._prepare(length + LENGTH_END, header[6], leader_epoch)
+            except PenstockError as error:
+                if producer_id >= 0 and error.reason is Reason.STORAGE_ERROR:
+                    self.expect(header)
+                raise
+            position = self._position
+            end = position + length + LENGTH_END
+        base_offset = self.next_offset
+        _pack_place(batch, 0, base_offset, length, leader_epoch)
+        if producer_id >= 0:
+            self._undo.append((producer_id, self.producers.update(header, base_offset, self.clock.now_ms())))
+        self._max_timestamp = max(self._max_timestamp, header[8])
+        self.next_offset = next_offset
+        self._position = end
+        if position >= self._index_due:
+            self.active.add_rows(base_offset, position, self._max_timestamp)
+            self._index_due = position + self.config.index_interval_bytes
+        if length <= APPEND_GATHER_BYTES_MAX:
+            self._gathered += batch
+        else:
+            self.flush(batch)
+        return base_offset
+
+    def expect(self, header: BatchHeader) -> None:
+        """A batch of an idempotent producer is refused for now, and is to come again before those behind it."""
+        self.producers.expect(header, self.clock.now_ms())
+
+    def append_copied(self, batch: Buffer, header: BatchHeader) -> None:
+        """Place a batch as its leader did: offset, epoch and producer are the batch's own, and nothing in it is changed.
+
+        Compaction may have left a gap before it. The caller has checked the batch; CORRUPT_RECORDS when it goes back in offsets or
+        epochs, which only a leader that is none can send.
+        """
+        base_offset, length, leader_epoch = header[0], header[1], header[2]
+        next_offset = base_offset + header[6] + 1
+        if base_offset < self.next_offset or leader_epoch < self._epoch:
+            raise PenstockError(
+                Reason.CORRUPT_RECORDS,
+                f"a batch at offset {base_offset} of epoch {leader_epoch} cannot follow offset {self.next_offset - 1} of epoch "
+                f"{self._epoch} in {self.directory}",
+            )
+        position = self._position
+        end = position + length + LENGTH_END
+        if end > self._position_max or next_offset > self._offset_max or leader_epoch != self._epoch:
+            self._prepare(length + LENGTH_END, next_offset - 1 - self.next_offset, leader_epoch)
+            position = self._position
+            end = position + length + LENGTH_END
+        if header[9] >= 0:
+            self._undo.append((header[9], self.producers.update(header, base_offset, self.clock.now_ms())))
+        self._max_timestamp = max(self._max_timestamp, header[8])
+        self.next_offset = next_offset
+        self._position = end
+        if position >= self._index_due:
+            self.active.add_rows(base_offset, position, self._max_timestamp)
+            self._index_due = position + self.config.index_interval_bytes
+        if length <= APPEND_GATHER_BYTES_MAX:
+            self._gathered += batch
+        else:
+            self.flush(batch)
+
+    def _prepare(self, size: int, last_offset_delta: int, leader_epoch: int) -> None:
+        """What an append needs only now and then: files, a new epoch, a new segment; or the reason to refuse it."""
+        self.check_usable()
+        if size > self.config.segment_bytes:
+            raise PenstockError(
+                Reason.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes is larger than a segment of {self.config.segment_bytes}; "
+                "send smaller batches or raise segment.bytes",
+            )
+        try:
+            if not self.is_on_disk:
+                self.create_file(self.active)
+            if leader_epoch != self._epoch:
+                assert leader_epoch > self._epoch, "an older leader must not append"
+                self.epochs.assign(leader_epoch, self.next_offset)
+                self._epoch = leader_epoch
+                self.unsynced.add_epoch()
+        except OSError as error:
+            raise self._refused(error) from error
+        if self._position - self._written_position + size > GATHERED_BYTES_MAX:
+            self.flush()
+        if (
+            self._position + size > self.config.segment_bytes
+            or self.next_offset + last_offset_delta >= self.active.base_offset + RELATIVE_OFFSET_MAX
+        ):
+            self.roll()
+        self._position_max = min(self.config.segment_bytes, self._written_position + GATHERED_BYTES_MAX)
+
+    def check_usable(self) -> None:
+        """STORAGE_ERROR once the disk has failed, SHUTTING_DOWN once the log is closed."""
+        if self.failed is not None:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"the disk failed to make {self.directory} durable ({self.failed}); check the disk, then restart the node",
+            )
+        if self.is_closed:
+            raise PenstockError(Reason.SHUTTING_DOWN, "the log is closed; try again when the node is back")
+
+    def storage_error(self, error: OSError) -> PenstockError:
+        """The refusal when the disk does not take a change."""
+        return PenstockError(
+            Reason.STORAGE_ERROR,
+            f"cannot write to {self.directory}: {error}; make room or repair the disk, and send again",
+        )
+
+    def _refused(self, error: OSError) -> PenstockError:
+        """A new file cannot be made: ``on_failed`` knows, as it does of a write that is refused; returns what to raise."""
+        refusal = self.storage_error(error)
+        if self.on_failed is not None:
+            self.on_failed(refusal, self.written_offset)
+        return refusal
+
+    def create_file(self, segment: Segment) -> None:
+        """Make the file of a new active segment; its name is synced with the next sync."""
+        is_first = segment.base_offset == self.start_offset
+        if is_first:
+            self.disk.make_dirs(self.directory, sync=False)
+        segment.create(self.clock.now_ms())
+        self.unsynced.add_name(with_folders=is_first)
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at ``next_offset``. STORAGE_ERROR leaves everything as it was."""
+        self.flush()
+        old = self.active
+        if old.size == 0:
+            return
+        new = Segment(self.disk, self.files, self.directory, self.next_offset, size=0, next_offset=self.next_offset)
+        try:
+            self.create_file(new)
+        except OSError as error:
+            raise self._refused(error) from error
+        old.max_timestamp = self._max_timestamp
+        try:
+            old.finish()
+        except OSError as error:
+            self._report(f"{old.stem}: the index could not be written ({error}); it will be rebuilt")
+        # Where a replay begins when the log is cut, or the older segments are gone. Without room it begins earlier.
+        with suppress(OSError):
+            if len(self.producers):
+                write_snapshot(self.disk, snapshot_path(self.directory, self.next_offset), self.producers.encode())
+                self.producers.snapshot_offset = self.next_offset
+        self.unsynced.add_segment(old)
+        self.segment_list.push(new)
+        self.active = new
+        self._position = self._written_position = 0
+        self._max_timestamp = -1
+        self.reader.mark(self.next_offset, new, 0)
+        self._set_limits()
+
+    # Writing.
+
+    def write_pending(self) -> None:
+        """Hand gathered appends to the OS. STORAGE_ERROR when it refuses; then they are undone and ``on_failed`` knows."""
+        if self._gathered:
+            self.flush()
+        if self.written_offset != self._notified_offset:
+            self._notified_offset = self.written_offset
+            if self.on_written is not None:
+                self.on_written()
+
+    def flush(self, large: Buffer | None = None) -> None:
+        """One write of what is gathered, followed by ``large``. ``on_written`` hears of it in :meth:`write_pending`."""
+        gathered = self._gathered
+        if large is None:
+            if not gathered:
+                return
+            buffers: tuple[Buffer, ...] = (gathered,)
+        else:
+            buffers = (gathered, large) if gathered else (large,)
+        segment = self.active
+        segment.used = True
+        try:
+            if self._cut_due:
+                self._cut_back()
+            (segment.file or self.files.open(segment)).pwritev(buffers, self._written_position)
+        except OSError as error:
+            # As if no append after ``written_offset`` had been asked for.
+            self._cut_due = True
+            self.forget_unwritten()
+            raise self._refused(error) from error
+        if gathered:
+            self._gathered = bytearray()
+        if self._undo:
+            self._undo.clear()
+        offset, position = self.next_offset, self._position
+        self.written_offset = segment.next_offset = offset
+        self._written_position = segment.size = position
+        segment.max_timestamp = self._max_timestamp
+        limit = position + GATHERED_BYTES_MAX
+        segment_bytes = self.config.segment_bytes
+        self._position_max = min(segment_bytes, limit)
+        self.reader.mark(offset, segment, position)
+        if segment.offsets.unflushed_rows > INDEX_ROWS_UNFLUSHED_MAX:
+            # Without room the rows stay in memory, and the batches themselves will say so when they find none either.
+            with suppress(OSError):
+                segment.flush_indexes()
+
+    def forget_unwritten(self) -> None:
+        """Take back every append that is not written."""
+        segment = self.active
+        self._gathered = bytearray()
+        for producer_id, previous in reversed(self._undo):
+            self.producers.undo(producer_id, previous)
+        self._undo.clear()
+        self.next_offset = self.written_offset
+        self._position = self._written_position
+        self._max_timestamp = segment.max_timestamp if segment.size else -1
+        try:
+            segment.offsets.cut_from_value(self._written_position)
+            segment.times.cut_from_value(self.written_offset - segment.base_offset)
+            if self._cut_due:
+                self._cut_back()
+            if self.epochs.entries and self.epochs.entries[-1][1] > self.written_offset:
+                self.epochs.truncate_from_end(self.written_offset + 1)
+        except OSError as further:
+            self._report(f"{segment.log_path}: could not be cut back to {self._written_position} bytes yet ({further})")
+        self._epoch = self.epochs.latest
+        self._set_limits()
+
+    def forget_epochs(self, offset: int) -> None:
+        """The log ends at ``offset``: no epoch began there or later."""
+        self.epochs.truncate_from_end(offset)
+        self._epoch = self.epochs.latest
+
+    def _cut_back(self) -> None:
+        """Remove from the file what a failed write left behind ``written_offset``.
+
+        Synced, though the loop waits for it: what was refused must not come back when the power fails.
+        """
+        file = self.active.opened()
+        if file.size() > self._written_position:
+            file.truncate(self._written_position)
+            try:
+                file.sync()
+            except OSError as error:
+                # It was to sync what others wait for, too, and the next sync would not tell that it is lost.
+                self.fail(error)
+                raise
+        self._cut_due = False
+
+    # Syncing.
+
+    def begin_sync(self) -> LogSyncTask | None:
+        """What must be synced for all that is written so far; None when nothing is."""
+        if not self.is_usable or (self.written_offset == self.synced_offset and not self.unsynced.has_names):
+            return None
+        try:
+            return self.unsynced.task(self.active, self.written_offset, self.generation)
+        except OSError as error:
+            self.fail(error)
+            return None
+
+    def end_sync(self, task: SyncTask, error: OSError | None) -> None:
+        """The task ran."""
+        assert isinstance(task, LogSyncTask)
+        task.unpin()
+        if task.generation != self.generation:
+            # The log was cut meanwhile, and synced by that.
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        self.unsynced.synced(task)
+        if task.point[1] > self.synced_offset:
+            self.synced_offset = task.point[1]
+            self.synced_point = task.point
+            if self.on_synced is not None:
+                self.on_synced()
+
+    def fail(self, error: OSError) -> PenstockError:
+        """A sync failed: what was written may be gone from memory and disk alike, and no later sync would tell. Returns what to raise."""
+        if self.failed is not None:
+            return self.storage_error(error)
+        self.failed = error
+        self._position_max = -1
+        self._report(f"{self.directory}: the disk failed to sync ({error}); no more appends until the node restarts")
+        if self.on_failed is not None:
+            self.on_failed(
+                PenstockError(Reason.STORAGE_ERROR, f"the disk failed to make {self.directory} durable: {error}"),
+                self.synced_offset,
+            )
+        return self.storage_error(error)
+
+    # Its life.
+
+    def delete_before(self, offset: int, *, sync: bool = True) -> None:
+        """Delete all records below ``offset``. Their segments go with the next :meth:`retire`.
+
+        It is durable when this returns, unless ``sync`` is false: then a loss of power may bring some of them back.
+        """
+        delete_before(self, offset, sync=sync)
+
+    def compaction_task(self, now_ms: int, upto_offset: int | None = None) -> CompactionTask | None:
+        """What compaction should do now, of what is synced and below ``upto_offset``; None when it would not pay."""
+        return compaction_task(self, now_ms, upto_offset)
+
+    def install(self, task: CompactionTask) -> None:
+        """Take over what a task has cleaned: all of it, or nothing if the log was cut or dropped segments of it meanwhile."""
+        install(self, task)
+
+    def truncate_to(self, offset: int) -> None:
+        """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns."""
+        truncate_to(self, offset)
+
+    def start_at(self, offset: int) -> None:
+        """Forget all records and continue at ``offset``. Synced when this returns."""
+        start_at(self, offset)
 
     def retire(
         self, now_ms: int, upto_offset: int | None = None, *, archived_offset: int | None = None
@@ -110,386 +551,48 @@ class Log(LogWriter):
 
         The files are renamed before this returns; the tasks remove them, off the loop.
         """
-        if self._closed or self.failed is not None:
-            return []
-        if self.cut_noted:
-            # Until a checkpoint knows of the cut, recovery trusts no snapshot made since, and needs the batches instead.
-            return []
-        if self.producers.expire(now_ms):
-            self._producers_changed = True
-        # First of all: a segment must not be judged while records for it are on their way.
-        self._write()
-        # A full disk may have no room for a new segment: then what is closed goes all the same, and makes some.
-        with suppress(PenstockError):
-            self._roll_by_age(now_ms)
-        upto_offset = self.written_offset if upto_offset is None else min(upto_offset, self.written_offset)
-        count = expired_count(
-            self._segments.items,
-            self._config,
-            now_ms,
-            start_offset=self.start_offset,
-            upto_offset=upto_offset,
-            archived_offset=archived_offset,
-        )
-        if count == 0:
-            return []
-        if count == len(self._segments.items):
-            with suppress(PenstockError):
-                self.roll()
-            count = min(count, len(self._segments.items) - 1)
-            if count == 0:
-                return []
-        try:
-            count = self._keep_producers_of(count)
-            expired, kept = self._segments.items[:count], self._segments.items[count:]
-            paths = self._put_aside(expired)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        self._segments.replace(kept)
-        self._reader.forget()
-        drop_snapshots_below(self._disk, self.directory, kept[0].base_offset)
-        self.start_offset = max(self.start_offset, kept[0].base_offset)
-        # On a full disk this may be refused; older epochs do no harm, and the room must be made.
-        with suppress(OSError):
-            self.epochs.truncate_from_start(self.start_offset)
-        return [RemovalTask(self._disk, tuple(paths))]
-
-    def _keep_producers_of(self, count: int) -> int:
-        """Before the first ``count`` segments go, their producers must stand in a snapshot that survives a loss of power.
-
-        Returns how many may go: fewer, when there is no room for a new snapshot and an older one will do.
-        """
-        items = self._segments.items
-        offset = items[count].base_offset
-        if not len(self.producers) or sync_snapshot(self._disk, self.directory, offset):
-            return count
-        # A loss of power has taken the one that was made when the segment was closed, or the disk was full then.
-        states, _ = load_producers(
-            self._disk, self.directory, Segments(items[:count]), None, offset, self._clock.now_ms()
-        )
-        try:
-            self._disk.write_atomic(snapshot_path(self.directory, offset), states.encode())
-        except OSError:
-            for fewer in range(count - 1, 0, -1):
-                if sync_snapshot(self._disk, self.directory, items[fewer].base_offset):
-                    return fewer
-            raise
-        return count
-
-    def _roll_by_age(self, now_ms: int) -> None:
-        active = self._active
-        if active.size == 0 or self._config.segment_ms < 0:
-            return
-        if active.created_ms is None:
-            # From before the start of the node: its first batch knows best when it began.
-            header = next(active.headers_at(0), None)
-            active.created_ms = now_ms if header is None or header.max_timestamp < 0 else header.max_timestamp
-        if now_ms - active.created_ms >= self._config.segment_ms:
-            self.roll()
-
-    def _put_aside(self, segments: list[Segment]) -> list[str]:
-        """Rename their files so that nobody takes them for the log's any more; oldest first, so that no gap can show."""
-        paths: list[str] = []
-        for segment in segments:
-            for path in segment.paths():
-                if self._disk.exists(path):
-                    self._disk.rename(path, path + DELETED)
-                    paths.append(path + DELETED)
-            if segment in self._unsynced_closed:
-                self._unsynced_closed.remove(segment)
-            segment.close()
-        return paths
-
-    def delete_before(self, offset: int, *, sync: bool = True) -> None:
-        """Delete all records below ``offset``. Their segments go with the next :meth:`retire`.
-
-        It is durable when this returns, unless ``sync`` is false: then a loss of power may bring some of them back.
-        """
-        if not self.start_offset <= offset <= self.written_offset:
-            raise PenstockError(
-                Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.start_offset} to {self.written_offset}; nothing was deleted",
-            )
-        if offset == self.start_offset:
-            return
-        self._refuse_when_failed()
-        try:
-            write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset, sync=sync)
-        except OSError as error:
-            raise self._storage_error(error) from error
-        self.start_offset = offset
-
-    # Compaction.
-
-    def compaction_task(self, now_ms: int, upto_offset: int | None = None) -> CompactionTask | None:
-        """What compaction should do now, of what is synced and below ``upto_offset``; None when it would not pay."""
-        if not self._config.compacts or self._closed or self.failed is not None or len(self._segments.items) == 1:
-            return None
-        limit = self.synced_offset if upto_offset is None else min(upto_offset, self.synced_offset)
-        closed = [segment for segment in self._segments.items[:-1] if segment.next_offset <= limit]
-        note = load_clean_note(self._disk, self.directory)
-        found = plan(
-            [segment_file(segment) for segment in closed],
-            self._config,
-            note.cleaned_to,
-            now_ms,
-            producer_offsets=self.producers.last_offsets(),
-            tombstones_due_ms=note.due_ms,
-        )
-        if found is None:
-            return None
-        return CompactionTask(
-            disk=self._disk,
-            directory=self.directory,
-            plan=found,
-            generation=self._generation,
-            index_interval_bytes=self._config.index_interval_bytes,
-        )
-
-    def install(self, task: CompactionTask) -> None:
-        """Take over what a task has cleaned: all of it, or nothing if the log was cut or dropped segments of it meanwhile."""
-        if task.result is None:
-            return
-        replacements = task.result.replacements
-        closed = {segment.base_offset for segment in self._segments.items[:-1]}
-        try:
-            if task.generation != self._generation or any(
-                source.base_offset not in closed for replacement in replacements for source in replacement.sources
-            ):
-                call_dirty(self._disk, self.directory, task.plan.first_dirty_offset)
-                discard(self._disk, self.directory, replacements)
-                # Should they come back with the power, they would replace what was appended since.
-                self._disk.sync_dir(self.directory)
-                return
-            exchanges = [(replacement, self._sources_of(replacement)) for replacement in replacements]
-            for _, old in exchanges:
-                remove_sources(self._disk, old)
-            if exchanges:
-                self._disk.sync_dir(self.directory)
-            for replacement, old in exchanges:
-                new = put_in_place(self._disk, self._files, self.directory, replacement)
-                at = self._segments.items.index(old[0])
-                self._segments.replace([*self._segments.items[:at], new, *self._segments.items[at + len(old) :]])
-        except OSError as error:
-            # Memory and names may differ now; the next start finishes the exchange.
-            self._fail(error)
-            raise self._storage_error(error) from error
-        finally:
-            self._reader.forget()
-            self._reader.mark(self.written_offset, self._active, self._written_position)
-
-    def _sources_of(self, replacement: Replacement) -> list[Segment]:
-        bases = {source.base_offset for source in replacement.sources}
-        return [segment for segment in self._segments.items[:-1] if segment.base_offset in bases]
-
-    # Cutting back.
-
-    def truncate_to(self, offset: int) -> None:
-        """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns.
-
-        For a follower whose history parts from its leader's. Epochs that began there are forgotten, also one of which no record is left:
-        a loss of power can take an epoch's only records and leave its name. Nothing happens when the log ends before ``offset``.
-        """
-        if offset > self.next_offset or (offset == self.next_offset and not self.epochs.begins_at_or_above(offset)):
-            return
-        self._refuse_when_failed()
-        if offset < self.next_offset:
-            # What was not written was promised to nobody.
-            self._forget_unwritten()
-        try:
-            if offset < self.written_offset:
-                self._generation += 1
-                self._cut_files(offset)
-            else:
-                self.epochs.truncate_from_end(offset)
-                self._epoch = self.epochs.latest
-        except OSError as error:
-            self._fail(error)
-            raise self._storage_error(error) from error
-
-    def _cut_files(self, offset: int) -> None:
-        items = self._segments.items
-        number = max((n for n, segment in enumerate(items) if segment.base_offset <= offset), default=None)
-        self._active.next_offset = self.written_offset
-        kept = items[: 0 if number is None else number + 1]
-        if kept:
-            segment = kept[-1]
-            position = segment.locate(offset, segment.size) if offset > segment.base_offset else 0
-            if position < segment.size:
-                header = next(segment.headers_at(position), None)
-                offset = offset if header is None else min(offset, header.base_offset)
-        else:
-            segment = Segment(self._disk, self._files, self.directory, offset, size=0, next_offset=offset)
-            kept = [segment]
-            position = 0
-        self._note_cut(segment.base_offset, offset, position)
-        gone = [item for item in items if item not in kept]
-        for path in self._put_aside(list(reversed(gone))):
-            self._disk.remove(path)
-        if segment not in items:
-            self._create_file(segment)
-        file = segment.opened()
-        file.truncate(position)
-        file.sync()
-        segment.size = segment.synced_size = position
-        drop_snapshots_above(self._disk, self.directory, offset)
-        self._lower_start(offset)
-        end_clean_note(self._disk, self.directory, offset)
-        for directory in sorted({*self._names_dirs, self.directory}, key=len):
-            self._disk.sync_dir(directory)
-        self._names_dirs.clear()
-        self._names_synced = self._names_changed
-        index_tail(segment, self._config.index_interval_bytes, position, offset, {})
-        segment.next_offset = offset
-        segment.verified_to = 2**63
-        self._cut_due = False
-        self._unsynced_closed = [item for item in self._unsynced_closed if item in kept[:-1]]
-        for item in self._unsynced_closed:
-            item.opened().sync()
-            item.synced_size = item.size
-        self._unsynced_closed.clear()
-        self._segments.replace(kept)
-        self.epochs.truncate_from_end(offset)
-        self._epoch = self.epochs.latest
-        self.producers, self.snapshot_offset = load_producers(
-            self._disk, self.directory, self._segments, None, offset, self._clock.now_ms()
-        )
-        self._producers_changed = True
-        self._settle_at_end()
-
-    def start_at(self, offset: int) -> None:
-        """Forget all records and go on at ``offset``: for a copy whose leader has nothing before that any more. Synced when this returns.
-
-        A crash in the middle leaves the log as it was, or empty: the copy asks its leader again.
-        """
-        self._refuse_when_failed()
-        self.truncate_to(self.start_offset)
-        if self.next_offset == self.start_offset == offset:
-            return
-        self._generation += 1
-        old = list(self._segments.items)
-        on_disk = self._segments_on_disk()
-        new = Segment(self._disk, self._files, self.directory, offset, size=0, next_offset=offset)
-        try:
-            if on_disk:
-                self._create_file(new)
-                self._disk.remove(f"{self.directory}/{START_OFFSET}")
-                drop_snapshots_above(self._disk, self.directory, -1)
-                end_clean_note(self._disk, self.directory, 0)
-                for path in self._put_aside([segment for segment in old if segment.base_offset != offset]):
-                    self._disk.remove(path)
-                for directory in sorted({*self._names_dirs, self.directory}, key=len):
-                    self._disk.sync_dir(directory)
-                self._names_dirs.clear()
-                self._names_synced = self._names_changed
-            self.epochs.truncate_from_end(0)
-        except OSError as error:
-            self._fail(error)
-            raise self._storage_error(error) from error
-        self._epoch = self.epochs.latest
-        self.producers = ProducerStates()
-        self.snapshot_offset = NO_PRODUCERS
-        self._producers_changed = True
-        self.start_offset = offset
-        self._unsynced_closed.clear()
-        self._segments.replace([new])
-        self._settle_at_end()
-
-    def _lower_start(self, offset: int) -> None:
-        if offset < self.start_offset:
-            note = read_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, 1)
-            if note is not None and note[0] > offset:
-                write_note(self._disk, f"{self.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset)
-            self.start_offset = offset
-
-    # Its life.
-
-    def reconfigure(self, config: LogConfig) -> None:
-        """Keep it differently from now on."""
-        if config != self._config:
-            self._config = config
-            self._set_limits()
+        return retire(self, now_ms, upto_offset, archived_offset)
 
     def recovery_point(self) -> RecoveryPoint:
         """Up to where it is synced, and which snapshot has its producers."""
-        return RecoveryPoint(*self._synced_point, SNAPSHOT_UNKNOWN if self._producers_changed else self.snapshot_offset)
+        return RecoveryPoint(*self.synced_point, self.producers.snapshot_offset)
 
     def take_snapshot(self) -> tuple[str, bytes] | None:
         """Path and content of a new snapshot of the producers, for a checkpoint to write; None when the last one still holds."""
-        if not self._producers_changed or self._gathered:
-            return None
-        self._producers_changed = False
-        if not len(self.producers):
-            self.snapshot_offset = NO_PRODUCERS
-            return None
-        self.snapshot_offset = self.written_offset
-        return snapshot_path(self.directory, self.written_offset), self.producers.encode()
-
-    def snapshots_needed(self) -> frozenset[int]:
-        """The offsets whose snapshots must stay."""
-        return frozenset(segment.base_offset for segment in self._segments.items)
-
-    def _note_cut(self, segment_base: int, offset: int, position: int) -> None:
-        """Warn recovery of a checkpoint that was made before the cut: from here on the file holds other batches than it knew.
-
-        The lowest cut since that checkpoint counts. A later one further up does not restore what an earlier one replaced.
-        """
-        path = f"{self.directory}/{CUT}"
-        if self.cut_noted:
-            noted = read_note(self._disk, path, CUT_TITLE, 3)
-            # With a note that cannot be read, recovery trusts no checkpoint at all.
-            if noted is None or noted[1] <= offset:
-                return
-        self.cut_noted = True
-        write_note(self._disk, path, CUT_TITLE, segment_base, offset, position)
-
-    def forget_cut(self) -> None:
-        """A checkpoint made after the cut is durable: recovery need not be warned any more."""
-        if self.cut_noted:
-            self._disk.remove(f"{self.directory}/{CUT}")
-            self.cut_noted = False
-
-    @property
-    def generation(self) -> int:
-        """Rises whenever it is cut back or closed."""
-        return self._generation
+        data = None if self.gathered_bytes else self.producers.take_snapshot(self.written_offset)
+        return None if data is None else (snapshot_path(self.directory, self.written_offset), data)
 
     def close(self, *, clean: bool = True) -> None:
         """Write, sync and let go of everything; without ``clean`` only let go, as when its files are about to be removed.
 
         STORAGE_ERROR when the disk refuses; then the next start has to recover it.
         """
-        if self._closed:
+        if self.is_closed:
             return
         try:
             if clean and self.failed is None:
-                self._write()
-                self._bring_to_rest()
+                self.flush()
+                task = self.begin_sync()
+                if task is not None:
+                    try:
+                        task.run()
+                    except OSError as error:
+                        self.end_sync(task, error)
+                        raise
+                    self.end_sync(task, None)
+                if self.active.size:
+                    self.active.flush_indexes()
+                snapshot = self.take_snapshot()
+                if snapshot is not None:
+                    write_snapshot(self.disk, *snapshot)
         except OSError as error:
-            self._fail(error)
-            raise self._storage_error(error) from error
+            raise self.fail(error) from error
         finally:
-            self._closed = True
-            self._generation += 1
+            self.is_closed = True
+            self.generation += 1
             self._position_max = -1
-            # Whoever waited for these has been told; there is no file to write them to.
+            # Nobody waits for these any more, and there is no file to write them to.
             self._gathered = bytearray()
             self._undo.clear()
-            for segment in self._segments.items:
+            for segment in self.segment_list.items:
                 segment.close()
-
-    def _bring_to_rest(self) -> None:
-        task = self.begin_sync()
-        if task is not None:
-            try:
-                task.run()
-            except OSError as error:
-                self.end_sync(task, error)
-                raise
-            self.end_sync(task, None)
-        if self._active.size:
-            self._active.offsets.flush()
-            self._active.times.flush()
-        snapshot = self.take_snapshot()
-        if snapshot is not None:
-            write_snapshot(self._disk, *snapshot)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MESSAGE_BYTES_DEFAULT
-from penstock.log.scan import DamageError, walk
+from penstock.log.scan import DamageError
 from penstock.log.segment import Segment, Segments
 from penstock.records.batch import BatchHeader
 from penstock.records.records import read_records
@@ -57,14 +57,7 @@ def _find_in(segment: Segment, timestamp_ms: int, start_offset: int, upto_offset
     first = max(start_offset, segment.base_offset + (0 if row is None else row[1]))
     position = segment.locate(first, segment.size) if first > segment.base_offset else 0
     try:
-        for at, header in walk(
-            segment.opened(),
-            position,
-            segment.size,
-            offset_min=segment.base_offset,
-            offset_limit=segment.next_offset,
-            check_crc=False,
-        ):
+        for at, header in segment.walk(position, segment.base_offset):
             if header.base_offset >= upto_offset:
                 return None
             if header.max_timestamp >= timestamp_ms and header.next_offset > start_offset:

@@ -14,10 +14,11 @@ from uuid import UUID
 from penstock.limits import OPEN_SEGMENTS_MAX
 from penstock.log.checkpoint import Checkpoint, LogKey, RecoveryPoint, load_checkpoint, save_checkpoint
 from penstock.log.config import LogConfig
+from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
 from penstock.log.log import Log
 from penstock.log.names import DELETED
-from penstock.log.recovery import World, matches, open_log, recover
+from penstock.log.recovery import matches, open_log, recover
 from penstock.log.retention import RemovalTask
 from penstock.log.snapshots import drop_old_snapshots, write_snapshot
 from penstock.ports import Clock, Disk, Report
@@ -75,7 +76,7 @@ class LogManager:
         self._checkpoint_path = f"{data_dir}/{CHECKPOINT}"
         self._clock = clock
         self._report = report
-        self._world = World(disk, FilePool(disk, open_segments_max), clock, report)
+        self._environment = LogEnvironment(disk, FilePool(disk, open_segments_max), clock, report)
         self._logs: dict[LogKey, Log] = {}
         self._points: dict[LogKey, RecoveryPoint] = {}
         self._last_task: CheckpointTask | None = None
@@ -91,7 +92,7 @@ class LogManager:
             self._report(f"{self._checkpoint_path}: {error}; every log is scanned from its start")
             checkpoint = Checkpoint({}, clean=False)
             has_checkpoint = False
-        self._world = replace(self._world, has_checkpoint=has_checkpoint)
+        self._environment = replace(self._environment, has_checkpoint=has_checkpoint)
         self._points = dict(checkpoint.points)
         if not checkpoint.clean:
             self._recover_all()
@@ -109,7 +110,7 @@ class LogManager:
         for number, key in enumerate(due):
             interval_bytes = LogConfig().index_interval_bytes
             self._points[key] = recover(
-                self._world, self._directory(key), interval_bytes, self._points.get(key), synced=synced
+                self._environment, self._directory(key), interval_bytes, self._points.get(key), synced=synced
             )
             now_ms = self._clock.monotonic_ms()
             if now_ms - said_ms >= PROGRESS_MS:
@@ -147,7 +148,7 @@ class LogManager:
         key = LogKey(topic_id, partition)
         log = self._logs.get(key)
         if log is None:
-            log = self._logs[key] = open_log(self._world, self._directory(key), config, self._points.get(key))
+            log = self._logs[key] = open_log(self._environment, self._directory(key), config, self._points.get(key))
         return log
 
     def has_records(self, topic_id: UUID, partition: int) -> bool:
@@ -213,8 +214,10 @@ class LogManager:
         for key, log in self._logs.items():
             snapshot = log.take_snapshot()
             if snapshot is not None:
-                snapshots.append(_Snapshot(log, log.generation, *snapshot, log.snapshots_needed()))
-            if log.cut_noted:
+                snapshots.append(
+                    _Snapshot(log, log.generation, *snapshot, frozenset(each.base_offset for each in log.segments))
+                )
+            if log.cut_note.is_there:
                 cuts.append((log, log.generation))
             if log.next_offset or key in self._points:
                 self._points[key] = log.recovery_point()
@@ -233,7 +236,7 @@ class LogManager:
                 self._disk.remove(snapshot.path)
         for log, generation in task.cuts:
             if log.generation == generation:
-                log.forget_cut()
+                log.cut_note.remove()
 
     def close(self) -> None:
         """Sync and close every log, and leave the mark of an orderly stop; a log that fails to close denies it."""
@@ -259,5 +262,5 @@ class LogManager:
             self._report(f"{self._checkpoint_path}: could not be written ({error})")
             return
         for log in self._logs.values():
-            log.forget_cut()
+            log.cut_note.remove()
         self._logs.clear()

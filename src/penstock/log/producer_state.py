@@ -24,6 +24,7 @@ from crc32c import crc32c
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_IDS_PER_PARTITION_MAX
+from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN
 from penstock.records.batch import CONTROL_BIT, BatchHeader
 from penstock.types import Buffer
 
@@ -61,13 +62,15 @@ class ActiveProducer(NamedTuple):
 class ProducerStates:
     """The producers of one partition."""
 
-    __slots__ = ("_entries", "_producers_max")
+    __slots__ = ("_entries", "_producers_max", "snapshot_offset")
 
     def __init__(self, producers_max: int = PRODUCER_IDS_PER_PARTITION_MAX) -> None:
         assert producers_max > 0
         self._producers_max = producers_max
         # In the order of their last append, so the first is always the one idle longest.
         self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()
+        self.snapshot_offset = SNAPSHOT_UNKNOWN
+        """The offset of a snapshot with this state; SNAPSHOT_UNKNOWN once the state has changed since."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -135,6 +138,7 @@ class ProducerStates:
         ``timestamp_ms`` is when the producer was last active by this node's clock. A client's own timestamps may be
         years old, and with them an active producer would expire at once.
         """
+        self.snapshot_offset = SNAPSHOT_UNKNOWN
         producer_id = header.producer_id
         entries = self._entries
         previous = entries.get(producer_id)
@@ -182,6 +186,7 @@ class ProducerStates:
         if header.producer_id in self._entries or len(self._entries) >= self._producers_max:
             return False
         self._entries[header.producer_id] = _start_at(header.producer_epoch, header.base_sequence, timestamp_ms)
+        self.snapshot_offset = SNAPSHOT_UNKNOWN
         return True
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS_DEFAULT) -> int:
@@ -190,6 +195,7 @@ class ProducerStates:
         gone = [producer_id for producer_id, entry in self._entries.items() if entry[2] < idle_since]
         for producer_id in gone:
             del self._entries[producer_id]
+            self.snapshot_offset = SNAPSHOT_UNKNOWN
         return len(gone)
 
     def active(self) -> Iterator[ActiveProducer]:
@@ -200,6 +206,13 @@ class ProducerStates:
     def last_offsets(self) -> dict[int, int]:
         """For each producer the base offset of its last batch: what compaction must keep a trace of."""
         return {producer_id: entry[3][-1][2] for producer_id, entry in self._entries.items() if entry[3]}
+
+    def take_snapshot(self, offset: int) -> bytes | None:
+        """The content of a snapshot at ``offset``, for somebody to write; None when none is needed."""
+        if self.snapshot_offset != SNAPSHOT_UNKNOWN:
+            return None
+        self.snapshot_offset = offset if self._entries else NO_PRODUCERS
+        return self.encode() if self._entries else None
 
     def encode(self) -> bytes:
         """The snapshot."""

@@ -4,16 +4,19 @@ Batch borders that are known (ends of writes, ends of reads) are kept as marks: 
 goes on where it stopped, up to an end that was written in one go, needs no index at all.
 
 Invariant: a mark says where the first batch that ends at or behind its offset starts, or would. Whoever cuts, removes or
-replaces segments calls :meth:`Reader.forget`.
+replaces segments calls :meth:`LogReader.forget`.
 """
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.log.scan import sound_length
-from penstock.log.segment import Segment, Segments
+from penstock.log.segment import Segment
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, read_header, unpack_offset_and_length
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 MARKS_MAX: Final = 256
 """Borders remembered per log; the oldest goes first."""
@@ -29,13 +32,14 @@ class Slice(NamedTuple):
     """Where to go on: the offset behind the last batch in ``data``."""
 
 
-class Reader:
+class LogReader:
     """The read side of one log."""
 
-    __slots__ = ("_marks", "_segments")
+    __slots__ = ("_log", "_marks", "_segments")
 
-    def __init__(self, segments: Segments) -> None:
-        self._segments = segments
+    def __init__(self, log: "Log") -> None:
+        self._log = log
+        self._segments = log.segment_list
         self._marks: dict[int, tuple[Segment, int]] = {}
 
     def mark(self, offset: int, segment: Segment, position: int) -> None:
@@ -50,36 +54,58 @@ class Reader:
         self._marks.clear()
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool) -> Slice:
-        """See :meth:`penstock.log.log.Log.read`; the caller has checked the range."""
-        found = self._marks.get(offset)
-        segment, position = found if found is not None else self._locate(offset)
-        limit = self._marks.get(upto_offset)
-        if limit is not None and limit[0] is segment:
-            end = limit[1]
-        else:
-            end = self._end_in(segment, upto_offset)
-        while position >= end:
-            # A gap that compaction left at the end of a segment.
-            following = self._segments.after(segment)
-            if following is None or following.base_offset >= upto_offset:
-                return Slice(b"", upto_offset)
-            segment, position = following, 0
-            end = self._end_in(segment, upto_offset)
-        available = end - position
-        data = segment.opened().pread(min(max_bytes, available), position)
-        length = len(data)
-        if length == available:
-            # Ends at a border that is known already.
-            if segment.verified_from <= position and end <= segment.verified_to:
-                return Slice(data, min(segment.next_offset, upto_offset))
-        elif length < HEADER_BYTES or length < unpack_offset_and_length(data)[1] + LENGTH_END:
-            data = self._first_batch(segment, position, end, data) if at_least_one else b""
-            if not data:
+        """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``.
+
+        The first batch comes whole even above ``max_bytes`` when ``at_least_one``. OFFSET_OUT_OF_RANGE outside
+        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS when the batch asked for is damaged on disk, STORAGE_ERROR when
+        the disk does not give it.
+        """
+        log = self._log
+        upto_offset = min(upto_offset, log.written_offset)
+        if not log.start_offset <= offset < upto_offset:
+            if offset == upto_offset >= log.start_offset:
                 return Slice(b"", offset)
-        return self._checked(segment, position, offset, data, upto_offset)
+            raise PenstockError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is outside {log.start_offset} to {upto_offset}; start from the earliest or the latest offset",
+            )
+        try:
+            found = self._marks.get(offset)
+            segment, position = found if found is not None else self._locate(offset)
+            limit = self._marks.get(upto_offset)
+            if limit is not None and limit[0] is segment:
+                end = limit[1]
+            else:
+                end = self._end_in(segment, upto_offset)
+            while position >= end:
+                # A gap that compaction left at the end of a segment.
+                following = self._segments.after(segment)
+                if following is None or following.base_offset >= upto_offset:
+                    return Slice(b"", upto_offset)
+                segment, position = following, 0
+                end = self._end_in(segment, upto_offset)
+            available = end - position
+            data = segment.opened().pread(min(max_bytes, available), position)
+            length = len(data)
+            if length == available:
+                # Ends at a border that is known already.
+                if segment.verified_from <= position and end <= segment.verified_to:
+                    return Slice(data, min(segment.next_offset, upto_offset))
+            elif length < HEADER_BYTES or length < unpack_offset_and_length(data)[1] + LENGTH_END:
+                data = self._first_batch(segment, position, end, data) if at_least_one else b""
+                if not data:
+                    return Slice(b"", offset)
+            return self._checked(segment, position, offset, data, upto_offset)
+        except OSError as error:
+            raise PenstockError(
+                Reason.STORAGE_ERROR, f"cannot read {log.directory}: {error}; check the disk, and read again"
+            ) from error
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
         """How many bytes a reader has before it, from the batch that holds ``offset`` up to ``upto_offset``."""
+        upto_offset = min(upto_offset, self._log.written_offset)
+        if not self._log.start_offset <= offset < upto_offset:
+            return 0
         segment, position = self._marks.get(offset) or self._locate(offset)
         total = -position
         while upto_offset > segment.next_offset:
@@ -90,8 +116,10 @@ class Reader:
             segment = following
         return total + self._end_in(segment, upto_offset)
 
-    def time_at(self, offset: int) -> int | None:
-        """See :meth:`penstock.log.log.Log.time_at`; the caller has checked the range."""
+    def time_at(self, offset: int, upto_offset: int) -> int | None:
+        """See :meth:`penstock.log.log.Log.time_at`."""
+        if not self._log.start_offset <= offset < min(upto_offset, self._log.written_offset):
+            return None
         segment, position = self._marks.get(offset) or self._locate(offset)
         while position >= segment.size:
             # A gap that compaction left at the end of a segment.
@@ -164,7 +192,7 @@ class Reader:
             at += size
             steps += 1
             if steps == WALK_STEPS_MAX:
-                at = Reader._jump(segment, position, data, at)
+                at = LogReader._jump(segment, position, data, at)
         if last < 0:
             return None
         header = read_header(data, last)

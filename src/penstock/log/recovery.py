@@ -15,18 +15,16 @@ What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleane
 synced, takes the place of the segments that it was made from.
 """
 
-from dataclasses import dataclass, field
-
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
 from penstock.log.cleaning import end_clean_note, load_clean_note
 from penstock.log.config import LogConfig
+from penstock.log.cutting import CutNote
+from penstock.log.environment import LogEnvironment
 from penstock.log.epochs import EpochHistory
-from penstock.log.files import FilePool
 from penstock.log.log import Log
 from penstock.log.names import (
     CLEANED,
     CUT,
-    CUT_TITLE,
     DELETED,
     LEADER_EPOCHS,
     LOG,
@@ -40,65 +38,43 @@ from penstock.log.names import (
     swap_range,
 )
 from penstock.log.notes import read_note, write_note
-from penstock.log.scan import DamageError, walk
-from penstock.log.segment import Segment, Segments
+from penstock.log.scan import DamageError
+from penstock.log.segment import OFFSET_LIMIT, Segment, Segments, list_segments, segment_bases
 from penstock.log.snapshots import drop_snapshots_above, load_producers, snapshot_path, write_snapshot
-from penstock.log.tail import Tail, check_end, index_tail
-from penstock.ports import Clock, Disk, File, Report
+from penstock.log.tail import SegmentTail, check_end, index_tail
+from penstock.ports import Disk, File
 from penstock.types import NO_EPOCH
 
-OFFSET_LIMIT = 2**63 - 1
 FEW_ROWS = 32
 _HOLE_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class World:
-    """What opening a log needs, whichever log it is."""
-
-    disk: Disk
-    files: FilePool
-    clock: Clock
-    report: Report
-    synced_dirs: set[str] = field(default_factory=set)
-    """Folders above the logs whose names recovery has made durable already."""
-    has_checkpoint: bool = False
-    """Whether a checkpoint was read: then what is beyond a log's point, or has none, may never have been synced."""
-
-
-def open_log(world: World, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
+def open_log(environment: LogEnvironment, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
     """The log in ``directory``, scanned as far as ``point`` does not vouch for it; an empty one when there is none."""
-    disk = world.disk
+    disk = environment.disk
     if not matches(disk, directory, point):
-        point = recover(world, directory, config.index_interval_bytes, point)
-    segments = _list_segments(world, directory)
+        point = recover(environment, directory, config.index_interval_bytes, point)
+    segments = list_segments(disk, environment.files, directory)
     last_epoch = NO_EPOCH
     if segments:
-        last_epoch = _settle_tail(world, segments[-1], config.index_interval_bytes, point)
+        last_epoch = _settle_tail(environment, segments[-1], config.index_interval_bytes, point)
     else:
-        segments.append(Segment(disk, world.files, directory, 0, size=0, next_offset=0))
+        segments.append(Segment(disk, environment.files, directory, 0, size=0, next_offset=0))
     next_offset = segments[-1].next_offset
     drop_snapshots_above(disk, directory, next_offset)
     listed = Segments(segments)
-    producers, snapshot_offset = load_producers(disk, directory, listed, point, next_offset, world.clock.now_ms())
     start_offset = _start_offset(disk, directory, segments)
     end_clean_note(disk, directory, next_offset)
-    log = Log(
-        disk=disk,
-        directory=directory,
-        config=config,
-        files=world.files,
-        clock=world.clock,
-        report=world.report,
-        segments=listed,
-        start_offset=start_offset,
+    return Log(
+        environment,
+        directory,
+        config,
+        listed,
+        start_offset,
         # Below the start epochs are forgotten, though a batch may still lie there.
-        epochs=_load_epochs(world, directory, listed, last_epoch if start_offset < next_offset else NO_EPOCH),
-        producers=producers,
-        snapshot_offset=snapshot_offset,
+        epochs=_load_epochs(environment, directory, listed, last_epoch if start_offset < next_offset else NO_EPOCH),
+        producers=load_producers(disk, directory, listed, point, next_offset, environment.clock.now_ms()),
     )
-    log.cut_noted = disk.exists(f"{directory}/{CUT}")
-    return log
 
 
 def matches(disk: Disk, directory: str, point: RecoveryPoint | None) -> bool:
@@ -122,28 +98,34 @@ def matches(disk: Disk, directory: str, point: RecoveryPoint | None) -> bool:
 
 
 def recover(
-    world: World, directory: str, interval_bytes: int, point: RecoveryPoint | None, *, synced: bool = False
+    environment: LogEnvironment,
+    directory: str,
+    interval_bytes: int,
+    point: RecoveryPoint | None,
+    *,
+    synced: bool = False,
 ) -> RecoveryPoint:
     """Make the folder sound and durable from the recovery point on; returns the point at its new end.
 
     With ``synced`` it is durable already, and only what is changed here has to be synced.
     """
-    disk = world.disk
+    disk = environment.disk
     tidy(disk, directory)
-    cut = read_note(disk, f"{directory}/{CUT}", CUT_TITLE, 3)
+    note = CutNote(disk, directory)
+    cut = note.read()
     if cut is not None:
         drop_snapshots_above(disk, directory, cut[1])
         if point is not None and cut[1] < point.offset:
             point = RecoveryPoint(cut[0], cut[1], cut[2], SNAPSHOT_UNKNOWN)
-    elif disk.exists(f"{directory}/{CUT}"):
+    elif note.is_there:
         # It was cut, and nobody knows where: the checkpoint may describe batches that are gone.
         point = None
-    segments = _list_segments(world, directory)
+    segments = list_segments(disk, environment.files, directory)
     if not segments:
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, believed = _where_to_begin(segments, point)
     believed_offset = segments[first].base_offset if point is None else point.offset
-    tail = Tail(0, segments[0].base_offset, NO_EPOCH, None)
+    tail = SegmentTail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
     if point is not None and _was_rewritten(segments[first], point, gaps_to):
@@ -151,7 +133,7 @@ def recover(
     for number in range(first, len(segments)):
         segment = segments[number]
         if number < len(segments) - 1:
-            tail = _scan_closed(world, segment, interval_bytes, believed, believed_offset, epochs)
+            tail = _scan_closed(environment, segment, interval_bytes, believed, believed_offset, epochs)
             if tail.damage is None and tail.next_offset < segment.next_offset and segment.next_offset > gaps_to:
                 lost = f"offsets {tail.next_offset} to {segment.next_offset - 1} are missing"
                 tail = tail._replace(damage=DamageError(tail.end, lost))
@@ -161,30 +143,30 @@ def recover(
         if not synced:
             segment.opened().sync()
         if tail.damage is not None:
-            _cut_at(world, segments, number, tail)
+            _cut_at(environment, segments, number, tail)
             break
         if number == len(segments) - 1:
             segment.next_offset = tail.next_offset
-    _flush_index(world, segments[-1], tail)
+    _flush_index(environment, segments[-1], tail)
     if tail.damage is not None or not synced:
         disk.sync_dir(directory)
     if not synced:
-        _sync_names_above(world, directory)
+        _sync_names_above(environment, directory)
     active = segments[-1]
     next_offset = active.next_offset
-    _bring_epochs_up(world, directory, epochs, next_offset)
-    snapshot_offset = _bring_snapshot_up(world, directory, Segments(segments), point, next_offset)
+    _bring_epochs_up(environment, directory, epochs, next_offset)
+    snapshot_offset = _bring_snapshot_up(environment, directory, Segments(segments), point, next_offset)
     for segment in segments:
         segment.close()
     return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
 
 
-def _sync_names_above(world: World, directory: str) -> None:
+def _sync_names_above(environment: LogEnvironment, directory: str) -> None:
     """A crash may have come before the first sync of the log, which makes the folder's own name durable."""
     for folder in folders_above(directory):
-        if folder not in world.synced_dirs:
-            world.disk.sync_dir(folder)
-            world.synced_dirs.add(folder)
+        if folder not in environment.synced_dirs:
+            environment.disk.sync_dir(folder)
+            environment.synced_dirs.add(folder)
 
 
 def tidy(disk: Disk, directory: str) -> None:
@@ -210,20 +192,6 @@ def tidy(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
 
 
-def segment_bases(disk: Disk, directory: str) -> list[int]:
-    """The base offsets of the segments that are there, rising."""
-    return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
-
-
-def _list_segments(world: World, directory: str) -> list[Segment]:
-    bases = segment_bases(world.disk, directory)
-    segments: list[Segment] = []
-    for base, next_offset in zip(bases, [*bases[1:], OFFSET_LIMIT], strict=False):
-        size = world.disk.size(segment_stem(directory, base) + LOG)
-        segments.append(Segment(world.disk, world.files, directory, base, size=size, next_offset=next_offset))
-    return segments
-
-
 def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tuple[int, int]:
     """Number of the first segment to scan, and up to which position its index may be believed."""
     if point is None:
@@ -242,13 +210,13 @@ def _was_rewritten(segment: Segment, point: RecoveryPoint, touched_to: int) -> b
 
 
 def _scan_closed(
-    world: World,
+    environment: LogEnvironment,
     segment: Segment,
     interval_bytes: int,
     believed: int,
     believed_offset: int,
     epochs: dict[int, int],
-) -> Tail:
+) -> SegmentTail:
     """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
     # Its index was not synced when the node stopped: zeros in it could make the segment look old.
     segment.check_indexes(interval_bytes)
@@ -260,25 +228,23 @@ def _scan_closed(
     while True:
         file = segment.opened()
         try:
-            for at, header in walk(
-                file, position, segment.size, offset_min=offset, offset_limit=segment.next_offset, check_crc=True
-            ):
+            for at, header in segment.walk(position, offset, check_crc=True):
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:
-            if world.has_checkpoint and damage.position >= believed:
-                return Tail(position, offset, epoch, damage)
+            if environment.has_checkpoint and damage.position >= believed:
+                return SegmentTail(position, offset, epoch, damage)
             sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
             if sound is None and damage.position < believed:
                 sound = believed, believed_offset
             if sound is None:
-                return Tail(position, offset, epoch, damage)
-            world.report(
+                return SegmentTail(position, offset, epoch, damage)
+            environment.report(
                 f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read, the rest is kept"
             )
             position, offset = sound
             continue
-        return Tail(position, offset, epoch, None)
+        return SegmentTail(position, offset, epoch, None)
 
 
 def _is_hole(file: File, position: int) -> bool:
@@ -286,11 +252,11 @@ def _is_hole(file: File, position: int) -> bool:
     return not any(file.pread(_HOLE_BYTES, position))
 
 
-def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> None:
+def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, tail: SegmentTail) -> None:
     """Cut segment ``number`` to its sound part and remove all behind it."""
     segment = segments[number]
     later = segments[number + 1 :]
-    world.report(
+    environment.report(
         f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes and "
         f"{len(later)} later segments are gone, offset {tail.next_offset} is the next"
     )
@@ -298,24 +264,23 @@ def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> N
     for gone in reversed(later):
         gone.close()
         for path in gone.paths():
-            world.disk.remove(path)
+            environment.disk.remove(path)
     del segments[number + 1 :]
     cut_segment(segment, tail)
 
 
-def _flush_index(world: World, segment: Segment, tail: Tail) -> None:
+def _flush_index(environment: LogEnvironment, segment: Segment, tail: SegmentTail) -> None:
     if segment.offsets.unflushed_rows < FEW_ROWS and not tail.stepped_over:
         # Cheaper to walk over again than to make a file for.
         return
     try:
-        segment.offsets.flush()
-        segment.times.flush()
+        segment.flush_indexes()
     except OSError as error:
         # A full disk must not keep the log from being read.
-        world.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
+        environment.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
 
 
-def cut_segment(segment: Segment, tail: Tail) -> None:
+def cut_segment(segment: Segment, tail: SegmentTail) -> None:
     """Leave only the sound part; durable when this returns."""
     file = segment.opened()
     file.truncate(tail.end)
@@ -326,10 +291,10 @@ def cut_segment(segment: Segment, tail: Tail) -> None:
     segment.times.cut_from_value(tail.next_offset - segment.base_offset)
 
 
-def _bring_epochs_up(world: World, directory: str, found: dict[int, int], next_offset: int) -> None:
+def _bring_epochs_up(environment: LogEnvironment, directory: str, found: dict[int, int], next_offset: int) -> None:
     path = f"{directory}/{LEADER_EPOCHS}"
     try:
-        history = EpochHistory.load(world.disk, path)
+        history = EpochHistory.load(environment.disk, path)
     except ValueError:
         # Opening the log finds the same, and makes it again from all batches.
         return
@@ -339,33 +304,33 @@ def _bring_epochs_up(world: World, directory: str, found: dict[int, int], next_o
 
 
 def _bring_snapshot_up(
-    world: World, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int
+    environment: LogEnvironment, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int
 ) -> int:
     """A snapshot at the new end, so that opening the log has nothing to replay."""
-    drop_snapshots_above(world.disk, directory, next_offset)
-    producers, snapshot_offset = load_producers(
-        world.disk, directory, segments, point, next_offset, world.clock.now_ms()
-    )
+    drop_snapshots_above(environment.disk, directory, next_offset)
+    producers = load_producers(environment.disk, directory, segments, point, next_offset, environment.clock.now_ms())
     if not len(producers):
         return NO_PRODUCERS
-    if snapshot_offset == SNAPSHOT_UNKNOWN:
+    if producers.snapshot_offset == SNAPSHOT_UNKNOWN:
         try:
-            write_snapshot(world.disk, snapshot_path(directory, next_offset), producers.encode())
+            write_snapshot(environment.disk, snapshot_path(directory, next_offset), producers.encode())
         except OSError:
             return SNAPSHOT_UNKNOWN
         return next_offset
-    return snapshot_offset
+    return producers.snapshot_offset
 
 
 # Opening.
 
 
-def _settle_tail(world: World, segment: Segment, interval_bytes: int, point: RecoveryPoint | None) -> int:
+def _settle_tail(
+    environment: LogEnvironment, segment: Segment, interval_bytes: int, point: RecoveryPoint | None
+) -> int:
     """Check the end of the active segment and cut it where it is not sound; returns the last batch's epoch."""
     index_tail(segment, interval_bytes, segment.size, segment.base_offset if point is None else point.offset, {})
     tail = check_end(segment)
     if tail.damage is not None:
-        world.report(
+        environment.report(
             f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes are gone, "
             f"offset {tail.next_offset} is the next"
         )
@@ -387,16 +352,18 @@ def _start_offset(disk: Disk, directory: str, segments: list[Segment]) -> int:
     return min(max(note[0], kept), end)
 
 
-def _load_epochs(world: World, directory: str, segments: Segments, last_epoch: int) -> EpochHistory:
+def _load_epochs(environment: LogEnvironment, directory: str, segments: Segments, last_epoch: int) -> EpochHistory:
     path = f"{directory}/{LEADER_EPOCHS}"
     next_offset = segments.items[-1].next_offset
     try:
-        history = EpochHistory.load(world.disk, path)
+        history = EpochHistory.load(environment.disk, path)
         if last_epoch == NO_EPOCH or history.epoch_at(next_offset - 1) == last_epoch:
             return history
         found = "does not know the last batch's epoch"
     except ValueError as error:
         found = str(error)
-    world.report(f"{path}: {found}; it is made again from the batches")
+    environment.report(f"{path}: {found}; it is made again from the batches")
     headers = segments.headers_from(segments.items[0].base_offset)
-    return EpochHistory.rebuild(world.disk, path, ((header.leader_epoch, header.base_offset) for header in headers))
+    return EpochHistory.rebuild(
+        environment.disk, path, ((header.leader_epoch, header.base_offset) for header in headers)
+    )

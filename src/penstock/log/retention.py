@@ -1,12 +1,24 @@
-"""Which segments have had their time, and the task that removes them."""
+"""Dropping the oldest records of a log: by age and size, and on request.
+
+On disk: ``start-offset``, below which records are deleted though their segment is still there.
+"""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from penstock.errors import PenstockError, Reason
 from penstock.log.config import NO_LIMIT, LogConfig
+from penstock.log.names import START_OFFSET, START_OFFSET_TITLE
+from penstock.log.notes import write_note
 from penstock.log.segment import Segment
+from penstock.log.snapshots import drop_snapshots_below, keep_producers
 from penstock.ports import Disk
 from penstock.types import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
 
 
 def expired_count(
@@ -64,3 +76,79 @@ class RemovalTask:
             self.disk.remove(path)
         for folder in self.folders:
             self.disk.remove_tree(folder)
+
+
+def retire(log: "Log", now_ms: int, upto_offset: int | None, archived_offset: int | None) -> list[RemovalTask]:
+    """See :meth:`penstock.log.log.Log.retire`."""
+    # Until a checkpoint knows of a cut, recovery trusts no snapshot made since, and needs the batches instead.
+    if not log.is_usable or log.cut_note.is_there:
+        return []
+    log.producers.expire(now_ms)
+    # First of all: a segment must not be judged while records for it are on their way.
+    log.flush()
+    # A full disk may have no room for a new segment: then what is closed goes all the same, and makes some.
+    with suppress(PenstockError):
+        _roll_by_age(log, now_ms)
+    upto_offset = log.written_offset if upto_offset is None else min(upto_offset, log.written_offset)
+    count = expired_count(
+        log.segment_list.items,
+        log.config,
+        now_ms,
+        start_offset=log.start_offset,
+        upto_offset=upto_offset,
+        archived_offset=archived_offset,
+    )
+    if count == len(log.segment_list.items):
+        with suppress(PenstockError):
+            log.roll()
+        count = min(count, len(log.segment_list.items) - 1)
+    if count == 0:
+        return []
+    paths: list[str] = []
+    try:
+        if len(log.producers):
+            count = keep_producers(log.disk, log.directory, log.segment_list.items, count, log.clock.now_ms())
+        expired, kept = log.segment_list.items[:count], log.segment_list.items[count:]
+        # Oldest first, so that no gap can show.
+        for segment in expired:
+            paths += segment.put_aside()
+            log.unsynced.drop_segment(segment)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    log.segment_list.replace(kept)
+    log.reader.forget()
+    drop_snapshots_below(log.disk, log.directory, kept[0].base_offset)
+    log.start_offset = max(log.start_offset, kept[0].base_offset)
+    # On a full disk this may be refused; older epochs do no harm, and the room must be made.
+    with suppress(OSError):
+        log.epochs.truncate_from_start(log.start_offset)
+    return [RemovalTask(log.disk, tuple(paths))]
+
+
+def _roll_by_age(log: "Log", now_ms: int) -> None:
+    active = log.active
+    if active.size == 0 or log.config.segment_ms < 0:
+        return
+    if active.created_ms is None:
+        # From before the start of the node: its first batch knows best when it began.
+        header = next(active.headers_at(0), None)
+        active.created_ms = now_ms if header is None or header.max_timestamp < 0 else header.max_timestamp
+    if now_ms - active.created_ms >= log.config.segment_ms:
+        log.roll()
+
+
+def delete_before(log: "Log", offset: int, *, sync: bool) -> None:
+    """See :meth:`penstock.log.log.Log.delete_before`."""
+    if not log.start_offset <= offset <= log.written_offset:
+        raise PenstockError(
+            Reason.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is outside {log.start_offset} to {log.written_offset}; nothing was deleted",
+        )
+    if offset == log.start_offset:
+        return
+    log.check_usable()
+    try:
+        write_note(log.disk, f"{log.directory}/{START_OFFSET}", START_OFFSET_TITLE, offset, sync=sync)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    log.start_offset = offset

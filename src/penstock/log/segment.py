@@ -15,13 +15,14 @@ from typing import Final
 
 from penstock.limits import INDEX_INTERVAL_BYTES_DEFAULT, MIB, REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
-from penstock.log.index import OffsetIndex, TimeIndex
-from penstock.log.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, segment_stem
+from penstock.log.index import IndexBuilder, OffsetIndex, TimeIndex
+from penstock.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, offset_of, segment_stem
 from penstock.log.scan import DamageError, fault_of, walk
 from penstock.ports import Disk, File
 from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
 
+OFFSET_LIMIT: Final = 2**63 - 1
 SHORT_INDEX_BYTES: Final = 1 * MIB
 """An index that says nothing of the last this many bytes has lost rows, unless a single batch is as large."""
 
@@ -118,6 +119,40 @@ class Segment:
         if self.pins == 0:
             self.release()
 
+    def create(self, now_ms: int) -> None:
+        """Make its file, empty, for the first append; the caller syncs the folder."""
+        file = self.file or self._files.open(self, create=True)
+        if file.size():
+            file.truncate(0)
+        for path in self.paths():
+            # A crash may have left the index of a segment that was never written to.
+            if path != self.log_path:
+                self._disk.remove(path)
+        self.set_indexes(
+            OffsetIndex(self._disk, self.stem + INDEX, 0), TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
+        )
+        self.created_ms = now_ms
+        self.verified_to = OFFSET_LIMIT
+
+    def finish(self) -> None:
+        """It grows no more: bring its indexes to disk. OSError when there is no room; they are rebuilt when needed."""
+        self.end_times()
+        try:
+            self.flush_indexes()
+        finally:
+            self.offsets.forget_tail()
+            self.times.forget_tail()
+            # Closed files are not trusted unread: damage on disk must be found.
+            self.verified_from = self.verified_to = 0
+
+    def put_aside(self) -> list[str]:
+        """Close it and rename its files, so that they are not taken for the log's any more; returns the new names."""
+        paths = [path for path in self.paths() if self._disk.exists(path)]
+        for path in paths:
+            self._disk.rename(path, path + DELETED)
+        self.close()
+        return [path + DELETED for path in paths]
+
     def paths(self) -> list[str]:
         """The paths of its files, whether they are there or not."""
         return [self.stem + suffix for suffix in SEGMENT_SUFFIXES]
@@ -163,10 +198,18 @@ class Segment:
         self._offsets = offsets
         self._times = times
 
-    def new_indexes(self) -> None:
-        """Start with empty indexes, over what the files may hold."""
-        self._offsets = OffsetIndex(self._disk, self.stem + INDEX, 0)
-        self._times = TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
+    def add_rows(self, base_offset: int, position: int, max_timestamp: int) -> None:
+        """Index a batch; ``max_timestamp`` is the greatest up to its end."""
+        relative = base_offset - self.base_offset
+        self.offsets.add(relative, position)
+        last = self.times.last()
+        if last is None or max_timestamp > last[0]:
+            self.times.add(max_timestamp, relative)
+
+    def flush_indexes(self) -> None:
+        """Write the rows that are only in memory."""
+        self.offsets.flush()
+        self.times.flush()
 
     def load_indexes_upto(self, position: int) -> tuple[int, int]:
         """Believe the index only where it speaks of bytes before ``position``, and less when that proves wrong.
@@ -266,9 +309,7 @@ class Segment:
                 position, offset_min = self._true_row_before(row)
         while True:
             try:
-                for at, header in walk(
-                    self.opened(), position, end, offset_min=offset_min, offset_limit=self.next_offset, check_crc=False
-                ):
+                for at, header in self.walk(position, offset_min, end):
                     if header.base_offset + header.last_offset_delta >= offset:
                         return at
                     offset_min = header.next_offset
@@ -319,6 +360,14 @@ class Segment:
         data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
         return read_header(data) if len(data) == HEADER_BYTES else None
 
+    def walk(
+        self, position: int, offset_min: int, end: int | None = None, *, check_crc: bool = False
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from ``position`` on, up to ``end``; raises DamageError where the chain breaks."""
+        end = self.size if end is None else end
+        limit = self.next_offset
+        return walk(self.opened(), position, end, offset_min=offset_min, offset_limit=limit, check_crc=check_crc)
+
     def headers_at(self, position: int) -> Iterator[BatchHeader]:
         """The headers from ``position`` on; damage is stepped over where that can be done."""
         for _, header in self.batches_at(position):
@@ -329,14 +378,7 @@ class Segment:
         offset_min = self.base_offset
         while position < self.size:
             try:
-                for at, header in walk(
-                    self.opened(),
-                    position,
-                    self.size,
-                    offset_min=offset_min,
-                    offset_limit=self.next_offset,
-                    check_crc=False,
-                ):
+                for at, header in self.walk(position, offset_min):
                     yield at, header
                     offset_min = header.next_offset
             except DamageError as damage:
@@ -357,44 +399,6 @@ class Segment:
             self.verified_to = max(end, self.verified_to)
         else:
             self.verified_from, self.verified_to = start, end
-
-
-class IndexBuilder:
-    """Adds index rows while someone walks over a segment, as appending would have."""
-
-    __slots__ = ("_base_offset", "_due", "_interval_bytes", "_last_relative", "_max_timestamp", "_offsets", "_times")
-
-    def __init__(self, base_offset: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> None:
-        """Go on behind the rows that are there."""
-        self._base_offset = base_offset
-        self._offsets = offsets
-        self._times = times
-        self._interval_bytes = interval_bytes
-        last = offsets.last()
-        self._due = interval_bytes if last is None else last[1] + interval_bytes
-        last_time = times.last()
-        self._max_timestamp = NO_TIMESTAMP if last_time is None else last_time[0]
-        self._last_relative = -1
-
-    def add(self, position: int, header: BatchHeader) -> None:
-        """The next batch."""
-        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
-        self._last_relative = header.base_offset - self._base_offset
-        if position >= self._due:
-            self._offsets.add(self._last_relative, position)
-            self._due = position + self._interval_bytes
-            self._add_time()
-
-    def finish(self) -> int:
-        """The walk ends here; returns the greatest timestamp, which the time index then has."""
-        if self._last_relative >= 0:
-            self._add_time()
-        return self._max_timestamp
-
-    def _add_time(self) -> None:
-        last = self._times.last()
-        if last is None or self._max_timestamp > last[0]:
-            self._times.add(self._max_timestamp, self._last_relative)
 
 
 class IndexCheck:
@@ -492,3 +496,17 @@ class Segments:
         """All of them anew."""
         self.items = items
         self._bases = [segment.base_offset for segment in items]
+
+
+def segment_bases(disk: Disk, directory: str) -> list[int]:
+    """The base offsets of the segments that are there, rising."""
+    return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
+
+
+def list_segments(disk: Disk, files: FilePool, directory: str) -> list[Segment]:
+    """The segments that are there, in offset order; the next offset of the last one is not known."""
+    bases = segment_bases(disk, directory)
+    return [
+        Segment(disk, files, directory, base, size=disk.size(segment_stem(directory, base) + LOG), next_offset=end)
+        for base, end in zip(bases, [*bases[1:], OFFSET_LIMIT], strict=False)
+    ]

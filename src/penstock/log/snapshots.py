@@ -14,7 +14,7 @@ from typing import Final
 from penstock.log.checkpoint import NO_PRODUCERS, RecoveryPoint
 from penstock.log.names import SNAPSHOT, offset_of, segment_stem
 from penstock.log.producer_state import ProducerStates
-from penstock.log.segment import Segments
+from penstock.log.segment import Segment, Segments
 from penstock.ports import Disk
 
 SNAPSHOTS_KEPT: Final = 2
@@ -30,6 +30,11 @@ def write_snapshot(disk: Disk, path: str, data: bytes) -> None:
     disk.write_atomic(path, data, sync=False)
 
 
+def load_snapshot(disk: Disk, path: str) -> ProducerStates:
+    """The producers in a snapshot; ValueError when it is damaged."""
+    return ProducerStates.decode(disk.read_bytes(path))
+
+
 def snapshot_offsets(disk: Disk, directory: str) -> list[int]:
     """The offsets of the snapshots that are there, rising."""
     return [offset for name in disk.listdir(directory) if (offset := offset_of(name, SNAPSHOT)) is not None]
@@ -39,7 +44,7 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
     """Make the snapshot for ``offset`` durable; False when there is no sound one."""
     path = snapshot_path(directory, offset)
     try:
-        ProducerStates.decode(disk.read_bytes(path))
+        load_snapshot(disk, path)
     except (FileNotFoundError, ValueError):
         return False
     file = disk.open(path)
@@ -49,6 +54,26 @@ def sync_snapshot(disk: Disk, directory: str, offset: int) -> bool:
         file.close()
     disk.sync_dir(directory)
     return True
+
+
+def keep_producers(disk: Disk, directory: str, items: list[Segment], count: int, now_ms: int) -> int:
+    """Before the first ``count`` segments go, their producers must be in a snapshot that survives a loss of power.
+
+    Returns how many may go: fewer, when there is no room for a new snapshot and an older one will do.
+    """
+    offset = items[count].base_offset
+    if sync_snapshot(disk, directory, offset):
+        return count
+    # A loss of power has taken the one that was made when the segment was closed, or the disk was full then.
+    states = load_producers(disk, directory, Segments(items[:count]), None, offset, now_ms)
+    try:
+        disk.write_atomic(snapshot_path(directory, offset), states.encode())
+    except OSError:
+        for fewer in range(count - 1, 0, -1):
+            if sync_snapshot(disk, directory, items[fewer].base_offset):
+                return fewer
+        raise
+    return count
 
 
 def drop_old_snapshots(disk: Disk, directory: str, needed: frozenset[int]) -> None:
@@ -76,20 +101,16 @@ def drop_snapshots_above(disk: Disk, directory: str, offset: int) -> None:
 
 def load_producers(
     disk: Disk, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int, now_ms: int
-) -> tuple[ProducerStates, int]:
-    """The producers at ``next_offset``, and the offset of the snapshot that still says the same (or NO_PRODUCERS).
-
-    A snapshot offset of -2 (SNAPSHOT_UNKNOWN) in the answer means that the state has changed since any snapshot.
-    """
+) -> ProducerStates:
+    """The producers at ``next_offset``."""
     states, replay_from, snapshot_offset = _start_of_replay(disk, directory, point, next_offset)
+    states.snapshot_offset = snapshot_offset
     if replay_from is None:
         replay_from = segments.items[0].base_offset
-    changed = False
     for header in segments.headers_from(replay_from):
         if header.producer_id >= 0:
             states.update(header, header.base_offset, now_ms)
-            changed = True
-    return states, (-2 if changed else snapshot_offset)
+    return states
 
 
 def _start_of_replay(
@@ -104,7 +125,7 @@ def _start_of_replay(
             # Older than the moment at which all of them had been forgotten.
             break
         try:
-            states = ProducerStates.decode(disk.read_bytes(snapshot_path(directory, offset)))
+            states = load_snapshot(disk, snapshot_path(directory, offset))
         except (OSError, ValueError):
             continue
         if point is not None and offset == point.snapshot_offset:

@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
-from penstock.log.scan import DamageError, walk
-from penstock.log.segment import IndexBuilder, Segment
+from penstock.log.index import IndexBuilder
+from penstock.log.scan import DamageError
+from penstock.log.segment import Segment
 from penstock.types import NO_EPOCH
 
 
-class Tail(NamedTuple):
+class SegmentTail(NamedTuple):
     """Where the sound batches of a segment end."""
 
     end: int
@@ -21,7 +22,7 @@ class Tail(NamedTuple):
 
 def index_tail(
     segment: Segment, interval_bytes: int, believed: int, believed_offset: int, epochs: dict[int, int]
-) -> Tail:
+) -> SegmentTail:
     """Make the index complete, and check what stands from position ``believed`` on; adds to ``epochs`` where each began.
 
     Up to ``believed``, where ``believed_offset`` is next, all was sound and synced once. Damage that came to it since is not looked
@@ -36,14 +37,7 @@ def index_tail(
     while position < segment.size:
         known = position < believed
         try:
-            for at, header in walk(
-                segment.opened(),
-                position,
-                believed if known else segment.size,
-                offset_min=offset,
-                offset_limit=segment.next_offset,
-                check_crc=not known,
-            ):
+            for at, header in segment.walk(position, offset, believed if known else None, check_crc=not known):
                 builder.add(at, header)
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
@@ -55,10 +49,10 @@ def index_tail(
             position, offset = sound if sound is not None and sound[0] < believed else (believed, believed_offset)
             stepped_over = True
     segment.max_timestamp = builder.finish()
-    return Tail(position, offset, epoch, damage, stepped_over)
+    return SegmentTail(position, offset, epoch, damage, stepped_over)
 
 
-def check_end(segment: Segment) -> Tail:
+def check_end(segment: Segment) -> SegmentTail:
     """Check the last few batches, from the last index row on. The index must be complete."""
     last = segment.offsets.last()
     position, offset = (0, segment.base_offset) if last is None else (last[1], segment.base_offset + last[0])
@@ -66,16 +60,9 @@ def check_end(segment: Segment) -> Tail:
     epoch = NO_EPOCH
     damage: DamageError | None = None
     try:
-        for at, header in walk(
-            segment.opened(),
-            position,
-            segment.size,
-            offset_min=offset,
-            offset_limit=segment.next_offset,
-            check_crc=True,
-        ):
+        for at, header in segment.walk(position, offset, check_crc=True):
             position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
     except DamageError as found:
         damage = found
     segment.verified_from, segment.verified_to = start, position
-    return Tail(position, offset, epoch, damage)
+    return SegmentTail(position, offset, epoch, damage)

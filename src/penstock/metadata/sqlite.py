@@ -170,7 +170,7 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
-class _Job(Generic[_T]):
+class _StoreCall(Generic[_T]):
     """One call of the store on its way to the thread and back."""
 
     __slots__ = ("_future", "_outcome", "_run", "writes")
@@ -210,7 +210,7 @@ class SqliteStore:
     def __init__(self, path: str) -> None:
         self._path = path
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_StoreCall[Any] | None] = queue.SimpleQueue()
         self._subscribers = Subscribers()
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -227,16 +227,16 @@ class SqliteStore:
         return store
 
     async def range(self, prefix: str) -> Range:
-        return await self._submit(_Job(lambda database: (database.range(prefix), []), writes=False))
+        return await self._submit(_StoreCall(lambda database: (database.range(prefix), []), writes=False))
 
     async def get(self, key: str) -> Entry | None:
-        return await self._submit(_Job(lambda database: (database.get(key), []), writes=False))
+        return await self._submit(_StoreCall(lambda database: (database.get(key), []), writes=False))
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
         check_txn(compares, operations)
         # Copies: the caller may go on to change its lists while the thread reads them.
         wanted, changes = tuple(compares), tuple(operations)
-        return await self._submit(_Job(lambda database: database.txn(wanted, changes), writes=bool(changes)))
+        return await self._submit(_StoreCall(lambda database: database.txn(wanted, changes), writes=bool(changes)))
 
     def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
         return self._subscribers.add(prefix, subscriber)
@@ -248,7 +248,7 @@ class SqliteStore:
         await asyncio.shield(self._ended)
         self._thread.join()
 
-    async def _submit(self, job: _Job[_T]) -> _T:
+    async def _submit(self, job: _StoreCall[_T]) -> _T:
         if self._closing:
             raise PenstockError(Reason.STORAGE_ERROR, "The metadata store is closed; the broker is shutting down.")
         self._jobs.put(job)
@@ -269,7 +269,7 @@ class SqliteStore:
         database.close()
         self._on_loop(self._settle, self._ended)
 
-    def _next_jobs(self) -> list[_Job[Any]]:
+    def _next_jobs(self) -> list[_StoreCall[Any]]:
         """Wait for a job and take what has gathered behind it; empty when the store closes."""
         first = self._jobs.get()
         if first is None:
@@ -286,7 +286,7 @@ class SqliteStore:
             jobs.append(job)
         return jobs
 
-    def _run_jobs(self, database: _Database, jobs: list[_Job[Any]]) -> PenstockError | None:
+    def _run_jobs(self, database: _Database, jobs: list[_StoreCall[Any]]) -> PenstockError | None:
         try:
             database.begin(writes=any(job.writes for job in jobs))
             for job in jobs:
@@ -308,7 +308,7 @@ class SqliteStore:
 
     # What follows runs on the event loop again, called by the thread.
 
-    def _finish(self, jobs: list[_Job[Any]], error: PenstockError | None) -> None:
+    def _finish(self, jobs: list[_StoreCall[Any]], error: PenstockError | None) -> None:
         for job in jobs:
             job.finish(self._subscribers, error)
 

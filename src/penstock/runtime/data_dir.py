@@ -24,7 +24,7 @@ class NotThisNodesError(DataDirError):
     """It is another node's, or another cluster's: the settings, or the directory that they name, are wrong."""
 
 
-class Node(msgspec.Struct, frozen=True):
+class NodeFile(msgspec.Struct, frozen=True):
     """The content of ``node.json``."""
 
     format_version: int
@@ -65,15 +65,15 @@ class DataDir:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = descriptor
 
-    def identify(self, disk: Disk, entropy: Entropy, node_id: int, *, cluster: str = "") -> Node:
+    def identify(self, disk: Disk, entropy: Entropy, node_id: int, *, cluster: str = "") -> NodeFile:
         """Read whose data this is, or write it for a new directory. ``cluster`` is the one that it is wanted for."""
         path = os.path.join(self.path, "node.json")
         if not disk.exists(path):
-            node = Node(FORMAT_VERSION, node_id, entropy.uuid().hex)
+            node = NodeFile(FORMAT_VERSION, node_id, entropy.uuid().hex)
             disk.write_atomic(path, msgspec.json.encode(node))
             return node
         try:
-            node = msgspec.json.decode(disk.read_bytes(path), type=Node)
+            node = msgspec.json.decode(disk.read_bytes(path), type=NodeFile)
         except msgspec.DecodeError as error:
             raise DataDirError(f"{path} cannot be read ({error}); restore it from a backup of the directory") from error
         if node.format_version != FORMAT_VERSION:
@@ -85,7 +85,7 @@ class DataDir:
             raise NotThisNodesError(self._of_another_node(node, node_id, cluster))
         return node
 
-    def _of_another_node(self, node: Node, node_id: int, cluster: str) -> str:
+    def _of_another_node(self, node: NodeFile, node_id: int, cluster: str) -> str:
         if not cluster:
             return (
                 f"{self.path} belongs to node {node.node_id}, not {node_id}: set server.node_id to {node.node_id} "
@@ -99,7 +99,7 @@ class DataDir:
             f"with --node-id {node.node_id}. Nothing was changed. Use an empty --data-dir for node {node_id}"
         )
 
-    def name(self, disk: Disk, entropy: Entropy, node: Node) -> Node:
+    def name(self, disk: Disk, entropy: Entropy, node: NodeFile) -> NodeFile:
         """Give the directory an id of its own, if it has none: what belongs to a cluster is known by it."""
         if node.directory:
             return node
@@ -107,19 +107,19 @@ class DataDir:
         disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(named))
         return named
 
-    def join(self, disk: Disk, entropy: Entropy, node: Node, cluster: str, cluster_id: str) -> Node:
+    def join(self, disk: Disk, entropy: Entropy, node: NodeFile, cluster: str, cluster_id: str) -> NodeFile:
         """Note that the directory belongs to a cluster from now on. One that belongs to another one is refused."""
         if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):
             raise NotThisNodesError(
                 f"{self.path} belongs to cluster {node.cluster} ({node.cluster_id}), not to {cluster} ({cluster_id}): check --cluster and "
                 "--etcd, or use another --data-dir"
             )
-        joined = Node(FORMAT_VERSION, node.node_id, cluster_id, cluster, node.directory or entropy.uuid().hex)
+        joined = NodeFile(FORMAT_VERSION, node.node_id, cluster_id, cluster, node.directory or entropy.uuid().hex)
         if joined != node:
             disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(joined))
         return joined
 
-    def stay_alone(self, node: Node) -> None:
+    def stay_alone(self, node: NodeFile) -> None:
         """Refuse a directory of a cluster to a broker that is to be alone: its metadata is elsewhere."""
         if node.cluster:
             raise NotThisNodesError(

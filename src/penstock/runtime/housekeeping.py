@@ -15,7 +15,7 @@ from penstock.core.broker import Broker
 from penstock.core.broker_config import HOUSEKEEPING_MS
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
 from penstock.runtime.group_commit import GroupCommit
@@ -48,7 +48,7 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._ticker = Ticker(broker)
-        self._marks: Mapping[Place, int] = {}
+        self._marks: Mapping[TopicIdPartition, int] = {}
 
     def start(self) -> None:
         """Begin."""

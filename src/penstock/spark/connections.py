@@ -19,7 +19,7 @@ from penstock.client.cluster import Cluster, parse_bootstrap
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS
 from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotKafka, RequestTimeout
 from penstock.spark.errors import LOG, OptionError
-from penstock.spark.options import Options, options_of
+from penstock.spark.options import SparkOptions, options_of
 
 T = TypeVar("T")
 CLIENT_ID: Final = "penstock-spark"
@@ -124,7 +124,7 @@ def _passing(error: ClientError) -> bool:
     return error.retriable or isinstance(error, CannotConnect | ConnectionLost | RequestTimeout)
 
 
-def _key(options: Options) -> _Key:
+def _key(options: SparkOptions) -> _Key:
     prefix = options.get("groupIdPrefix", CLIENT_ID)
     return _Key(
         os.getpid(),

@@ -21,7 +21,7 @@ _DURATION: Final = re.compile(r"(\d+)\s*([a-z]+)?")
 _TRUE_AND_FALSE: Final = {"true": True, "false": False}
 
 
-class Options(Mapping[str, str]):
+class SparkOptions(Mapping[str, str]):
     """A view of Spark's options in which case does not count. A name is shown as the caller spells it."""
 
     __slots__ = ("_values",)
@@ -90,6 +90,6 @@ class Options(Mapping[str, str]):
         return int(int(matched[1]) * unit_ms)
 
 
-def options_of(options: Mapping[str, str]) -> Options:
-    """The options as :class:`Options`, made once."""
-    return options if isinstance(options, Options) else Options(options)
+def options_of(options: Mapping[str, str]) -> SparkOptions:
+    """The options as :class:`SparkOptions`, made once."""
+    return options if isinstance(options, SparkOptions) else SparkOptions(options)

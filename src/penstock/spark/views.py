@@ -68,7 +68,7 @@ class SameName(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _NeededView:
     """A view that a query needs. ``columns`` None: all there are."""
 
     name: str
@@ -99,7 +99,7 @@ class Views:
         self._options = dict(options or {})
         self._json = json
         self._cluster = Cluster(bootstrap, client_id="penstock-spark-sql")
-        self._registered: dict[str, _Wanted] = {}
+        self._registered: dict[str, _NeededView] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +139,7 @@ class Views:
         odd = [topic for topic in self.topics() if not topic.isidentifier() and topic in bare]
         return f"write a name with dots or dashes in backticks: `{max(odd, key=len)}`" if odd else ""
 
-    def register(self, wanted: _Wanted) -> None:
+    def register(self, wanted: _NeededView) -> None:
         """Make the view, or make it anew."""
         if wanted.raw:
             frame = self._records(wanted.topic, None)
@@ -154,7 +154,7 @@ class Views:
         }
         self._registered[wanted.name] = wanted
 
-    def _wanted(self, named: Collection[str], columns: frozenset[str] | None) -> list[_Wanted]:
+    def _wanted(self, named: Collection[str], columns: frozenset[str] | None) -> list[_NeededView]:
         topics = self.topics()
         # SQL's names have no case and topics' have; the one that is written as it is comes first.
         by_name = {topic.lower(): topic for topic in sorted(topics, reverse=True)} | {topic: topic for topic in topics}
@@ -164,14 +164,14 @@ class Views:
                 continue
             topic = by_name.get(name) or by_name.get(name.lower())
             if topic is not None:
-                found.append(_Wanted(topic, topic, self._json, False, columns))
+                found.append(_NeededView(topic, topic, self._json, False, columns))
                 continue
             for suffix in (JSON_SUFFIX, RAW_SUFFIX):
                 base = name[: -len(suffix)]
                 topic = by_name.get(base) or by_name.get(base.lower()) if name.lower().endswith(suffix) else None
                 if topic is not None:
                     is_json = suffix == JSON_SUFFIX
-                    found.append(_Wanted(topic + suffix, topic, is_json, not is_json, columns))
+                    found.append(_NeededView(topic + suffix, topic, is_json, not is_json, columns))
         return found
 
     def _register_tables(self, named: Collection[str]) -> list[str]:
@@ -210,13 +210,13 @@ class Views:
         fields = [field for field in RECORDS_WITH_HEADERS.fields if field.name in set(columns)]
         return reader.option("includeHeaders", "true").schema(type(RECORDS_WITH_HEADERS)(fields)).load()
 
-    def _text_columns(self, wanted: _Wanted) -> DataFrame:
+    def _text_columns(self, wanted: _NeededView) -> DataFrame:
         chosen = [name for name in COLUMNS if wanted.columns is None or name in wanted.columns]
         # Something must be counted where nothing is named.
         chosen = chosen or ["offset"]
         return self._records(wanted.topic, chosen).select(*(_shown(name).alias(name) for name in chosen))
 
-    def _json_columns(self, wanted: _Wanted) -> DataFrame:
+    def _json_columns(self, wanted: _NeededView) -> DataFrame:
         from pyspark.sql import functions
 
         fields = self._infer(wanted.topic)
@@ -260,7 +260,7 @@ def register_topics(
     with Views(spark, bootstrap, options=options, json=json) as views:
         names = list(topics) if topics is not None else views.topics()
         for name in names:
-            views.register(_Wanted(name, name, json, False, None))
+            views.register(_NeededView(name, name, json, False, None))
     return names
 
 

@@ -25,7 +25,7 @@ from penstock.metadata.port import (
 )
 
 
-class Fault(Enum):
+class StoreFault(Enum):
     """What becomes of one transaction."""
 
     ANSWER_LOST = auto()
@@ -42,7 +42,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    fault: Fault
+    fault: StoreFault
     prefix: str
 
 
@@ -65,7 +65,7 @@ class FaultyStore:
 
     # What a test orders.
 
-    def order(self, *faults: Fault, touching: str = "") -> None:
+    def order(self, *faults: StoreFault, touching: str = "") -> None:
         """Let these happen to the next transactions that change a key with this prefix."""
         self._orders += [_Order(fault, touching) for fault in faults]
 
@@ -114,18 +114,18 @@ class FaultyStore:
         fault = self._take(operations)
         slow = self._slow
         match fault:
-            case Fault.REQUEST_LOST:
+            case StoreFault.REQUEST_LOST:
                 raise _unknown()
-            case Fault.LATE:
+            case StoreFault.LATE:
                 self._late.append((tuple(compares), tuple(operations)))
                 raise _unknown()
-            case Fault.SLOW:
+            case StoreFault.SLOW:
                 await slow.wait()
         result = await self._store.txn(compares, operations)
         match fault:
-            case Fault.ANSWER_LOST:
+            case StoreFault.ANSWER_LOST:
                 raise _unknown()
-            case Fault.ANSWER_SLOW:
+            case StoreFault.ANSWER_SLOW:
                 await slow.wait()
         if result.succeeded and self._held:
             raise _unknown()
@@ -159,7 +159,7 @@ class FaultyStore:
         if self.is_down:
             raise _unknown()
 
-    def _take(self, operations: Sequence[Operation]) -> Fault | None:
+    def _take(self, operations: Sequence[Operation]) -> StoreFault | None:
         for number, order in enumerate(self._orders):
             if any(operation.key.startswith(order.prefix) for operation in operations):
                 del self._orders[number]

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from penstock.cli.cluster_folder import ClusterFolder, EtcdPorts, Layout, NodePorts
+from penstock.cli.cluster_folder import ClusterFolder, ClusterLayout, EtcdPorts, NodePorts
 from penstock.cli.cluster_up import LocalCluster
 
 SILENT_SECONDS_MAX = 10
@@ -21,7 +21,7 @@ class Cluster(LocalCluster):
     """Its nodes say that they are ready, and do nothing. As soon as all are, the wish comes, and after it one of them dies."""
 
     def __init__(self, path, nodes, deaths) -> None:
-        layout = Layout(EtcdPorts(1, 2), dict.fromkeys(range(1, nodes + 1), PORTS))
+        layout = ClusterLayout(EtcdPorts(1, 2), dict.fromkeys(range(1, nodes + 1), PORTS))
         super().__init__(ClusterFolder(path), layout, "etcd", is_kept=True)
         self.begun = []
         self._deaths_left = deaths

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.cli.output import COLUMN_WIDTH_MAX, PAGE_ROWS, Format, Lines, as_text, emit
+from penstock.cli.output import COLUMN_WIDTH_MAX, PAGE_ROWS, Format, StreamedTable, as_text, emit
 
 ROWS = [
     {"topic": "orders", "partitions": 3, "id": "a"},
@@ -41,7 +41,7 @@ def test_nothing_is_said_to_people_and_is_an_empty_document_to_programs(capsys) 
 
 
 def test_lines_are_printed_as_they_are_given_under_one_heading(capsys) -> None:
-    lines = Lines(["offset", "the_value"], numbers=["offset"])
+    lines = StreamedTable(["offset", "the_value"], numbers=["offset"])
     lines.print([{"offset": 7, "the_value": "a"}])
     assert capsys.readouterr().out == "offset  the value\n------  ---------\n     7  a\n"
     lines.print([{"offset": 1234, "the_value": None}])
@@ -53,7 +53,7 @@ def test_lines_are_printed_as_they_are_given_under_one_heading(capsys) -> None:
 
 def test_a_line_stays_one_line_and_is_never_cut(capsys) -> None:
     long = "x" * (COLUMN_WIDTH_MAX * 2)
-    Lines(["a", "b"]).print([{"a": "1\n2\x1b[31m", "b": "c"}, {"a": long, "b": "d"}])
+    StreamedTable(["a", "b"]).print([{"a": "1\n2\x1b[31m", "b": "c"}, {"a": long, "b": "d"}])
     _, rule, first, second = capsys.readouterr().out.splitlines()
     assert len(rule) == COLUMN_WIDTH_MAX + len("  -")
     assert first.split() == ["1\\n2\\x1b[31m", "c"]

@@ -12,7 +12,7 @@ import pytest
 from penstock.cli import main
 from penstock.cli.failures import Exit
 from penstock.spark.pipelines.process import birth_of
-from penstock.spark.pipelines.registry import QueryStatus, Registry, Run, State
+from penstock.spark.pipelines.registry import PipelineState, QueryStatus, Registry, Run
 
 GOOD = '[source]\ntopics = "orders"\n[[steps]]\nsql = "SELECT * FROM orders"\n[[sinks]]\nkind = "console"\n'
 
@@ -51,7 +51,7 @@ def a_run(pid, **more):
         "kind": "steps",
         "pid": pid,
         "birth": birth_of(pid),
-        "state": State.RUNNING,
+        "state": PipelineState.RUNNING,
         "queries": [query],
     }
     return Run(**(given | {"master": "local[*]", "checkpoint": "there"} | more))
@@ -135,7 +135,7 @@ def test_a_built_in_runs_from_a_file_too(file, state, capsys) -> None:
 def test_no_broker_is_told_before_spark_starts(file, state, capsys) -> None:
     assert main.run(["pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
-    assert state.load("copy").state is State.FAILED
+    assert state.load("copy").state is PipelineState.FAILED
     assert "pyspark.sql" not in sys.modules or "cannot connect" in state.load("copy").reason
 
 
@@ -194,7 +194,12 @@ def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told
 
 def a_stopped_copy(state, file, **more) -> None:
     state.checkpoint("copy").mkdir(parents=True)
-    given = {"name": "copy", "state": State.STOPPED, "file": str(file), "checkpoint": str(state.checkpoint("copy"))}
+    given = {
+        "name": "copy",
+        "state": PipelineState.STOPPED,
+        "file": str(file),
+        "checkpoint": str(state.checkpoint("copy")),
+    }
     state.save(a_run(os.getpid(), **given | more))
 
 
@@ -274,7 +279,7 @@ def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys) -> 
 def test_forget(state, sleeper, capsys) -> None:
     state.save(a_run(sleeper.pid))
     assert main.run(["pipeline", "forget", "big"]) == Exit.FAILED
-    state.save(a_run(sleeper.pid, state=State.STOPPED))
+    state.save(a_run(sleeper.pid, state=PipelineState.STOPPED))
     capsys.readouterr()
     assert main.run(["pipeline", "forget", "big"]) == Exit.OK
     assert capsys.readouterr().err == "forgot pipeline big; its checkpoint is still in there\n"
@@ -292,7 +297,7 @@ def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state,
     state.save(a_run(sleeper.pid, **given))
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.FAILED
     assert place.exists()
-    state.save(a_run(sleeper.pid, state=State.FAILED, **given))
+    state.save(a_run(sleeper.pid, state=PipelineState.FAILED, **given))
     capsys.readouterr()
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.OK
     assert capsys.readouterr().err == "forgot pipeline big and its checkpoint\n"
@@ -305,10 +310,10 @@ def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_
     (tmp_path / "elsewhere").mkdir()
     (state.folder / "checkpoints").mkdir(parents=True)
     there = place if "://" in place else str(tmp_path / place)
-    state.save(a_run(sleeper.pid, state=State.FAILED, checkpoint=there))
+    state.save(a_run(sleeper.pid, state=PipelineState.FAILED, checkpoint=there))
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.USAGE
     assert f"is not in the state folder: remove {there} yourself" in capsys.readouterr().err
-    assert state.load("big").state is State.FAILED
+    assert state.load("big").state is PipelineState.FAILED
     assert (tmp_path / "elsewhere").exists()
     assert (state.folder / "checkpoints").exists()
 
@@ -330,7 +335,7 @@ def test_one_that_ends_has_no_options_of_streams(capsys) -> None:
 def test_what_runs_in_the_background_starts_nothing_there_itself(file, state, monkeypatch, capsys) -> None:
     monkeypatch.setenv("PENSTOCK_PIPELINE_LOG", "copy.log")
     assert main.run(["pipeline", "run", str(file), "-yd", "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
-    assert state.load("copy").state is State.FAILED
+    assert state.load("copy").state is PipelineState.FAILED
 
 
 def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, capsys) -> None:

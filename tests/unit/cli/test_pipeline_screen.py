@@ -9,7 +9,7 @@ import pytest
 from penstock.cli.failures import Failure
 from penstock.cli.output import Format
 from penstock.cli.pipeline_screen import SparkLog, TerminalScreen, line_of, rows_read
-from penstock.spark.pipelines.registry import QueryStatus, Run, State
+from penstock.spark.pipelines.registry import PipelineState, QueryStatus, Run
 
 
 def saying(text) -> None:
@@ -59,7 +59,7 @@ def test_no_empty_log_is_left_and_nothing_told_of_it(tmp_path, capfd) -> None:
 def test_a_query_that_has_nothing_to_do_does_not_hide_the_others() -> None:
     busy = QueryStatus(name="a", query_id="1", batch_id=3, rows=10, rows_per_second=5.0, lag=0)
     idle = QueryStatus(name="b", query_id="2")
-    run = Run(name="big", kind="steps", pid=1, birth="", state=State.RUNNING, queries=[busy, idle])
+    run = Run(name="big", kind="steps", pid=1, birth="", state=PipelineState.RUNNING, queries=[busy, idle])
     assert line_of(run) == "big: 1 of 2 queries without a batch yet, 5 rows/s, lag 0, 10 rows read"
 
 
@@ -72,6 +72,6 @@ def test_nobody_to_ask_is_told_before_the_question(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("rows", "phrase"), [(0, "0 rows read"), (1, "1 row read"), (1_200, "1,200 rows read")])
 def test_rows_are_counted_in_plain_words(rows, phrase) -> None:
-    run = Run(name="big", kind="steps", pid=1, birth="", state=State.RUNNING, done=rows)
+    run = Run(name="big", kind="steps", pid=1, birth="", state=PipelineState.RUNNING, done=rows)
     assert rows_read(run) == phrase
     assert line_of(run).endswith(phrase)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.cli.failures import Exit, Failure
-from penstock.cli.places import Place, moment, parse_moment, parse_place, parse_record
+from penstock.cli.places import ReadFrom, moment, parse_moment, parse_place, parse_record
 
 NOON_MS = int(datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp() * 1000)
 
@@ -13,15 +13,15 @@ NOON_MS = int(datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp() * 1000)
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("earliest", Place()),
-        ("latest", Place(latest=True)),
-        ("0", Place(offset=0)),
-        ("99999999999", Place(offset=99_999_999_999)),
-        ("100000000000", Place(moment_ms=100_000_000_000)),
-        ("offset:100000000000", Place(offset=100_000_000_000)),
-        ("2026-01-31T12:00:00Z", Place(moment_ms=NOON_MS)),
-        ("2026-01-31T13:00:00.000+01:00", Place(moment_ms=NOON_MS)),
-        ("2026-01-31 12:00:00+00:00", Place(moment_ms=NOON_MS)),
+        ("earliest", ReadFrom()),
+        ("latest", ReadFrom(latest=True)),
+        ("0", ReadFrom(offset=0)),
+        ("99999999999", ReadFrom(offset=99_999_999_999)),
+        ("100000000000", ReadFrom(moment_ms=100_000_000_000)),
+        ("offset:100000000000", ReadFrom(offset=100_000_000_000)),
+        ("2026-01-31T12:00:00Z", ReadFrom(moment_ms=NOON_MS)),
+        ("2026-01-31T13:00:00.000+01:00", ReadFrom(moment_ms=NOON_MS)),
+        ("2026-01-31 12:00:00+00:00", ReadFrom(moment_ms=NOON_MS)),
     ],
 )
 def test_a_place_is_read(text, place) -> None:

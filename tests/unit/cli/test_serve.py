@@ -9,7 +9,7 @@ import typer
 from penstock.cli import serve
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.main import build
-from penstock.cli.serve import Arguments, move_aside, parse
+from penstock.cli.serve import ServeArguments, move_aside, parse
 from penstock.cli.serve_command import flags_given
 from penstock.config import load
 from penstock.settings import LogFormat
@@ -18,12 +18,12 @@ NOW = datetime(2026, 1, 31, 12, 30, 0, tzinfo=UTC)
 
 
 def test_nothing_given_is_nothing_set() -> None:
-    assert parse([]) == Arguments(None, {}, False)
+    assert parse([]) == ServeArguments(None, {}, False)
 
 
 def test_values_stand_behind_a_blank_or_an_equal_sign_and_the_last_one_wins() -> None:
     given = parse(["--kafka", "h:1", "--kafka=h:2", "--config=c.toml", "--data-dir", "a=b", "--reset-wal"])
-    assert given == Arguments("c.toml", {"listeners.kafka": "h:2", "server.data_dir": "a=b"}, True)
+    assert given == ServeArguments("c.toml", {"listeners.kafka": "h:2", "server.data_dir": "a=b"}, True)
 
 
 def test_every_flag_of_the_interface_reaches_its_setting() -> None:

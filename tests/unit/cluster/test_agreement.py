@@ -10,7 +10,7 @@ from penstock.cluster.agreement import KEY, ClusterRecord, agree
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 from tests.support.worlds import CountingEntropy, ManualClock
 
 HANGS_SECONDS = 60
@@ -32,7 +32,7 @@ async def test_whoever_comes_later_takes_what_is_there(store: MemoryStore) -> No
 
 async def test_two_that_come_at_once_agree(store: MemoryStore) -> None:
     faulty = FaultyStore(store)
-    faulty.order(Fault.SLOW)
+    faulty.order(StoreFault.SLOW)
     clock, entropy = ManualClock(), CountingEntropy()
     slow = asyncio.create_task(agree(faulty, clock, entropy, "one"))
     async with asyncio.timeout(HANGS_SECONDS):
@@ -42,8 +42,8 @@ async def test_two_that_come_at_once_agree(store: MemoryStore) -> None:
         assert await slow == quick
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE])
-async def test_a_lost_answer_changes_nothing_of_what_is_agreed(store: MemoryStore, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST, StoreFault.LATE])
+async def test_a_lost_answer_changes_nothing_of_what_is_agreed(store: MemoryStore, fault: StoreFault) -> None:
     faulty = FaultyStore(store)
     faulty.order(fault)
     async with asyncio.timeout(HANGS_SECONDS):

@@ -13,7 +13,7 @@ from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topic_records import NO_LEADER
 from penstock.metadata.port import Put
-from penstock.testing.faulty_store import Fault
+from penstock.testing.faulty_store import StoreFault
 from tests.support.cluster_nodes import until
 from tests.unit.cluster.world import CoreNode, CoreWorld
 
@@ -84,8 +84,10 @@ async def test_of_three_that_stand_at_once_one_is_elected(world: ControlledWorld
     assert entry.lease == world[elected].lease
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
-async def test_an_election_that_was_won_without_hearing_so_is_adopted(world: ControlledWorld, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST])
+async def test_an_election_that_was_won_without_hearing_so_is_adopted(
+    world: ControlledWorld, fault: StoreFault
+) -> None:
     world[1].store.order(fault, touching=CONTROLLER_KEY)
     world.stand(1)
     await world.one_is_elected(1)
@@ -96,7 +98,7 @@ async def test_an_election_that_was_won_without_hearing_so_is_adopted(world: Con
 
 
 async def test_an_election_that_is_won_after_it_was_given_up_is_adopted(world: ControlledWorld) -> None:
-    world[1].store.order(Fault.LATE, Fault.SLOW, touching=CONTROLLER_KEY)
+    world[1].store.order(StoreFault.LATE, StoreFault.SLOW, touching=CONTROLLER_KEY)
     world.stand(1)
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -121,7 +123,7 @@ async def test_a_controller_that_lost_its_lease_is_replaced_and_decides_nothing_
     topic = await world.topic(leader=2, isr=(2, 3))
     first = world.controllers[1].epoch
     # It decides on a new leader, and its transaction is long on its way.
-    world[1].store.order(Fault.SLOW, touching="p/")
+    world[1].store.order(StoreFault.SLOW, touching="p/")
     await world.store.revoke(world[2].lease)
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -143,7 +145,7 @@ async def test_a_decision_that_happens_late_is_refused_by_the_next_controllers_e
     world.stand(1)
     await world.one_is_elected(1)
     topic = await world.topic(leader=2, isr=(2,))
-    world[1].store.order(Fault.LATE, touching="p/")
+    world[1].store.order(StoreFault.LATE, touching="p/")
     await world.store.revoke(world[2].lease)
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -170,7 +172,7 @@ async def test_a_decision_on_a_record_that_its_leader_changed_meanwhile_is_made_
     world.stand(1)
     await world.one_is_elected(1)
     topic = await world.topic(leader=2, isr=(2, 3))
-    world[1].store.order(Fault.SLOW, touching="p/")
+    world[1].store.order(StoreFault.SLOW, touching="p/")
     await world.store.revoke(world[2].lease)
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()

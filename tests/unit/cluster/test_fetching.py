@@ -12,7 +12,7 @@ from penstock.core.broker import Broker
 from penstock.core.delete_records import delete_records
 from penstock.core.dynamic_configs import Kind, Resource
 from penstock.core.replication.follower import Follower
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import fetch as fetch_module
@@ -126,7 +126,9 @@ async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch:
     unsynced: list[tuple[int, int]] = []
     request = Fetcher._request
 
-    def seen(fetcher: Fetcher, identity: Identity, asked: list[Place], forgotten: list[Place]) -> FetchRequest:
+    def seen(
+        fetcher: Fetcher, identity: Identity, asked: list[TopicIdPartition], forgotten: list[TopicIdPartition]
+    ) -> FetchRequest:
         for place in asked:
             log = fetcher._followed[place].log
             if log.synced_offset != log.next_offset:
@@ -146,7 +148,7 @@ async def test_no_question_names_what_is_not_synced(tmp_path: Path, monkeypatch:
             nonlocal takes
             if each is follower:
                 # As a reminder, or news of the log's start, has it: the question is due when this answer has been taken.
-                fetcher._ask_again(Place(follower.topic.topic_id, 0))
+                fetcher._ask_again(TopicIdPartition(follower.topic.topic_id, 0))
                 takes += 1
             return take(each, *answer)
 

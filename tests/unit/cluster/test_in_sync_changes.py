@@ -13,7 +13,7 @@ from penstock.core.partition import Partition
 from penstock.core.topic_records import partition_key
 from penstock.core.topics import Topic
 from penstock.metadata.port import Compare
-from penstock.testing.faulty_store import Fault
+from penstock.testing.faulty_store import StoreFault
 from tests.support.cluster_nodes import until
 from tests.unit.cluster.world import CoreWorld
 
@@ -87,7 +87,7 @@ async def test_a_follower_that_caught_up_joins_by_one_transaction_that_names_all
 
 
 async def test_who_is_about_to_join_counts_while_the_answer_is_out(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.SLOW, touching=world.prefix)
+    world[1].store.order(StoreFault.SLOW, touching=world.prefix)
     world.fetched(3, 10)
     await world[1].store.met()
     world[1].append(world.partition)
@@ -101,7 +101,7 @@ async def test_who_is_about_to_join_counts_while_the_answer_is_out(world: Leader
 
 
 async def test_a_join_whose_answer_is_lost_is_found_in_the_image(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.ANSWER_LOST, touching=world.prefix)
+    world[1].store.order(StoreFault.ANSWER_LOST, touching=world.prefix)
     world.fetched(3, 10)
     await world.settled()
     assert world.agreed == (1, 2, 3)
@@ -109,7 +109,7 @@ async def test_a_join_whose_answer_is_lost_is_found_in_the_image(world: LeaderWo
 
 
 async def test_a_join_whose_request_is_lost_is_asked_again(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.REQUEST_LOST, touching=world.prefix)
+    world[1].store.order(StoreFault.REQUEST_LOST, touching=world.prefix)
     world.fetched(3, 10)
     await world.settled()
     assert world.agreed == (1, 2, 3)
@@ -133,7 +133,7 @@ async def test_a_joiner_counts_until_the_image_has_it_though_the_second_try_is_r
 
 
 async def test_a_change_that_is_late_cannot_happen_after_another_one(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.LATE, touching=world.prefix)
+    world[1].store.order(StoreFault.LATE, touching=world.prefix)
     world.fetched(3, 10)
     await world[1].store.met()
     # The controller takes out node 2 meanwhile: the record is another.
@@ -145,21 +145,21 @@ async def test_a_change_that_is_late_cannot_happen_after_another_one(world: Lead
 
 
 async def test_a_joiner_that_registered_again_meanwhile_does_not_join_in_its_old_life(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.SLOW, touching=world.prefix)
+    world[1].store.order(StoreFault.SLOW, touching=world.prefix)
     world.fetched(3, 10)
     await world[1].store.met()
     await world[3].register()
     await world[1].store.release()
     await world.settled()
     assert world.agreed == (1, 2)
-    # In its new life it asks, and joins in that.
+    # In its new incarnation it asks, and joins in that.
     world.fetched(3, 10)
     await world.settled()
     assert dict(world[1].record(world.topic_).isr)[3] == world[3].epoch
 
 
 async def test_a_leader_whose_life_is_over_changes_nothing_more(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.SLOW, touching=world.prefix)
+    world[1].store.order(StoreFault.SLOW, touching=world.prefix)
     world.fetched(3, 10)
     await world[1].store.met()
     # Its lease has ended, and it does not know yet.
@@ -171,7 +171,7 @@ async def test_a_leader_whose_life_is_over_changes_nothing_more(world: LeaderWor
 
 async def test_a_leader_that_was_replaced_changes_nothing_more(world: LeaderWorld) -> None:
     store = world[1].store
-    store.order(Fault.SLOW, touching=world.prefix)
+    store.order(StoreFault.SLOW, touching=world.prefix)
     world.fetched(3, 10)
     await store.met()
     # Node 2 leads now; node 1 has not heard of it.
@@ -190,7 +190,7 @@ async def test_who_leaves_counts_until_it_is_agreed_and_no_longer(world: LeaderW
     world.fetched(3, 10)
     await world.settled()
     world[1].append(world.partition)
-    world[1].store.order(Fault.REQUEST_LOST, Fault.SLOW, touching=world.prefix)
+    world[1].store.order(StoreFault.REQUEST_LOST, StoreFault.SLOW, touching=world.prefix)
     world[1].clock.advance(10_001)
     world.fetched(2, 11)
     await world[1].store.met()
@@ -202,7 +202,7 @@ async def test_who_leaves_counts_until_it_is_agreed_and_no_longer(world: LeaderW
 
 
 async def test_a_deleted_topic_ends_the_wait(world: LeaderWorld) -> None:
-    world[1].store.order(Fault.SLOW, touching=world.prefix)
+    world[1].store.order(StoreFault.SLOW, touching=world.prefix)
     world.fetched(3, 10)
     await world[1].store.met()
     await world[2].broker.topics.delete("t")

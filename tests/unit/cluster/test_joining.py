@@ -13,7 +13,7 @@ from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Event, Put
 from penstock.metadata.sqlite import SqliteStore
 from penstock.runtime.disk import RealDisk
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 from penstock.types import NodeId
 
 HANGS_SECONDS = 60
@@ -85,10 +85,10 @@ async def test_the_second_time_there_is_nothing_to_do(store: MemoryStore, path: 
     assert await store.range("") == before
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST])
 @pytest.mark.parametrize("prefix", ["import", "p/", "topics/"])
 async def test_a_start_that_ends_in_the_middle_is_finished_by_the_next(
-    store: MemoryStore, path: str, fault: Fault, prefix: str
+    store: MemoryStore, path: str, fault: StoreFault, prefix: str
 ) -> None:
     faulty = FaultyStore(store)
     faulty.order(fault, touching=prefix)
@@ -102,7 +102,7 @@ async def test_a_start_that_ends_in_the_middle_is_finished_by_the_next(
 
 async def test_what_others_have_changed_since_an_interrupted_start_stays(store: MemoryStore, path: str) -> None:
     faulty = FaultyStore(store)
-    faulty.order(Fault.REQUEST_LOST, touching="topics/")
+    faulty.order(StoreFault.REQUEST_LOST, touching="topics/")
     with pytest.raises(PenstockError):
         await join(faulty, path)
     # A controller has seen a partition, and named nobody.
@@ -130,7 +130,7 @@ async def test_of_two_first_nodes_with_data_one_is_refused_and_nothing_of_it_is_
     other = str(tmp_path / "other.sqlite")
     await lone(other)
     faulty = FaultyStore(store)
-    faulty.order(Fault.SLOW, touching="import")
+    faulty.order(StoreFault.SLOW, touching="import")
     slow = asyncio.create_task(is_refused(faulty, path, 2, UUID(int=2)))
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
@@ -143,7 +143,7 @@ async def test_of_two_first_nodes_with_data_one_is_refused_and_nothing_of_it_is_
 
 async def test_a_topic_that_is_made_between_the_look_and_the_claim_is_noticed(store: MemoryStore, path: str) -> None:
     faulty = FaultyStore(store)
-    faulty.order(Fault.SLOW, touching="import")
+    faulty.order(StoreFault.SLOW, touching="import")
     slow = asyncio.create_task(is_refused(faulty, path))
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.directories import settle_lacking
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import partition_key
 from penstock.types import NodeId
 from tests.unit.cluster.world import CoreNode, CoreWorld
@@ -39,7 +39,7 @@ async def test_a_log_that_ends_before_what_was_committed_lacks_something(committ
     topic = await world.topic(isr=(1, 2))
     node = world[1]
     node.append(node.broker.partition("t", 0), 10)
-    place = Place(topic.topic_id, 0)
+    place = TopicIdPartition(topic.topic_id, 0)
     cluster = node.cluster
     assert cluster._lacks(place, committed) is lacks
     assert any("were committed and are not here" in report for report in node.reports) is lacks

@@ -1,4 +1,4 @@
-"""A node's registration, and every race of it: what a lost answer, an old life, another node or another directory make of it."""
+"""A node's registration, and every race of it: what a lost answer, an old incarnation, another node or another directory make of it."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_parti
 from penstock.errors import Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Entry, Put, SharedStore
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 from penstock.types import NodeId
 from tests.support.cluster_nodes import until
 
@@ -28,23 +28,23 @@ HANGS_SECONDS = 60
 
 
 @dataclass
-class Life:
+class Incarnation:
     """A membership, and the epochs that it told."""
 
     membership: Membership
     epochs: list[int] = field(default_factory=list)
 
 
-def life(
+def incarnation(
     store: SharedStore, *, process: int = 1, directory: int = 1, ttl_ms: int = TTL_MS, address: str = "host:1"
-) -> Life:
+) -> Incarnation:
     record = NodeRecord(UUID(int=process), UUID(int=directory), {"peer": address})
     epochs: list[int] = []
-    return Life(Membership(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
+    return Incarnation(Membership(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
 
 
 @contextlib.asynccontextmanager
-async def started(each: Life) -> AsyncIterator[Life]:
+async def started(each: Incarnation) -> AsyncIterator[Incarnation]:
     async with asyncio.timeout(HANGS_SECONDS):
         await each.membership.start()
     try:
@@ -65,31 +65,31 @@ def store() -> MemoryStore:
 
 
 async def test_a_nodes_epoch_is_its_entrys_create_revision_and_it_leaves_with_its_lease(store: MemoryStore) -> None:
-    async with started(life(store)) as one:
+    async with started(incarnation(store)) as one:
         entry = await the_entry(store)
         assert one.epochs == [entry.create_revision] == [one.membership.epoch]
         assert entry.lease == one.membership.lease
     assert await store.get(KEY) is None
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST])
 async def test_a_registration_whose_answer_is_lost_is_found_again_and_made_once(
-    store: MemoryStore, fault: Fault
+    store: MemoryStore, fault: StoreFault
 ) -> None:
     faulty = FaultyStore(store)
     faulty.order(fault, touching=KEY)
-    async with started(life(faulty)) as one:
+    async with started(incarnation(faulty)) as one:
         entry = await the_entry(store)
         assert one.epochs == [entry.create_revision]
         assert entry.lease == one.membership.lease
         assert entry.mod_revision == entry.create_revision
-    assert len(faulty.txns) == (1 if fault is Fault.ANSWER_LOST else 2)
+    assert len(faulty.txns) == (1 if fault is StoreFault.ANSWER_LOST else 2)
 
 
 async def test_a_registration_that_happens_after_it_was_given_up_does_not_stay(store: MemoryStore) -> None:
     faulty = FaultyStore(store)
-    faulty.order(Fault.LATE, Fault.SLOW, touching=KEY)
-    one = life(faulty)
+    faulty.order(StoreFault.LATE, StoreFault.SLOW, touching=KEY)
+    one = incarnation(faulty)
     starting = asyncio.create_task(one.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
@@ -105,13 +105,13 @@ async def test_a_registration_that_happens_after_it_was_given_up_does_not_stay(s
 
 
 async def test_an_entry_of_this_directorys_last_process_is_not_waited_for(store: MemoryStore) -> None:
-    before = life(store, process=1)
+    before = incarnation(store, process=1)
     async with asyncio.timeout(HANGS_SECONDS):
         await before.membership.start()
         # It is killed: its lease has a minute to go.
         assert before.membership._task is not None
         before.membership._task.cancel()
-        async with started(life(store, process=2)) as after:
+        async with started(incarnation(store, process=2)) as after:
             entry = await the_entry(store)
             assert after.epochs == [entry.create_revision]
             assert entry.create_revision > before.membership.epoch
@@ -121,8 +121,8 @@ async def test_an_entry_of_this_directorys_last_process_is_not_waited_for(store:
 async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with started(life(store, process=1, directory=1, address="there:7")) as first:
-        second = life(store, process=2, directory=2, ttl_ms=SHORT_TTL_MS)
+    async with started(incarnation(store, process=1, directory=1, address="there:7")) as first:
+        second = incarnation(store, process=2, directory=2, ttl_ms=SHORT_TTL_MS)
         with pytest.raises(NodeIdTakenError, match=r"there:7.*--node-id") as caught:
             async with asyncio.timeout(HANGS_SECONDS):
                 await second.membership.start()
@@ -136,11 +136,11 @@ async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
 
 
 async def test_a_dead_node_with_the_same_id_is_waited_for(store: MemoryStore) -> None:
-    dead = life(store, process=1, directory=1)
+    dead = incarnation(store, process=1, directory=1)
     await dead.membership.start()
     assert dead.membership._task is not None
     dead.membership._task.cancel()
-    successor = life(store, process=2, directory=2)
+    successor = incarnation(store, process=2, directory=2)
     starting = asyncio.create_task(successor.membership.start())
     await until(lambda: successor.membership.problem, "it says what it waits for")
     store.expire(TTL_MS)
@@ -151,7 +151,7 @@ async def test_a_dead_node_with_the_same_id_is_waited_for(store: MemoryStore) ->
 
 
 async def test_a_node_whose_lease_ended_registers_in_a_new_life(store: MemoryStore) -> None:
-    async with started(life(store, ttl_ms=SHORT_TTL_MS)) as one:
+    async with started(incarnation(store, ttl_ms=SHORT_TTL_MS)) as one:
         await store.revoke(one.membership.lease)
         await until(lambda: len(one.epochs) == 2, "it registers again")
         entry = await the_entry(store)
@@ -162,7 +162,7 @@ async def test_a_node_whose_entry_was_removed_while_its_lease_lives_registers_in
     store: MemoryStore,
 ) -> None:
     # Its next renewal is further away than this test waits.
-    async with started(life(store, ttl_ms=600_000)) as one:
+    async with started(incarnation(store, ttl_ms=600_000)) as one:
         await store.txn([], [Put("nodes/10", b"another's")])
         await store.txn([], [Delete("nodes/10")])
         await store.txn([], [Delete(KEY)])
@@ -173,10 +173,10 @@ async def test_a_node_whose_entry_was_removed_while_its_lease_lives_registers_in
 async def test_a_node_whose_lease_ended_and_whose_id_was_taken_says_so_and_comes_back_after_that_one(
     store: MemoryStore,
 ) -> None:
-    async with started(life(store, ttl_ms=SHORT_TTL_MS)) as one:
+    async with started(incarnation(store, ttl_ms=SHORT_TTL_MS)) as one:
         faulty = FaultyStore(store)
         await store.revoke(one.membership.lease)
-        async with started(life(faulty, process=2, directory=2, address="there:7")) as other:
+        async with started(incarnation(faulty, process=2, directory=2, address="there:7")) as other:
             await until(lambda: "there:7" in (one.membership.problem or ""), "the first says why it is not registered")
             assert (await the_entry(store)).create_revision == other.membership.epoch
         await until(lambda: len(one.epochs) == 2, "it is registered again")
@@ -184,7 +184,7 @@ async def test_a_node_whose_lease_ended_and_whose_id_was_taken_says_so_and_comes
 
 async def test_a_store_that_cannot_be_reached_ends_no_life(store: MemoryStore) -> None:
     faulty = FaultyStore(store)
-    async with started(life(faulty, ttl_ms=SHORT_TTL_MS)) as one:
+    async with started(incarnation(faulty, ttl_ms=SHORT_TTL_MS)) as one:
         faulty.is_down = True
         await until(lambda: one.membership.problem, "it is noticed")
         faulty.is_down = False
@@ -193,7 +193,7 @@ async def test_a_store_that_cannot_be_reached_ends_no_life(store: MemoryStore) -
 
 
 async def test_an_announcement_of_a_stop_is_in_the_entry_and_leaves_the_life_as_it_is(store: MemoryStore) -> None:
-    async with started(life(store)) as one:
+    async with started(incarnation(store)) as one:
         before = await the_entry(store)
         assert await one.membership.announce_stop()
         entry = await the_entry(store)
@@ -203,17 +203,17 @@ async def test_an_announcement_of_a_stop_is_in_the_entry_and_leaves_the_life_as_
 
 async def test_a_stop_that_cannot_be_announced_is_told_to_whoever_would_wait(store: MemoryStore) -> None:
     faulty = FaultyStore(store)
-    async with started(life(faulty)) as one:
+    async with started(incarnation(faulty)) as one:
         faulty.is_down = True
         assert not await one.membership.announce_stop()
 
 
 async def test_an_announcement_of_a_stop_is_this_lifes_alone(store: MemoryStore) -> None:
-    one = life(store, process=1)
+    one = incarnation(store, process=1)
     await one.membership.start()
     assert one.membership._task is not None
     one.membership._task.cancel()
-    async with started(life(store, process=2)):
+    async with started(incarnation(store, process=2)):
         assert not await one.membership.announce_stop()
         found = msgspec.json.decode((await the_entry(store)).value, type=NodeRecord)
         assert not found.shutting_down
@@ -221,7 +221,7 @@ async def test_an_announcement_of_a_stop_is_this_lifes_alone(store: MemoryStore)
 
 async def test_a_damaged_entry_is_told_and_waited_out(store: MemoryStore) -> None:
     await store.txn([], [Put(KEY, b"{")])
-    one = life(store)
+    one = incarnation(store)
     starting = asyncio.create_task(one.membership.start())
     await until(lambda: "cannot be read" in (one.membership.problem or ""), "it is said")
     await store.txn([], [Delete(KEY)])
@@ -265,13 +265,13 @@ async def test_the_same_directory_keeps_its_place_in_every_in_sync_set(store: Me
     await with_partitions(store)
     before = (await store.range("p/")).entries
     for process in (1, 2, 3):
-        async with started(life(store, process=process)):
+        async with started(incarnation(store, process=process)):
             pass
     assert (await store.range("p/")).entries == before
 
 
 async def test_a_node_with_another_directory_leaves_every_in_sync_set_before_it_registers(store: MemoryStore) -> None:
-    async with started(life(store, directory=1)):
+    async with started(incarnation(store, directory=1)):
         pass
     await with_partitions(store, count=300)
     seen: list[bool] = []
@@ -282,7 +282,7 @@ async def test_a_node_with_another_directory_leaves_every_in_sync_set_before_it_
         seen.append(any(1 in record.in_sync or 1 in record.elr for record in counted))
 
     store.subscribe("nodes/", look)
-    async with started(life(store, process=2, directory=2)):
+    async with started(incarnation(store, process=2, directory=2)):
         assert (await record_of(store, p(0))).in_sync == (2, 3)
         assert (await record_of(store, p(1))).elr == (3,)
         assert (await record_of(store, p(2))).in_sync == ()
@@ -295,34 +295,34 @@ async def test_a_node_with_another_directory_leaves_every_in_sync_set_before_it_
 
 
 async def test_a_partition_that_was_in_sync_on_a_replaced_directory_alone_is_led_by_nobody(store: MemoryStore) -> None:
-    async with started(life(store, directory=1)):
+    async with started(incarnation(store, directory=1)):
         pass
     await with_partitions(store)
-    async with started(life(store, process=2, directory=2)) as one:
+    async with started(incarnation(store, process=2, directory=2)) as one:
         offline = elected(await record_of(store, p(2)), {1: one.membership.epoch, 2: 20, 3: 30}, 2)
         assert offline.leader == NO_LEADER
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE])
-async def test_leaving_the_in_sync_sets_survives_lost_answers(store: MemoryStore, fault: Fault) -> None:
-    async with started(life(store, directory=1)):
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST, StoreFault.LATE])
+async def test_leaving_the_in_sync_sets_survives_lost_answers(store: MemoryStore, fault: StoreFault) -> None:
+    async with started(incarnation(store, directory=1)):
         pass
     await with_partitions(store)
     faulty = FaultyStore(store)
     faulty.order(fault, touching="p/")
-    async with started(life(faulty, process=2, directory=2)):
+    async with started(incarnation(faulty, process=2, directory=2)):
         assert (await record_of(store, p(0))).in_sync == (2, 3)
         await faulty.release()
         assert (await record_of(store, p(0))).in_sync == (2, 3)
 
 
 async def test_a_record_that_changes_meanwhile_is_looked_at_again(store: MemoryStore) -> None:
-    async with started(life(store, directory=1)):
+    async with started(incarnation(store, directory=1)):
         pass
     await with_partitions(store)
     faulty = FaultyStore(store)
-    faulty.order(Fault.SLOW, touching="p/")
-    one = life(faulty, process=2, directory=2)
+    faulty.order(StoreFault.SLOW, touching="p/")
+    one = incarnation(faulty, process=2, directory=2)
     starting = asyncio.create_task(one.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
@@ -336,17 +336,17 @@ async def test_a_record_that_changes_meanwhile_is_looked_at_again(store: MemoryS
 
 
 async def test_of_two_directories_that_come_at_once_under_one_id_only_one_is_registered(store: MemoryStore) -> None:
-    async with started(life(store, directory=1)):
+    async with started(incarnation(store, directory=1)):
         pass
     await with_partitions(store)
     faulty = FaultyStore(store)
     # The second one has settled everything, and its registration is on its way when the first one comes back and goes again.
-    faulty.order(Fault.SLOW, touching=KEY)
-    second = life(faulty, process=2, directory=2)
+    faulty.order(StoreFault.SLOW, touching=KEY)
+    second = incarnation(faulty, process=2, directory=2)
     starting = asyncio.create_task(second.membership.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
-        async with started(life(store, process=3, directory=1)) as first:
+        async with started(incarnation(store, process=3, directory=1)) as first:
             joined = PartitionRecord(2, 3, (1, 2, 3), ((1, first.membership.epoch), (2, 20)))
             await store.txn([], [Put(p(0), encode(joined))])
         await faulty.release()

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.cluster import opening
-from penstock.cluster.opening import open_cluster, told
+from penstock.cluster.opening import advertised, open_cluster
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import endpoints
 from penstock.runtime.clock import SystemClock, SystemEntropy
@@ -18,17 +18,20 @@ from tests.support.etcd import free_port
 
 def test_others_are_told_where_each_listener_is() -> None:
     bound = {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093), "tcp": None}
-    assert told(bound, "", None) == {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093)}
-    assert told(bound, "host", Address("outside", 1)) == {"kafka": Address("outside", 1), "peer": Address("host", 9093)}
+    assert advertised(bound, "", None) == {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093)}
+    assert advertised(bound, "host", Address("outside", 1)) == {
+        "kafka": Address("outside", 1),
+        "peer": Address("host", 9093),
+    }
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_address_that_nobody_can_reach_is_refused(host: str) -> None:
     bound = {"peer": Address(host, 9093)}
     with pytest.raises(PenstockError, match="--advertise") as caught:
-        told(bound, "", None)
+        advertised(bound, "", None)
     assert caught.value.reason is Reason.INVALID_CONFIG
-    assert told(bound, "host", None) == {"peer": Address("host", 9093)}
+    assert advertised(bound, "host", None) == {"peer": Address("host", 9093)}
 
 
 async def refusal(data_dir: DataDir, settings: ClusterSettings, cluster: str = "") -> str:

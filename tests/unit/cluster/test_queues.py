@@ -16,7 +16,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.replication import replicas as replicas_module
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.observed import observed_id
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import ALL
@@ -359,7 +359,7 @@ async def test_what_nobody_reads_is_copied_no_more(tmp_path: Path, monkeypatch: 
         first = cluster.nodes[1]
         group = cluster.group_of(first)
         await cluster.lease(first, "t", group, wait_ms=0)
-        place = Place(topic.topic_id, 0)
+        place = TopicIdPartition(topic.topic_id, 0)
         for _ in range(20):
             first.cluster.replicas.tick(first.broker.clock.monotonic_ms() + 1_000)
         assert first.cluster.replicas.follower(place) is not None, "its queue reads it"

@@ -257,7 +257,7 @@ async def test_what_was_gathered_for_a_leader_that_resigns_in_the_same_turn_is_p
         real = publisher._append_gathered
 
         def append_gathered() -> None:
-            # What came in this turn is appended at its end; by then another life of the node leads.
+            # What came in this turn is appended at its end; by then another incarnation of the node leads.
             replicas.registered(UNREGISTERED)
             replicas.registered(leader.epoch)
             real()

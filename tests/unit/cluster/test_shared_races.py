@@ -12,7 +12,7 @@ from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_ID_BLOCK
 from penstock.metadata.port import Compare, Operation, Put, TxnResult, UnknownOutcomeError
-from penstock.testing.faulty_store import Fault
+from penstock.testing.faulty_store import StoreFault
 from tests.unit.cluster.world import CoreWorld
 
 HANGS_SECONDS = 60
@@ -53,7 +53,7 @@ async def check_whole(world: CoreWorld, name: str, partitions: int) -> None:
 @pytest.mark.parametrize("partitions", [3, 300])
 async def test_of_two_creators_one_wins_and_nothing_is_left_of_the_other(world: CoreWorld, partitions: int) -> None:
     # The first is slow with the last of its transactions, which is the one that has the topic.
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.create(NewTopic("t", partitions)))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -64,7 +64,7 @@ async def test_of_two_creators_one_wins_and_nothing_is_left_of_the_other(world: 
 
 
 async def test_a_creator_that_does_not_mind_gets_the_winners_topic(world: CoreWorld) -> None:
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.create(NewTopic("t", 2), exist_ok=True))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -75,20 +75,20 @@ async def test_a_creator_that_does_not_mind_gets_the_winners_topic(world: CoreWo
 
 @pytest.mark.parametrize("partitions", [2, 300])
 async def test_a_creation_whose_answer_is_lost_is_told_by_its_id(world: CoreWorld, partitions: int) -> None:
-    world[1].store.order(Fault.ANSWER_LOST, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.ANSWER_LOST, touching=TOPICS_PREFIX)
     made = await world[1].broker.topics.create(NewTopic("t", partitions))
     assert world[1].broker.topics.require("t").topic_id == made.topic_id
     await check_whole(world, "t", partitions)
 
 
 async def test_a_creation_whose_request_is_lost_is_asked_for_again(world: CoreWorld) -> None:
-    world[1].store.order(Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.REQUEST_LOST, touching=TOPICS_PREFIX)
     await world[1].broker.topics.create(NewTopic("t", 2))
     await check_whole(world, "t", 2)
 
 
 async def test_who_asks_again_for_what_may_have_been_made_is_not_told_that_it_exists(world: CoreWorld) -> None:
-    world[1].store.order(Fault.ANSWER_LOST, Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST, touching=TOPICS_PREFIX)
     topics = world[1].broker.topics
     assert await reason_of(asyncio.ensure_future(topics.create(NewTopic("t", 2)))) is Reason.METADATA_UNAVAILABLE
     other = asyncio.ensure_future(topics.create(NewTopic("t", 3)))
@@ -110,7 +110,7 @@ async def test_a_creation_that_is_heard_of_late_is_known_as_its_own(world: CoreW
 
 
 async def test_another_ones_topic_is_not_taken_for_what_may_have_been_made(world: CoreWorld) -> None:
-    world[1].store.order(Fault.REQUEST_LOST, Fault.REQUEST_LOST, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.REQUEST_LOST, StoreFault.REQUEST_LOST, touching=TOPICS_PREFIX)
     create = world[1].broker.topics.create
     assert await reason_of(asyncio.ensure_future(create(NewTopic("t", 2)))) is Reason.METADATA_UNAVAILABLE
     await world[2].broker.topics.create(NewTopic("t", 2))
@@ -118,7 +118,7 @@ async def test_another_ones_topic_is_not_taken_for_what_may_have_been_made(world
 
 
 async def test_a_creation_that_is_late_finds_the_name_taken(world: CoreWorld) -> None:
-    world[1].store.order(Fault.LATE, Fault.LATE, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.LATE, StoreFault.LATE, touching=TOPICS_PREFIX)
     first = asyncio.ensure_future(world[1].broker.topics.create(NewTopic("t", 2)))
     assert await reason_of(first) is Reason.METADATA_UNAVAILABLE
     await world[2].broker.topics.create(NewTopic("t", 2))
@@ -127,9 +127,9 @@ async def test_a_creation_that_is_late_finds_the_name_taken(world: CoreWorld) ->
     await check_whole(world, "t", 2)
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST])
 @pytest.mark.parametrize("partitions", [2, 300])
-async def test_a_deletion_whose_answer_is_lost_is_done(world: CoreWorld, fault: Fault, partitions: int) -> None:
+async def test_a_deletion_whose_answer_is_lost_is_done(world: CoreWorld, fault: StoreFault, partitions: int) -> None:
     await world[1].broker.topics.create(NewTopic("t", partitions))
     world[1].store.order(fault, touching=TOPICS_PREFIX)
     await world[1].broker.topics.delete("t")
@@ -140,7 +140,7 @@ async def test_a_deletion_whose_answer_is_lost_is_done(world: CoreWorld, fault: 
 
 async def test_of_two_that_delete_one_is_told_that_it_was_late(world: CoreWorld) -> None:
     await world[1].broker.topics.create(NewTopic("t", 2))
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.delete("t"))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -154,7 +154,7 @@ async def test_of_two_that_delete_one_is_told_that_it_was_late(world: CoreWorld)
 
 async def test_a_deletion_that_is_slow_spares_a_topic_that_has_the_name_later(world: CoreWorld) -> None:
     await world[1].broker.topics.create(NewTopic("t", 2))
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.delete("t"))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -167,7 +167,7 @@ async def test_a_deletion_that_is_slow_spares_a_topic_that_has_the_name_later(wo
 
 async def test_two_that_alter_at_once_lose_nothing_of_each_other(world: CoreWorld) -> None:
     await world[1].broker.topics.create(NewTopic("t", 1))
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.alter("t", [change("retention.ms", "1000")]))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -180,7 +180,7 @@ async def test_two_that_alter_at_once_lose_nothing_of_each_other(world: CoreWorl
 
 async def test_an_alteration_of_a_topic_that_is_deleted_meanwhile_does_not_bring_it_back(world: CoreWorld) -> None:
     await world[1].broker.topics.create(NewTopic("t", 1))
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.alter("t", [change("retention.ms", "1000")]))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -195,7 +195,7 @@ async def test_of_two_that_add_partitions_the_larger_number_holds_and_no_record_
     world: CoreWorld, count: int, other: int
 ) -> None:
     await world[1].broker.topics.create(NewTopic("t", 2))
-    world[1].store.order(Fault.SLOW, touching=TOPICS_PREFIX)
+    world[1].store.order(StoreFault.SLOW, touching=TOPICS_PREFIX)
     first = asyncio.create_task(world[1].broker.topics.add_partitions("t", count))
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -208,9 +208,9 @@ async def test_of_two_that_add_partitions_the_larger_number_holds_and_no_record_
     assert all(record.replicas for record in world[3].broker.topics.partitions(topic))
 
 
-@pytest.mark.parametrize("fault", [Fault.SLOW, Fault.LATE])
+@pytest.mark.parametrize("fault", [StoreFault.SLOW, StoreFault.LATE])
 async def test_a_slow_addition_of_partitions_does_not_touch_those_that_another_one_has_added(
-    world: CoreWorld, fault: Fault
+    world: CoreWorld, fault: StoreFault
 ) -> None:
     topic = await world[1].broker.topics.create(NewTopic("t", 2))
     world[1].store.order(fault, touching=PARTITIONS_PREFIX)
@@ -227,13 +227,13 @@ async def test_a_slow_addition_of_partitions_does_not_touch_those_that_another_o
     entry = await world.store.get(key)
     assert entry is not None
     assert entry.value == agreed
-    assert await reason_of(first) is (None if fault is Fault.SLOW else Reason.METADATA_UNAVAILABLE)
+    assert await reason_of(first) is (None if fault is StoreFault.SLOW else Reason.METADATA_UNAVAILABLE)
 
 
 async def test_two_nodes_never_hand_out_the_same_producer_id(world: CoreWorld) -> None:
     ids: list[int] = []
     # Both have read the same number before either has written.
-    world[1].store.order(Fault.SLOW, touching=PRODUCER_IDS_KEY)
+    world[1].store.order(StoreFault.SLOW, touching=PRODUCER_IDS_KEY)
     first = asyncio.create_task(world[1].broker.producer_ids.next_id())
     async with asyncio.timeout(HANGS_SECONDS):
         await world[1].store.met()
@@ -246,8 +246,8 @@ async def test_two_nodes_never_hand_out_the_same_producer_id(world: CoreWorld) -
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE])
-async def test_a_block_of_producer_ids_whose_answer_is_lost_is_nobodys(world: CoreWorld, fault: Fault) -> None:
+@pytest.mark.parametrize("fault", [StoreFault.ANSWER_LOST, StoreFault.REQUEST_LOST, StoreFault.LATE])
+async def test_a_block_of_producer_ids_whose_answer_is_lost_is_nobodys(world: CoreWorld, fault: StoreFault) -> None:
     world[1].store.order(fault, touching=PRODUCER_IDS_KEY)
     with pytest.raises(PenstockError) as caught:
         await world[1].broker.producer_ids.next_id()

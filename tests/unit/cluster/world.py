@@ -64,7 +64,7 @@ class CoreNode:
         return self
 
     async def register(self) -> int:
-        """A new life."""
+        """A new incarnation."""
         if self.lease:
             await self._shared.revoke(self.lease)
         self.lease = await self._shared.grant(LEASE_MS)

@@ -11,8 +11,9 @@ from penstock.core.partition import Partition
 from penstock.core.topic_config import TopicConfig
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
-from penstock.log.recovery import World, open_log
+from penstock.log.recovery import open_log
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
@@ -67,7 +68,7 @@ class Leader:
         self.open()
 
     def open(self) -> None:
-        world = World(RealDisk(), FilePool(RealDisk(), 10), SystemClock(), lambda _: None)
+        world = LogEnvironment(RealDisk(), FilePool(RealDisk(), 10), SystemClock(), lambda _: None)
         log = open_log(world, str(self._path), self.topic.config.log_config())
         self.partition = Partition(self.topic, 0, log, self.flusher, Flush.SYNC, 0)
 

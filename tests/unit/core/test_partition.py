@@ -11,8 +11,9 @@ from penstock.core.partition import Partition
 from penstock.core.topic_config import TopicConfig, check_configs
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
-from penstock.log.recovery import World, open_log
+from penstock.log.recovery import open_log
 from penstock.ports import Flushable
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
@@ -101,7 +102,7 @@ class Setup:
     def __init__(self, path: Path, flush: Flush, configs: dict[str, str]) -> None:
         self.flusher = ManualFlusher()
         self.disk = FullDisk()
-        world = World(self.disk, FilePool(self.disk, 10), SystemClock(), lambda _: None)
+        world = LogEnvironment(self.disk, FilePool(self.disk, 10), SystemClock(), lambda _: None)
         log = open_log(world, str(path / "0"), topic(configs).config.log_config())
         self.partition = Partition(topic(configs), 0, log, self.flusher, flush, leader_epoch=0)
         self.done: list[Reason | None] = []

@@ -2,9 +2,10 @@
 
 from penstock.log.checkpoint import RecoveryPoint
 from penstock.log.config import LogConfig
+from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
 from penstock.log.log import Log
-from penstock.log.recovery import World, open_log
+from penstock.log.recovery import open_log
 from penstock.ports import Disk
 from penstock.records.batch import BatchHeader, Compression, read_header
 from penstock.records.builder import BatchBuilder
@@ -54,8 +55,8 @@ class Kit:
         self.open_max = open_max
         self.world = self.new_world()
 
-    def new_world(self) -> World:
-        self.world = World(self.disk, FilePool(self.disk, self.open_max), self.clock, self.reports.append)
+    def new_world(self) -> LogEnvironment:
+        self.world = LogEnvironment(self.disk, FilePool(self.disk, self.open_max), self.clock, self.reports.append)
         return self.world
 
     def open(self, config: LogConfig = SMALL, point: RecoveryPoint | None = None) -> Log:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from penstock.log.config import LogConfig
+from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
-from penstock.log.recovery import World, open_log
+from penstock.log.recovery import open_log
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.runtime.clock import SystemClock
@@ -13,7 +14,7 @@ from penstock.runtime.disk import RealDisk
 
 def test_it_is_what_reading_would_give_over_one_segment_and_several(tmp_path: Path) -> None:
     disk = RealDisk()
-    world = World(disk, FilePool(disk, 10), SystemClock(), lambda _: None)
+    world = LogEnvironment(disk, FilePool(disk, 10), SystemClock(), lambda _: None)
     log = open_log(world, str(tmp_path / "0"), LogConfig(segment_bytes=1000))
     sizes = []
     for number in range(20):

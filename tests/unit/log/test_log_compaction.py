@@ -55,7 +55,7 @@ def test_compaction_keeps_the_last_record_of_each_key_and_reads_go_on(either_kit
     assert kit.names(".swap") == kit.names(".cleaned") == []
     assert len(kit.names(LOG)) == len(log.segments)
     for offset in range(100):
-        log._reader.forget()
+        log.reader.forget()
         header = batches_in(log.read(offset, 1, 100).data)[0][0]
         assert header.next_offset > offset
     assert log.compaction_task(kit.clock.ms) is None

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-import penstock.log.writer as writer_module
+import penstock.log.log as log_module
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.manager import CheckpointTask, LogManager
@@ -40,7 +40,7 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(writer_module, "APPEND_GATHER_BYTES_MAX", WRITTEN_AT_ONCE_BYTES)
+        self.patch.setattr(log_module, "APPEND_GATHER_BYTES_MAX", WRITTEN_AT_ONCE_BYTES)
         self.clock = FakeClock()
         self.reports: list[str] = []
         self.tasks: list[LogSyncTask] = []
@@ -335,7 +335,7 @@ class LogMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         log = self.log
-        log._reader.forget()
+        log.reader.forget()
         for placed in self.placed[-6:]:
             if placed.next <= log.written_offset and placed.base >= log.start_offset:
                 for offset in {placed.base, placed.next - 1}:

@@ -29,14 +29,14 @@ def test_a_consumer_that_goes_on_where_it_stopped_gets_every_batch_once(log, max
 @pytest.mark.parametrize("max_bytes", [1, 200, 5000])
 def test_any_offset_can_be_asked_for_without_anything_known(log, max_bytes) -> None:
     for offset in range(60):
-        log._reader.forget()
+        log.reader.forget()
         assert offsets_of(log.read(offset, max_bytes, 60))[0] == offset
 
 
 def test_a_slice_ends_exactly_before_the_limit(log) -> None:
     for upto in range(1, 61):
         for offset in {0, upto // 2, upto - 1}:
-            log._reader.forget()
+            log.reader.forget()
             found = []
             at = offset
             while at < upto:
@@ -68,7 +68,7 @@ def test_the_batch_that_holds_the_offset_comes_first(kit) -> None:
         append(log, b"a" * 60, b"b", b"c")
     log.write_pending()
     for offset in range(60):
-        log._reader.forget()
+        log.reader.forget()
         assert offsets_of(log.read(offset, 1, 60)) == [offset - offset % 3]
 
 
@@ -121,7 +121,7 @@ def test_borders_remembered_are_bounded(kit) -> None:
     for _ in range(MARKS_MAX + 50):
         append(log, b"x")
         log.write_pending()
-    assert len(log._reader._marks) <= MARKS_MAX
+    assert len(log.reader._marks) <= MARKS_MAX
 
 
 # Damage.
@@ -129,7 +129,7 @@ def test_borders_remembered_are_bounded(kit) -> None:
 
 def flip(kit, log, offset, at, bits=1) -> None:
     """Damage byte ``at`` of the batch at ``offset``, behind the log's back."""
-    segment = log._segments.at(offset)
+    segment = log.segment_list.at(offset)
     position = segment.locate(offset, segment.size)
 
     def change(data) -> None:
@@ -163,7 +163,7 @@ def test_a_flipped_bit_in_a_closed_segment_costs_its_own_batch_and_few_others(ki
     log = kit.open(SMALL)
     fill(log, 60)
     victim = 17
-    assert log._segments.at(victim) is not log.segments[-1]
+    assert log.segment_list.at(victim) is not log.segments[-1]
     flip(kit, log, victim, at)
     found, refused = readable(log)
     assert victim in refused
@@ -188,7 +188,7 @@ def test_what_stands_before_damage_is_served(kit) -> None:
     log = kit.open(SMALL)
     fill(log, 60)
     flip(kit, log, 17, 70)
-    base = log._segments.at(17).base_offset
+    base = log.segment_list.at(17).base_offset
     slice_ = log.read(base, 10_000, 60)
     assert offsets_of(slice_) == list(range(base, 17))
     assert slice_.next_offset == 17
@@ -230,9 +230,9 @@ def test_a_hole_that_compaction_left_at_the_end_of_a_segment_is_stepped_over(kit
     position = first.locate(last, first.size)
     kit.disk.change(first.log_path, lambda data: data.__delitem__(slice(position, None)))
     first.size = position
-    log._reader.forget()
+    log.reader.forget()
     assert [offset for offset, _ in read_all(log)] == [offset for offset in range(60) if offset != last]
-    log._reader.forget()
+    log.reader.forget()
     assert offsets_of(log.read(last, 1, 60)) == [last + 1]
 
 
@@ -258,7 +258,7 @@ def test_the_time_at_an_offset_is_its_batchs_first_record(either_kit) -> None:
     log.write_pending()
     assert len(log.segments) > 1
     for offset in range(40):
-        log._reader.forget()
+        log.reader.forget()
         assert log.time_at(offset, 40) == 1000 + offset // 2 * 10
     assert log.time_at(39, 39) is None
     assert log.time_at(40, 40) is None
@@ -275,7 +275,7 @@ def test_the_time_at_an_offset_that_compaction_took_is_that_of_the_next_record(e
     gone = first.next_offset
     # As after a compaction that left nothing at the end of the segment.
     first.size = 0
-    log._reader.forget()
+    log.reader.forget()
     append(log, b"later", timestamp_ms=5_000_000)
     log.write_pending()
     assert log.time_at(gone - 1, log.next_offset) == 1_000_000

@@ -214,7 +214,7 @@ def test_a_broken_index_of_any_segment_is_made_again(kit, suffix, how) -> None:
         ]
         for number in (0, 17, 31, 59):
             assert again.offset_for_time(1000 + number, 60).offset == number
-            again._reader.forget()
+            again.reader.forget()
             assert read_header(again.read(number, 1, 60).data).base_offset == number
 
 

@@ -44,8 +44,8 @@ def put(kit, offset, sequences) -> None:
 
 
 def loaded(kit, log, point=None):
-    states, offset = load_producers(kit.disk, kit.directory, Segments(list(log.segments)), point, 20, 5)
-    return next((active.last_sequence for active in states.active()), None), offset
+    states = load_producers(kit.disk, kit.directory, Segments(list(log.segments)), point, 20, 5)
+    return next((active.last_sequence for active in states.active()), None), states.snapshot_offset
 
 
 def test_without_snapshots_the_whole_log_is_replayed(kit, log) -> None:

@@ -164,6 +164,6 @@ async def test_commits_are_synced(tmp_path: Path) -> None:
 
 
 def _pragma(name: str):  # type: ignore[no-untyped-def]
-    from penstock.metadata.sqlite import _Job
+    from penstock.metadata.sqlite import _StoreCall
 
-    return _Job(lambda database: (database._connection.execute(f"PRAGMA {name}").fetchone()[0], []), writes=False)
+    return _StoreCall(lambda database: (database._connection.execute(f"PRAGMA {name}").fetchone()[0], []), writes=False)

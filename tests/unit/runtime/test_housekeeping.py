@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.core.dynamic_configs import ALL_BROKERS
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
@@ -27,7 +27,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
             await node.append(name, 0, 3)
         broken = node.broker.partition("b", 0)
         # A value that no code expects there.
-        broken.log._config = None  # type: ignore[assignment]
+        broken.log.config = None  # type: ignore[assignment]
         config = broken.topic.config.log_config()
         node.clock.advance(10_000)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
@@ -38,7 +38,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
         finally:
             await housekeeping.stop()
             commit.close()
-            broken.log._config = config
+            broken.log.config = config
 
 
 async def test_an_interval_that_is_set_while_the_broker_runs_counts_at_once(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_node_knows_after_a_restart_what_was_committed_before(tmp_path: 
         await cluster.nodes[1].crash()
         restarted = await cluster.start(2)
         known = restarted.cluster.replicas.known_high_watermarks()
-        assert known[Place(topic.topic_id, 0)] == 5, "nobody else is up to tell"
+        assert known[TopicIdPartition(topic.topic_id, 0)] == 5, "nobody else is up to tell"
 
 
 async def test_what_is_committed_is_noted_only_when_it_is_more(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Event, Put, TxnResult
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 
 HANGS_SECONDS = 20
 
@@ -36,8 +36,8 @@ async def test_without_an_order_everything_goes_through() -> None:
     assert [event.key for event in heard] == ["a", "a"]
 
 
-@pytest.mark.parametrize("fault", Fault)
-async def test_a_key_named_twice_is_refused_whatever_was_ordered(fault: Fault) -> None:
+@pytest.mark.parametrize("fault", StoreFault)
+async def test_a_key_named_twice_is_refused_whatever_was_ordered(fault: StoreFault) -> None:
     store = MemoryStore()
     faulty = FaultyStore(store)
     faulty.order(fault)
@@ -50,13 +50,13 @@ async def test_a_key_named_twice_is_refused_whatever_was_ordered(fault: Fault) -
 @pytest.mark.parametrize(
     ("fault", "at_once", "later"),
     [
-        (Fault.ANSWER_LOST, b"1", b"1"),
-        (Fault.REQUEST_LOST, None, None),
-        (Fault.LATE, None, b"1"),
+        (StoreFault.ANSWER_LOST, b"1", b"1"),
+        (StoreFault.REQUEST_LOST, None, None),
+        (StoreFault.LATE, None, b"1"),
     ],
 )
 async def test_a_caller_does_not_know_what_became_of_it(
-    fault: Fault, at_once: bytes | None, later: bytes | None
+    fault: StoreFault, at_once: bytes | None, later: bytes | None
 ) -> None:
     store = MemoryStore()
     faulty = FaultyStore(store)
@@ -70,8 +70,8 @@ async def test_a_caller_does_not_know_what_became_of_it(
     assert (await faulty.txn([], [Put("a", b"2")])).succeeded
 
 
-@pytest.mark.parametrize(("fault", "at_once"), [(Fault.SLOW, None), (Fault.ANSWER_SLOW, b"1")])
-async def test_a_caller_waits(fault: Fault, at_once: bytes | None) -> None:
+@pytest.mark.parametrize(("fault", "at_once"), [(StoreFault.SLOW, None), (StoreFault.ANSWER_SLOW, b"1")])
+async def test_a_caller_waits(fault: StoreFault, at_once: bytes | None) -> None:
     store = MemoryStore()
     faulty = FaultyStore(store)
     faulty.order(fault)
@@ -88,7 +88,7 @@ async def test_a_caller_waits(fault: Fault, at_once: bytes | None) -> None:
 async def test_a_late_one_is_held_to_its_compares_when_it_happens() -> None:
     store = MemoryStore()
     faulty = FaultyStore(store)
-    faulty.order(Fault.LATE)
+    faulty.order(StoreFault.LATE)
     assert await is_unknown(asyncio.ensure_future(faulty.txn([Compare("a", create_revision=0)], [Put("a", b"late")])))
     await store.txn([], [Put("a", b"first")])
     await faulty.release()

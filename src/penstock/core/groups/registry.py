@@ -16,9 +16,9 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_names import check_topic_name
 from penstock.core.topic_records import TOPICS_PREFIX, decode_topic
+from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, METADATA_KEY_BYTES_MAX
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Put
@@ -61,7 +61,7 @@ class GroupRegistry:
         """Those that are on their way to the store."""
         self._held_events: list[Event] | None = []
 
-    async def load(self, topics: TopicImage) -> None:
+    async def load(self, topics: Topics) -> None:
         """Count what there is, follow it, and remove what belonged to topics whose deletion a crash interrupted."""
         self._store.subscribe(PREFIX, self._take)
         found = await self._store.range(PREFIX)

@@ -34,7 +34,7 @@ from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.workers import Worker
 from penstock.core.reading import copied_here, read_from
-from penstock.core.topic_image import Topic
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.operations.queues import Why, WhyState

@@ -16,20 +16,20 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.ports import Disk, Report
 
 FILE: Final = "high-watermarks.checkpoint"
 _TITLE: Final = "penstock-high-watermarks 1"
 
 
-def save(disk: Disk, path: str, marks: Mapping[Place, int]) -> None:
+def save(disk: Disk, path: str, marks: Mapping[TopicIdPartition, int]) -> None:
     """Replace the file; durable when this returns."""
     lines = "".join(f"{place.topic_id.hex} {place.partition} {offset}\n" for place, offset in marks.items()).encode()
     disk.write_atomic(path, f"{_TITLE} {crc32c(lines):08x}\n".encode() + lines)
 
 
-def load(disk: Disk, path: str, report: Report) -> dict[Place, int]:
+def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
     """What was saved; nothing, and a word about it, when the file is damaged."""
     if not disk.exists(path):
         return {}
@@ -38,7 +38,9 @@ def load(disk: Disk, path: str, report: Report) -> dict[Place, int]:
         if title.decode() != f"{_TITLE} {crc32c(lines):08x}":
             raise ValueError("its sum is wrong")
         found = (line.split() for line in lines.decode().splitlines())
-        return {Place(UUID(hex=topic_id), int(partition)): int(offset) for topic_id, partition, offset in found}
+        return {
+            TopicIdPartition(UUID(hex=topic_id), int(partition)): int(offset) for topic_id, partition, offset in found
+        }
     except (OSError, ValueError) as error:
         report(f"{path}: {error}; what is committed is learnt from the other nodes")
         return {}
@@ -50,7 +52,7 @@ class MarksTask:
 
     disk: Disk
     path: str
-    marks: Mapping[Place, int]
+    marks: Mapping[TopicIdPartition, int]
 
     def run(self) -> None:
         """Write it. OSError leaves the old one."""

@@ -16,8 +16,8 @@ from uuid import UUID
 from penstock.core.partition import Partition
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.in_sync import KNOWS_ALL
-from penstock.core.replication.replicas import Place, Replicas
-from penstock.core.topic_image import TopicImage
+from penstock.core.replication.replicas import Replicas, TopicIdPartition
+from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.ports import Clock
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 class Copied(NamedTuple):
     """What a follower is told of one partition: why not, where its history parts from this one, or what comes next."""
 
-    place: Place
+    place: TopicIdPartition
     reason: Reason | None = None
     diverging: tuple[int, int] | None = None
     records: Buffer = b""
@@ -54,12 +54,12 @@ class Copied(NamedTuple):
     start_offset: int = NO_OFFSET
 
 
-class _Wanted:
+class _FetchedPartition:
     """One partition of a session."""
 
     __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
 
-    def __init__(self, place: Place, woken: Callable[["_Wanted"], None]) -> None:
+    def __init__(self, place: TopicIdPartition, woken: Callable[["_FetchedPartition"], None]) -> None:
         self.place: Final = place
         self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
@@ -81,7 +81,7 @@ class CopySession:
         node_id: NodeId,
         node_epoch: int,
         replicas: Replicas,
-        topics: TopicImage,
+        topics: Topics,
         clock: Clock,
         on_fetched: OnFetched,
         on_news: Callable[[], None],
@@ -97,9 +97,9 @@ class CopySession:
         """The number of the follower's last question, which is noted by :meth:`ask`."""
         self.has_passed_over = False
         """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
-        self._wanted: dict[Place, _Wanted] = {}
-        self._news: dict[_Wanted, None] = {}
-        self._held: dict[_Wanted, None] = {}
+        self._wanted: dict[TopicIdPartition, _FetchedPartition] = {}
+        self._news: dict[_FetchedPartition, None] = {}
+        self._held: dict[_FetchedPartition, None] = {}
         """News of partitions whose copying is limited: they wait for their share."""
 
     def __len__(self) -> int:
@@ -109,10 +109,10 @@ class CopySession:
 
     def ask(self, topic_id: UUID, index: int, asked: Asked) -> None:
         """The follower is so far, and wants what comes next."""
-        place = Place(topic_id, index)
+        place = TopicIdPartition(topic_id, index)
         wanted = self._wanted.get(place)
         if wanted is None:
-            wanted = self._wanted[place] = _Wanted(place, self._woken)
+            wanted = self._wanted[place] = _FetchedPartition(place, self._woken)
         if _is_another_copy(wanted.asked, asked):
             wanted.since = self.question
         wanted.asked = asked
@@ -133,7 +133,7 @@ class CopySession:
 
     def forget(self, topic_id: UUID, index: int) -> None:
         """The follower does not copy this any more."""
-        wanted = self._wanted.pop(Place(topic_id, index), None)
+        wanted = self._wanted.pop(TopicIdPartition(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
             self._held.pop(wanted, None)
@@ -145,7 +145,7 @@ class CopySession:
         for place in list(self._wanted):
             self.forget(*place)
 
-    def _led(self, wanted: _Wanted, asked: Asked) -> Partition:
+    def _led(self, wanted: _FetchedPartition, asked: Asked) -> Partition:
         partition = wanted.partition
         if partition is None or partition.gone:
             topic = self._topics.require_id(wanted.place.topic_id)
@@ -179,18 +179,18 @@ class CopySession:
 
     # What it is told.
 
-    def _woken(self, wanted: _Wanted) -> None:
+    def _woken(self, wanted: _FetchedPartition) -> None:
         if wanted not in self._news and wanted not in self._held and self._note(wanted):
             self._on_news()
 
-    def _note(self, wanted: _Wanted) -> bool:
+    def _note(self, wanted: _FetchedPartition) -> bool:
         """Whether there is something to tell."""
         if not self._has_news(wanted):
             return False
         self._news[wanted] = None
         return True
 
-    def _has_news(self, wanted: _Wanted) -> bool:
+    def _has_news(self, wanted: _FetchedPartition) -> bool:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
@@ -232,7 +232,7 @@ class CopySession:
             found += self._collect_held(left, number)
         return found
 
-    def _budget(self, wanted: _Wanted) -> ByteBudget | None:
+    def _budget(self, wanted: _FetchedPartition) -> ByteBudget | None:
         """What limits the copying of this partition; None when nothing does."""
         partition = wanted.partition
         in_sync = None if partition is None else partition.in_sync
@@ -277,7 +277,7 @@ class CopySession:
         """Whether something waits for its share."""
         return bool(self._held)
 
-    def _copied(self, wanted: _Wanted, left: int, *, first: bool) -> Copied | None:
+    def _copied(self, wanted: _FetchedPartition, left: int, *, first: bool) -> Copied | None:
         asked = wanted.asked
         if asked is None:
             return None

@@ -14,9 +14,9 @@ from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred, tidied, wants_preferred
 from penstock.core.replication.records import can_complete, completed, without_eligible
 from penstock.core.replication.rules import ALL, Rules
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_names import SINKS_TOPIC, is_staging
 from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.topics import Topic, Topics
 
 Seat = tuple[Topic, int]
 """A topic and the number of one of its partitions."""
@@ -32,7 +32,7 @@ class Decision:
     record: PartitionRecord
 
 
-def family(topics: TopicImage, topic: Topic, index: int) -> list[Seat]:
+def family(topics: Topics, topic: Topic, index: int) -> list[Seat]:
     """The partitions that must have the same leader as this one, itself too; the first is the one that the others go by."""
     if topic.name in BUNDLE:
         found = [each for name in BUNDLE if (each := topics.get(name)) is not None]
@@ -42,7 +42,7 @@ def family(topics: TopicImage, topic: Topic, index: int) -> list[Seat]:
     return [(topic, index)]
 
 
-def touched(topics: TopicImage, topic: Topic, index: int) -> Iterator[Seat]:
+def touched(topics: Topics, topic: Topic, index: int) -> Iterator[Seat]:
     """The partitions to look at because of a change of this one."""
     if topic.name == SINKS_TOPIC:
         yield topic, index
@@ -54,7 +54,7 @@ def touched(topics: TopicImage, topic: Topic, index: int) -> Iterator[Seat]:
 
 
 def decide(
-    topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
+    topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
 ) -> Decision | None:
     """What to change about a partition; None when it is as it should be. ``avoided`` are nodes that lead only if nobody else can.
 
@@ -73,7 +73,7 @@ def decide(
 
 
 def _wanted(
-    topics: TopicImage,
+    topics: Topics,
     topic: Topic,
     index: int,
     record: PartitionRecord,
@@ -95,9 +95,9 @@ def _wanted(
         moved = elected(tidy, live, minimum, avoid=_avoid(topics, topic, index, live, avoided), rules=rules)
         if moved.leader not in (record.leader, NO_LEADER):
             return moved
-    together = _together(topics, topic, index, live, avoided)
-    if together not in (None, record.leader):
-        return elected(tidy, live, minimum, avoid=_others(record, together), rules=rules)
+    common = _common_leader(topics, topic, index, live, avoided)
+    if common not in (None, record.leader):
+        return elected(tidy, live, minimum, avoid=_others(record, common), rules=rules)
     return without_eligible(tidy, minimum)
 
 
@@ -115,7 +115,7 @@ def _able(records: Iterable[PartitionRecord], live: LiveNodes, avoided: Collecti
     ]
 
 
-def _avoid(topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> Collection[int]:
+def _avoid(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> Collection[int]:
     """Whom an election passes over while there is anybody else."""
     seats = family(topics, topic, index)
     if len(seats) == 1:
@@ -130,7 +130,7 @@ def _avoid(topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avoide
     return [node for node in topics.partition(topic, index).replicas if node not in able] if able else avoided
 
 
-def _together(topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
+def _common_leader(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
     """Who should lead the partition because it leads those that belong with it; None when it is all the same, or nobody can."""
     seats = family(topics, topic, index)
     records = [topics.partition(*seat) for seat in seats]
@@ -148,7 +148,7 @@ def _together(topics: TopicImage, topic: Topic, index: int, live: LiveNodes, avo
 
 
 def decide_all(
-    topics: TopicImage, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
+    topics: Topics, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
 ) -> list[Decision]:
     """What to change about these partitions."""
     found = (decide(topics, topic, index, live, avoided, rules=rules) for topic, index in places)
@@ -156,7 +156,7 @@ def decide_all(
 
 
 def balance(
-    topics: TopicImage, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], count_max: int
+    topics: Topics, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], count_max: int
 ) -> Iterator[Decision]:
     """Give leadership back to where it belongs, of about ``count_max`` partitions: each move makes clients look for the new leader.
 
@@ -174,7 +174,7 @@ def balance(
             return
 
 
-def _returned(topics: TopicImage, seats: list[Seat], live: LiveNodes, avoided: Collection[int]) -> Iterator[Decision]:
+def _returned(topics: Topics, seats: list[Seat], live: LiveNodes, avoided: Collection[int]) -> Iterator[Decision]:
     records = [topics.partition(*seat) for seat in seats]
     home = preferred(records[0])
     if not wants_preferred(records[0], live, avoided) or home not in _able(records, live, avoided):

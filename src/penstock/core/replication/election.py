@@ -18,12 +18,12 @@ LiveNodes = Mapping[int, int]
 
 
 def is_led(record: PartitionRecord, live: LiveNodes) -> bool:
-    """Whether the leader that the record names is alive, in the very life that it names."""
+    """Whether the leader that the record names is alive, in the incarnation that it names."""
     return record.leader != NO_LEADER and live.get(record.leader) == record.leader_node_epoch
 
 
 def tidied(record: PartitionRecord, live: LiveNodes, min_in_sync: int) -> PartitionRecord:
-    """The record without in-sync members that are gone, or came back in another life and have to catch up first.
+    """The record without in-sync members that are gone, or came back in another incarnation and have to catch up first.
 
     The set is not emptied: if nobody of it is left, the members stay named, since the data is with them.
     """
@@ -47,7 +47,7 @@ def elected(
     With ``unclean`` any replica that is up leads rather than nobody: records that were acknowledged may be lost.
     """
     candidates = [node for node in record.replicas if node in record.in_sync and node in live]
-    # Whoever lives on comes before one that has come back: a machine that lost power may have lost more than it promised.
+    # A node that stayed up comes before one that has come back: a machine that lost power may have lost more than it promised.
     candidates.sort(key=lambda node: (node in avoid, (node, live[node]) not in record.isr))
     if not candidates:
         candidates = [node for node in record.elr if node in live]

@@ -23,7 +23,7 @@ OBSERVES: Final = -1
 KNOWS_ALL: Final = 2**63 - 1
 
 
-class Progress:
+class FollowerProgress:
     """One follower, as far as this leader has heard of it."""
 
     __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "since", "start")
@@ -44,7 +44,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InSyncChange:
     """A change of the in-sync set that the leader wants to be agreed on."""
 
     joining: Mapping[int, int]
@@ -96,8 +96,8 @@ class InSync:
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
         self.eligible: tuple[int, ...] = ()
-        self._pending: Change | None = None
-        self._progress: dict[int, Progress] = {}
+        self._pending: InSyncChange | None = None
+        self._progress: dict[int, FollowerProgress] = {}
         self.agree(record, now_ms, partition_epoch)
         for node in self.agreed:
             # They count already. Of any other this leader may have missed that it was no replica for a while.
@@ -114,7 +114,7 @@ class InSync:
         self.eligible = record.elr
         for node in record.replicas:
             if node != self._node_id and node not in self._progress:
-                self._progress[node] = Progress(now_ms, epoch)
+                self._progress[node] = FollowerProgress(now_ms, epoch)
         for node in [node for node in self._progress if node not in record.replicas]:
             del self._progress[node]
 
@@ -131,7 +131,7 @@ class InSync:
         """Whether a node has a replica that is not in sync."""
         return node not in self.agreed and node in self.replicas
 
-    def begin(self, change: Change) -> None:
+    def begin(self, change: InSyncChange) -> None:
         """A change is on its way to the store."""
         assert self._pending is None, "one change at a time"
         self._pending = change
@@ -167,7 +167,7 @@ class InSync:
         if progress is None:
             return False
         if node_epoch < max(progress.epoch, self.agreed.get(node, -1)):
-            # A request of its last life that was long on its way, or of a process that does not know that its life is over.
+            # A request of its last incarnation that was long on its way, or of a process that does not know that its incarnation is over.
             return True
         if known_epoch < progress.since:
             # It speaks of another copy: it has not heard that it is to be a replica.
@@ -238,11 +238,11 @@ class InSync:
         lag_ms_max: int,
         is_live: Callable[[int, int], bool],
         heard_ms: Callable[[int], int],
-    ) -> Change | None:
+    ) -> InSyncChange | None:
         """The change that the followers' progress asks for; None when there is none, or one is on its way.
 
         Who has everything that is committed, everything of older epochs, and nothing of what was deleted, joins; who was behind for longer than
-        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the life that is given by its epoch, ``heard_ms`` when it last
+        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the incarnation that is given by its epoch, ``heard_ms`` when it last
         asked for anything: of a quiet partition that it has all of, it does not speak.
         """
         if self._pending is not None:
@@ -270,4 +270,4 @@ class InSync:
                 leaving.append(node)
         if len(leaving) >= len(self.agreed):
             leaving = []
-        return Change(joining, tuple(leaving)) if joining or leaving else None
+        return InSyncChange(joining, tuple(leaving)) if joining or leaving else None

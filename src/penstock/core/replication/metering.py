@@ -5,9 +5,9 @@ of them for it.
 """
 
 from penstock.core.partition import Partition
-from penstock.core.replication.replicas import Place
-from penstock.core.topic_image import Topic, TopicImage
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics import Topic, Topics
 from penstock.meters import Meters
 from penstock.types import NodeId
 
@@ -15,13 +15,13 @@ from penstock.types import NodeId
 class ReplicaMetering:
     """Told of everything by hooks."""
 
-    def __init__(self, node_id: NodeId, topics: TopicImage, meters: Meters) -> None:
+    def __init__(self, node_id: NodeId, topics: Topics, meters: Meters) -> None:
         self._node_id = node_id
         self._topics = topics
         self._meters = meters
-        self._in_sync: dict[Place, frozenset[int]] = {}
+        self._in_sync: dict[TopicIdPartition, frozenset[int]] = {}
         """Of what is led here, as it was last agreed."""
-        self._leaderless: set[Place] = set()
+        self._leaderless: set[TopicIdPartition] = set()
 
     @property
     def leaderless(self) -> int:
@@ -40,16 +40,16 @@ class ReplicaMetering:
     def lead(self, partition: Partition) -> None:
         """This node leads a partition from now on."""
         self._meters.leaderships_begun += 1
-        place = Place(partition.topic.topic_id, partition.index)
+        place = TopicIdPartition(partition.topic.topic_id, partition.index)
         self._in_sync[place] = frozenset(self._topics.partition(partition.topic, partition.index).in_sync)
 
     def resign(self, partition: Partition) -> None:
         """It does not any more."""
         self._meters.leaderships_ended += 1
-        self._in_sync.pop(Place(partition.topic.topic_id, partition.index), None)
+        self._in_sync.pop(TopicIdPartition(partition.topic.topic_id, partition.index), None)
 
     def _changed(self, topic: Topic, index: int) -> None:
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         record = self._topics.partition(topic, index)
         if record.leader == NO_LEADER and self._node_id in record.replicas:
             self._leaderless.add(place)
@@ -67,4 +67,4 @@ class ReplicaMetering:
 
     def _forget(self, topic: Topic) -> None:
         for index in range(topic.partition_count):
-            self._leaderless.discard(Place(topic.topic_id, index))
+            self._leaderless.discard(TopicIdPartition(topic.topic_id, index))

@@ -15,18 +15,18 @@ from penstock.core.cluster_image import ClusterImage
 from penstock.core.replication.decisions import Decision, Seat, family
 from penstock.core.replication.reassignment import moved
 from penstock.core.replication.records import target_of
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_records import PartitionRecord
+from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError
 
 MOVES_MAX: Final = 64
 """Partitions that are on their way because of this module, or of anybody, at the same time."""
 
 
-class Moves:
+class MovePlan:
     """One look at the whole cluster. ``decisions`` may be asked for once."""
 
-    def __init__(self, topics: TopicImage, nodes: ClusterImage, replication_factor: int) -> None:
+    def __init__(self, topics: Topics, nodes: ClusterImage, replication_factor: int) -> None:
         self._topics = topics
         self._racks = nodes.racks()
         self._live = nodes.live()

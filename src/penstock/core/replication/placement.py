@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from penstock.core.cluster_image import ClusterImage
-from penstock.core.topic_image import TopicImage
 from penstock.core.topic_records import LEADER_EPOCH_FIRST, PartitionRecord
+from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 
 
@@ -77,7 +77,7 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
 class ClusterPlacer:
     """The :class:`~penstock.core.topic_placement.Placer` of a cluster: new partitions go to the nodes that are up, and to others where these are too few."""
 
-    def __init__(self, nodes: ClusterImage, topics: TopicImage) -> None:
+    def __init__(self, nodes: ClusterImage, topics: Topics) -> None:
         self._nodes = nodes
         self._topics = topics
 

@@ -2,7 +2,7 @@
 
 Every wish is written into the agreed state by compare-and-set, by the node that was asked, whichever that is. A move is a record with ``adding`` and ``removing``
 (``records.py``), a drain the entry ``drains/<id>``. The controller goes on from there (``decisions.py``), and so does the next one: nothing about a wish is in
-anybody's memory. An election on request is written at once: it names the partition's epoch and the life of the node that is to lead.
+anybody's memory. An election on request is written at once: it names the partition's epoch and the incarnation of the node that is to lead.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ from penstock.core.replication.decisions import family
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred
 from penstock.core.replication.placement import check_assignment
 from penstock.core.replication.records import is_reassigning, reassigning, target_of
-from penstock.core.topic_image import Topic, TopicImage
 from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_partition, encode, partition_key
+from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Delete, MetadataStore, Put
 from penstock.types import NodeId
@@ -36,7 +36,7 @@ class ElectionKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A partition on its way to other nodes."""
 
     topic: str
@@ -94,7 +94,7 @@ def is_only_at(record: PartitionRecord, node_id: int, live: LiveNodes) -> bool:
 class Reassignments:
     """All wishes. Each method returns when the wish is agreed on, not when it is fulfilled."""
 
-    def __init__(self, store: MetadataStore, topics: TopicImage, nodes: ClusterImage) -> None:
+    def __init__(self, store: MetadataStore, topics: Topics, nodes: ClusterImage) -> None:
         self._store = store
         self._topics = topics
         self._nodes = nodes
@@ -162,7 +162,7 @@ class Reassignments:
                 f"Node {draining[0]} is being drained. Name others, or end its drain first.",
             )
 
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
         """The moves under way, of these partitions or of all. What is not there is not moving."""
         if partitions is None:
             for topic in self._topics:
@@ -286,7 +286,7 @@ class Reassignments:
                 return
             compares = [Compare(key, mod_revision=entry.mod_revision)]
             if changed.leader != NO_LEADER and changed.leader_epoch != record.leader_epoch:
-                # As the controller would: in this very life, or not at all.
+                # As the controller would: in this incarnation, or not at all.
                 compares.append(Compare(node_key(changed.leader), create_revision=changed.leader_node_epoch))
             if (await self._store.txn(compares, [Put(key, encode(changed))])).succeeded:
                 return
@@ -295,5 +295,5 @@ class Reassignments:
         )
 
 
-def _move(topic: Topic, index: int, record: PartitionRecord) -> Move:
-    return Move(topic.name, index, record.replicas, record.adding, record.removing)
+def _move(topic: Topic, index: int, record: PartitionRecord) -> ReplicaMove:
+    return ReplicaMove(topic.name, index, record.replicas, record.adding, record.removing)

@@ -5,7 +5,7 @@ from typing import Final
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.replicas import Replicas
-from penstock.core.topic_image import TopicImage
+from penstock.core.topics import Topics
 from penstock.limits import MIB
 from penstock.ports import Clock
 from penstock.types import NodeId
@@ -18,7 +18,7 @@ _WAIT_MS_MAX: Final = 1_000
 class Receiving:
     """Asked before each fetch of a partition, and told what came."""
 
-    def __init__(self, node_id: NodeId, replicas: Replicas, topics: TopicImage, clock: Clock) -> None:
+    def __init__(self, node_id: NodeId, replicas: Replicas, topics: Topics, clock: Clock) -> None:
         self._node_id: Final = node_id
         self._replicas = replicas
         self._topics = topics

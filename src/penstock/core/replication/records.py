@@ -24,7 +24,7 @@ def without(record: PartitionRecord, nodes: Collection[int], min_in_sync: int) -
 
 
 def joined(record: PartitionRecord, members: Mapping[int, int], min_in_sync: int) -> PartitionRecord:
-    """The record after these nodes (with their node epochs) have joined the in-sync set, or joined it in a new life."""
+    """The record after these nodes (with their node epochs) have joined the in-sync set, or joined it in a new incarnation."""
     kept = [(node, members.get(node, epoch)) for node, epoch in record.isr]
     known = {node for node, _ in kept}
     kept += [(node, epoch) for node, epoch in sorted(members.items()) if node not in known and node in record.replicas]

@@ -1,6 +1,6 @@
 """What this node does for each partition of the cluster: lead it, follow its leader, or have nothing of it. The agreed records say which.
 
-A node leads what a record names it for in its present life (by its node epoch), and nothing else: after a restart it waits to be
+A node leads what a record names it for in its present incarnation (by its node epoch), and nothing else: after a restart it waits to be
 named again. Becoming and ceasing happen here, on the event loop, in one step each: the same log changes hands, and whoever waited for
 the old role is told.
 
@@ -39,7 +39,7 @@ UNREGISTERED: Final = -1
 """The node epoch of a node that has no place in the cluster at this moment."""
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition by the topic's id: one that has its name later is another."""
 
     topic_id: UUID
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class World:
+class ReplicaEnvironment:
     """What replicas need of the node."""
 
     node_id: NodeId
@@ -69,25 +69,29 @@ class SetBackError(PenstockError):
 class Replicas:
     """The partitions that this node has, by role. Hooks are called after the change."""
 
-    def __init__(self, world: World, high_watermarks: MutableMapping[Place, int] | None = None) -> None:
+    def __init__(
+        self, world: ReplicaEnvironment, high_watermarks: MutableMapping[TopicIdPartition, int] | None = None
+    ) -> None:
         self._world = world
         self.node_epoch = UNREGISTERED
-        self.high_watermarks: Final[MutableMapping[Place, int]] = {} if high_watermarks is None else high_watermarks
+        self.high_watermarks: Final[MutableMapping[TopicIdPartition, int]] = (
+            {} if high_watermarks is None else high_watermarks
+        )
         """What was known to be committed, of partitions that have no role here at this moment."""
         self.moving_budget = ByteBudget(world.moving_bytes_per_second)
         """How fast partitions that move to other nodes are sent there, unless they are throttled."""
         self.sending: Final = sending_throttle(world.node_id)
         self.receiving: Final = receiving_throttle(world.node_id)
-        self._leading: dict[Place, Partition] = {}
-        self._following: dict[Place, Follower] = {}
-        self._observed: dict[Place, Observed] = {}
+        self._leading: dict[TopicIdPartition, Partition] = {}
+        self._following: dict[TopicIdPartition, Follower] = {}
+        self._observed: dict[TopicIdPartition, Observed] = {}
         """What this node copies without being a replica."""
         self._retry_ms = RETRY_MS_MIN
         self._retry_at_ms: int | None = None
-        self.failed: Final[dict[Place, str]] = {}
+        self.failed: Final[dict[TopicIdPartition, str]] = {}
         """Partitions whose log cannot be opened here, and why."""
-        self.unable: Final[dict[Place, None]] = {}
-        """Those of them that this very life is named to lead: others should, if there are any that can."""
+        self.unable: Final[dict[TopicIdPartition, None]] = {}
+        """Those of them that this incarnation is named to lead: others should, if there are any that can."""
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
         self.on_follow: Final[list[Callable[[Follower], None]]] = []
@@ -99,20 +103,20 @@ class Replicas:
 
     def leader(self, topic: Topic, index: int) -> Partition:
         """The partition, led here; NOT_LEADER_OR_FOLLOWER when somebody else leads it, LEADER_NOT_AVAILABLE when nobody does."""
-        found = self._leading.get(Place(topic.topic_id, index))
+        found = self._leading.get(TopicIdPartition(topic.topic_id, index))
         if found is not None:
             return found
         raise self._not_leader(topic, index)
 
     def readable(self, topic: Topic, index: int) -> Replica:
         """The partition as it can be read here."""
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         found: Replica | None = self._leading.get(place) or self._following.get(place)
         if found is None:
             raise self._not_leader(topic, index)
         return found
 
-    def follower(self, place: Place) -> Follower | None:
+    def follower(self, place: TopicIdPartition) -> Follower | None:
         """The copy here of a partition that is led elsewhere."""
         return self._following.get(place)
 
@@ -124,14 +128,14 @@ class Replicas:
         """Everything that is copied here."""
         yield from list(self._following.values())
 
-    def problems(self) -> dict[Place, str]:
+    def problems(self) -> dict[TopicIdPartition, str]:
         """Partitions that are neither led nor copied here though they should be, and why."""
         stuck = {place: follower.stuck for place, follower in self._following.items() if follower.stuck is not None}
         return {**self.failed, **stuck}
 
     def _not_leader(self, topic: Topic, index: int) -> PenstockError:
         record = self._world.topics.partition(topic, index)
-        problem = self.failed.get(Place(topic.topic_id, index))
+        problem = self.failed.get(TopicIdPartition(topic.topic_id, index))
         if problem is not None:
             return PenstockError(Reason.STORAGE_ERROR, problem)
         if record.leader in (NO_LEADER, self._world.node_id):
@@ -146,7 +150,7 @@ class Replicas:
     # Becoming what the records say.
 
     def registered(self, node_epoch: int) -> None:
-        """This node has a new life in the cluster, or none: what it led in the last one it does not lead any more."""
+        """This node has a new incarnation in the cluster, or none: what it led in the last one it does not lead any more."""
         self.node_epoch = node_epoch
         self.apply_all()
 
@@ -162,7 +166,7 @@ class Replicas:
 
     def apply(self, topic: Topic, index: int) -> None:
         """A record appeared or changed."""
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         record = self._world.topics.partition(topic, index)
         self.unable.pop(place, None)
         try:
@@ -193,10 +197,10 @@ class Replicas:
             return False
         return record.leader_node_epoch == self.node_epoch or not self._world.rules.named_by_node_epoch
 
-    def _has(self, place: Place, record: PartitionRecord) -> bool:
+    def _has(self, place: TopicIdPartition, record: PartitionRecord) -> bool:
         return self._world.node_id in record.replicas or place in self._observed
 
-    def _lead(self, topic: Topic, index: int, place: Place, record: PartitionRecord) -> None:
+    def _lead(self, topic: Topic, index: int, place: TopicIdPartition, record: PartitionRecord) -> None:
         led = self._leading.get(place)
         now_ms = self._world.clock.monotonic_ms()
         if led is not None and led.leader_epoch == record.leader_epoch:
@@ -238,7 +242,7 @@ class Replicas:
         for hook in self.on_lead:
             hook(partition)
 
-    def _follow(self, topic: Topic, index: int, place: Place, record: PartitionRecord) -> None:
+    def _follow(self, topic: Topic, index: int, place: TopicIdPartition, record: PartitionRecord) -> None:
         is_observer = self._world.node_id not in record.replicas
         followed = self._following.get(place)
         if (
@@ -291,7 +295,7 @@ class Replicas:
             )
         return log
 
-    def _observed_log(self, topic: Topic, index: int, place: Place) -> Log:
+    def _observed_log(self, topic: Topic, index: int, place: TopicIdPartition) -> Log:
         log = self._world.logs.log(observed_id(topic.topic_id), index, topic.config.log_config())
         observed = self._observed[place]
         if not observed.has_begun:
@@ -299,7 +303,7 @@ class Replicas:
             log.start_at(observed.from_offset)
         return log
 
-    def _end_observing(self, place: Place) -> None:
+    def _end_observing(self, place: TopicIdPartition) -> None:
         del self._observed[place]
         follower = self._following.get(place)
         if follower is not None and follower.is_observer:
@@ -307,7 +311,7 @@ class Replicas:
         logs = self._world.logs
         self._world.trash(logs.forget_partition(observed_id(place.topic_id), place.partition))
 
-    def _rest(self, place: Place, reason: Reason = Reason.NOT_LEADER_OR_FOLLOWER) -> None:
+    def _rest(self, place: TopicIdPartition, reason: Reason = Reason.NOT_LEADER_OR_FOLLOWER) -> None:
         """Neither lead nor follow."""
         partition = self._leading.pop(place, None)
         if partition is not None:
@@ -322,7 +326,7 @@ class Replicas:
             for unfollow in self.on_unfollow:
                 unfollow(follower)
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: TopicIdPartition) -> None:
         """The partition was moved to other nodes: its files go."""
         self.high_watermarks.pop(place, None)
         if self._world.logs.has_records(*place):
@@ -334,7 +338,7 @@ class Replicas:
     def forget(self, topic: Topic) -> None:
         """The topic is deleted. Its files are removed by whoever removes the topic's."""
         for index in range(topic.partition_count):
-            place = Place(topic.topic_id, index)
+            place = TopicIdPartition(topic.topic_id, index)
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
             self.high_watermarks.pop(place, None)
             self.failed.pop(place, None)
@@ -345,12 +349,12 @@ class Replicas:
     def reconfigured(self, topic: Topic) -> None:
         """The topic's settings changed."""
         for index in range(topic.partition_count):
-            place = Place(topic.topic_id, index)
+            place = TopicIdPartition(topic.topic_id, index)
             for replica in (self._leading.get(place), self._following.get(place)):
                 if replica is not None:
                     replica.reconfigure(topic)
 
-    def known_high_watermarks(self) -> dict[Place, int]:
+    def known_high_watermarks(self) -> dict[TopicIdPartition, int]:
         """What is known to be committed, of every partition here: for the checkpoint."""
         known = dict(self.high_watermarks)
         for roles in (self._leading, self._following):
@@ -364,7 +368,7 @@ class Replicas:
 
         An observer has what lies at ``from_offset`` and behind. When somebody wants more, it begins again there.
         """
-        place = Place(topic.topic_id, index)
+        place = TopicIdPartition(topic.topic_id, index)
         observed = self._observed.get(place)
         if observed is None and self._is_replica(topic, index):
             return self.readable(topic, index)

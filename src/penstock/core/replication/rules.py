@@ -25,7 +25,7 @@ class Rules:
     compare_and_set: bool = True
     """3. The in-sync set is changed only as it was last seen."""
     named_by_node_epoch: bool = True
-    """4. A node leads only if the record names this life of it."""
+    """4. A node leads only if the record names this incarnation of it."""
     truncate_by_epoch: bool = True
     """5. A follower cuts its log where its leader's history parts from it, not at its own high watermark."""
     refuse_below_min: bool = True

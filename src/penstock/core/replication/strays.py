@@ -8,8 +8,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 from penstock.core.replication.observed import is_observed_id
-from penstock.core.topic_image import TopicImage
 from penstock.core.topic_records import DELETED_PREFIX, decode_deleted
+from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.log.manager import TOPICS, LogManager
 from penstock.metadata.port import MetadataStore
@@ -22,7 +22,7 @@ class Strays:
     def __init__(
         self,
         logs: LogManager,
-        topics: TopicImage,
+        topics: Topics,
         store: MetadataStore,
         trash: Callable[[UUID], None],
         report: Report,

@@ -8,8 +8,8 @@ from penstock.core.config_table import ConfigKind, ConfigSource
 from penstock.core.dynamic_configs import Kind, Resource
 from penstock.core.groups.configs import check_group_name
 from penstock.core.topic_config import ConfigValue
-from penstock.core.topic_image import Topic
 from penstock.core.topic_names import check_topic_name, is_staging
+from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from penstock.core.replication.reassignment import ElectionKind, Move, Reassignments
+from penstock.core.replication.reassignment import ElectionKind, Reassignments, ReplicaMove
 from penstock.core.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -47,7 +47,7 @@ class LoneReassignments:
             Reason.ELECTION_NOT_NEEDED, f"{topic}/{partition} is led by node {self._node_id}: this broker is alone."
         )
 
-    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[Move]:  # noqa: ARG002 - none of them moves
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:  # noqa: ARG002 - none of them moves
         """None."""
         return iter(())
 

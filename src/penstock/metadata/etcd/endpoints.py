@@ -101,7 +101,7 @@ class Tls:
     certificate: bytes | None = None
 
 
-class Member:
+class StoreMember:
     """One member of etcd."""
 
     def __init__(self, address: Address, tls: Tls | None) -> None:
@@ -151,12 +151,12 @@ def _channel(target: str, tls: Tls | None) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
 
 
-class Endpoints:
+class EtcdEndpoints:
     """All members. One is used until it fails."""
 
     def __init__(self, addresses: list[Address], tls: Tls | None = None) -> None:
         assert addresses
-        self._members = [Member(address, tls) for address in addresses]
+        self._members = [StoreMember(address, tls) for address in addresses]
         self._at = 0
         self._failing_since: float | None = None
         self._why = ""
@@ -168,11 +168,11 @@ class Endpoints:
             await member.channel.close()
 
     @property
-    def current(self) -> Member:
+    def current(self) -> StoreMember:
         """The member that is used."""
         return self._members[self._at]
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: StoreMember) -> None:
         """This one does not answer: use the next."""
         if member is self.current and len(self._members) > 1:
             self._at = (self._at + 1) % len(self._members)
@@ -191,7 +191,7 @@ class Endpoints:
             return _NOT_PLAIN
         return next((advice for words, advice in _ADVICE if words in why), "")
 
-    def failed(self, member: Member, why: str) -> None:
+    def failed(self, member: StoreMember, why: str) -> None:
         """One has not."""
         if self._failing_since is None:
             self._failing_since = time.monotonic()
@@ -207,7 +207,7 @@ class Endpoints:
             f"etcd ({names}) cannot be reached for {since:.0f} s: {self.advice or 'it is tried again'} ({self._why}){outcome}",
         )
 
-    async def connected(self) -> Member:
+    async def connected(self) -> StoreMember:
         """A member that is connected; METADATA_UNAVAILABLE when there is none."""
         for _ in self._members:
             member = self.current
@@ -216,7 +216,7 @@ class Endpoints:
             self.failed(member, "no connection")
         raise self.unavailable(_NOTHING_CHANGED)
 
-    async def ask(self, question: Callable[[Member], Awaitable[T]]) -> T:
+    async def ask(self, question: Callable[[StoreMember], Awaitable[T]]) -> T:
         """The answer of the first member that gives one: for what may be asked twice."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + READ_SECONDS
@@ -233,7 +233,7 @@ class Endpoints:
             self.worked()
             return answer
 
-    async def ask_once(self, question: Callable[[Member], Awaitable[T]]) -> T:
+    async def ask_once(self, question: Callable[[StoreMember], Awaitable[T]]) -> T:
         """The answer of one member, asked once: METADATA_UNAVAILABLE means that nobody knows whether it happened."""
         member = await self.connected()
         try:
@@ -245,7 +245,7 @@ class Endpoints:
         self.worked()
         return answer
 
-    def _missed(self, member: Member, error: grpc.aio.AioRpcError | NoAnswerError) -> None:
+    def _missed(self, member: StoreMember, error: grpc.aio.AioRpcError | NoAnswerError) -> None:
         """Note that a member did not do what it was asked; raises when it refused for good."""
         refused = _refusal(error) if isinstance(error, grpc.aio.AioRpcError) else None
         if refused is not None:

@@ -21,9 +21,9 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import (
     ANSWER_SECONDS,
     KEEP_ALIVE_SECONDS,
-    Endpoints,
-    Member,
+    EtcdEndpoints,
     NoAnswerError,
+    StoreMember,
     Tls,
 )
 from penstock.metadata.etcd.watch import Watch
@@ -69,7 +69,7 @@ class EtcdStore:
 
     operations_max: Final = OPERATIONS_MAX
 
-    def __init__(self, cluster: str, endpoints: Endpoints) -> None:
+    def __init__(self, cluster: str, endpoints: EtcdEndpoints) -> None:
         self._prefix = f"/penstock/{cluster}/".encode()
         self._endpoints = endpoints
         self._subscribers = Subscribers()
@@ -82,7 +82,7 @@ class EtcdStore:
 
         METADATA_UNAVAILABLE when no member answers, INVALID_CONFIG when none ever will with these settings.
         """
-        store = cls(cluster, Endpoints(addresses, tls))
+        store = cls(cluster, EtcdEndpoints(addresses, tls))
         try:
             found = await store._read_all()
             await store._look_at_version()
@@ -96,7 +96,7 @@ class EtcdStore:
         return store
 
     async def _look_at_version(self) -> None:
-        async def question(member: Member) -> pb.StatusResponse:
+        async def question(member: StoreMember) -> pb.StatusResponse:
             return await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
 
         version = (await self._endpoints.ask(question)).version
@@ -154,7 +154,7 @@ class EtcdStore:
     async def _page(self, start: bytes, end: bytes, revision: int, limit: int) -> pb.RangeResponse | _NoPage:
         request = pb.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
 
-        async def question(member: Member) -> pb.RangeResponse | _NoPage:
+        async def question(member: StoreMember) -> pb.RangeResponse | _NoPage:
             try:
                 return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
             except grpc.aio.AioRpcError as error:
@@ -173,7 +173,7 @@ class EtcdStore:
         self._check_open()
         request = pb.RangeRequest(key=self._prefix + key.encode())
 
-        async def question(member: Member) -> pb.RangeResponse:
+        async def question(member: StoreMember) -> pb.RangeResponse:
             return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
 
         found = await self._endpoints.ask(question)
@@ -193,7 +193,7 @@ class EtcdStore:
             success=[self._operation(operation) for operation in operations],
         )
 
-        async def question(member: Member) -> pb.TxnResponse:
+        async def question(member: StoreMember) -> pb.TxnResponse:
             return await member.txn(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
 
         done = await self._endpoints.ask_once(question)
@@ -233,7 +233,7 @@ class EtcdStore:
         self._check_open()
         request = pb.LeaseGrantRequest(TTL=max(1, -(-ttl_ms // 1000)))
 
-        async def question(member: Member) -> pb.LeaseGrantResponse:
+        async def question(member: StoreMember) -> pb.LeaseGrantResponse:
             return await member.grant(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
 
         # Asked twice it may leave a lease behind that nobody uses: it ends by itself.
@@ -242,7 +242,7 @@ class EtcdStore:
     async def keep_alive(self, lease: int) -> int:
         self._check_open()
 
-        async def question(member: Member) -> int:
+        async def question(member: StoreMember) -> int:
             call = member.keep_alive(timeout=KEEP_ALIVE_SECONDS)
             try:
                 await call.write(pb.LeaseKeepAliveRequest(ID=lease))
@@ -262,7 +262,7 @@ class EtcdStore:
     async def revoke(self, lease: int) -> None:
         self._check_open()
 
-        async def question(member: Member) -> pb.LeaseRevokeResponse:
+        async def question(member: StoreMember) -> pb.LeaseRevokeResponse:
             return await member.revoke(pb.LeaseRevokeRequest(ID=lease), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
 
         try:

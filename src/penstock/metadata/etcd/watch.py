@@ -20,7 +20,7 @@ import grpc
 import grpc.aio
 
 from penstock.errors import PenstockError, Reason
-from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, Endpoints, Member, words_of
+from penstock.metadata.etcd.endpoints import ANSWER_SECONDS, EtcdEndpoints, StoreMember, words_of
 from penstock.metadata.port import Entry, Event, Range
 from penstock.wire.etcd import etcd_generated as pb
 
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(
         self,
-        endpoints: Endpoints,
+        endpoints: EtcdEndpoints,
         prefix: bytes,
         range_end: bytes,
         entry_of: Callable[[pb.KeyValue], Entry],
@@ -112,7 +112,7 @@ class Watch:
                 logger.exception("changes are not followed; it is tried again")
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _follow(self, member: Member) -> None:
+    async def _follow(self, member: StoreMember) -> None:
         """Follow with one member, until it fails or another one is used."""
         stream: _Stream = member.watch(metadata=_LEADER_REQUIRED)
         leaving = asyncio.create_task(member.left.wait())
@@ -143,7 +143,7 @@ class Watch:
             stream.cancel()
 
     @staticmethod
-    async def _next(stream: _Stream, member: Member, leaving: "asyncio.Task[bool]") -> pb.WatchResponse | None:
+    async def _next(stream: _Stream, member: StoreMember, leaving: "asyncio.Task[bool]") -> pb.WatchResponse | None:
         """What comes next; None when the stream is over, or its member is left.
 
         A quiet watch and a dead one look alike, so the member is asked: an error when it says nothing to that either.

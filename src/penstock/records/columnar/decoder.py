@@ -21,7 +21,7 @@ from penstock.records.columnar.columns import numbers, taken
 from penstock.records.columnar.committed import Batch, visible
 from penstock.records.columnar.fields import read_fields
 from penstock.records.columnar.headers import HEADERS, headers_column
-from penstock.records.columnar.opened import COLUMN_BYTES_MAX, Opened, open_groups
+from penstock.records.columnar.opened import COLUMN_BYTES_MAX, OpenedRecords, open_groups
 from penstock.records.columnar.starts import find_records
 from penstock.records.columnar.words import Ints
 
@@ -89,7 +89,7 @@ def decode_each(
             yield decoded
 
 
-def _decode(opened: Opened, columns: frozenset[str], from_offset: int, to_offset: int) -> pa.RecordBatch | None:
+def _decode(opened: OpenedRecords, columns: frozenset[str], from_offset: int, to_offset: int) -> pa.RecordBatch | None:
     heads, source = opened.heads, opened.source
     bodies, ends = find_records(source, opened.begins, opened.ends, heads.counts)
     fields = read_fields(source, heads, bodies, ends, columns)

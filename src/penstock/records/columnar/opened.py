@@ -22,7 +22,7 @@ _NEIGHBOUR_BYTES_MIN: Final = 4096
 """Smaller batches are copied together in less time than it takes to see that they are neighbours."""
 
 
-class Opened(NamedTuple):
+class OpenedRecords(NamedTuple):
     """The opened records of some batches in one buffer: those of each are a region."""
 
     heads: Heads
@@ -35,7 +35,7 @@ class Opened(NamedTuple):
 
 def open_groups(
     batches: Sequence[Batch], from_offset: int, to_offset: int, bytes_max: int, group_bytes: int
-) -> Iterator[Opened]:
+) -> Iterator[OpenedRecords]:
     """The batches that may have records of these offsets, neighbours together while they open to at most ``group_bytes``.
 
     Control batches are left out. A batch that opens to more than ``group_bytes`` is a group of its own; none may open to more than
@@ -70,7 +70,7 @@ def open_groups(
     while at < len(wanted):
         after = max(at + 1, int(np.searchsorted(behind, int(begins[at]) + group_bytes, "right")))
         first, last = int(begins[at]), int(behind[after - 1])
-        yield Opened(
+        yield OpenedRecords(
             heads.at(slice(at, after)),
             Bytes(raw.view[first:last]),
             begins[at:after] - first,
@@ -80,14 +80,16 @@ def open_groups(
         at = after
 
 
-def _decompressed(batches: Sequence[Batch], heads: Heads, bytes_max: int, group_bytes: int) -> Iterator[Opened]:
+def _decompressed(batches: Sequence[Batch], heads: Heads, bytes_max: int, group_bytes: int) -> Iterator[OpenedRecords]:
     """As :func:`open_groups`, where some have to be decompressed."""
     parts: list[Buffer] = []
     begin = size = 0
 
-    def group(after: int) -> Opened:
+    def group(after: int) -> OpenedRecords:
         source, behind, sizes = _joined(parts)
-        return Opened(heads.at(slice(begin, after)), source, behind - sizes, behind, are_all=after == len(batches))
+        return OpenedRecords(
+            heads.at(slice(begin, after)), source, behind - sizes, behind, are_all=after == len(batches)
+        )
 
     for index, (header, data) in enumerate(batches):
         part: Buffer = memoryview(data)[HEADER_BYTES:]

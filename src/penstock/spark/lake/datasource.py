@@ -26,10 +26,10 @@ from pyspark.sql.datasource import (
 from penstock.spark.errors import OptionError
 from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
 from penstock.spark.lake.lake import SINGLE_WRITE, Lake, open_lake
-from penstock.spark.lake.layout import LakeFile, Layout, layout_for
+from penstock.spark.lake.layout import LakeFile, LakeLayout, layout_for
 from penstock.spark.lake.store import absolute
 from penstock.spark.lake.task_files import task_files
-from penstock.spark.options import Options, options_of
+from penstock.spark.options import SparkOptions, options_of
 from penstock.spark.schema import arrow_schema
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
@@ -42,7 +42,7 @@ _CATALOG: Final = "catalog."
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """What one task wrote."""
 
     query: str
@@ -80,20 +80,20 @@ class LakeDataSource(DataSource):
 
 
 @dataclass(frozen=True)
-class Target:
+class LakeTarget:
     """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
 
-    options: Options
-    layout: Layout
+    options: SparkOptions
+    layout: LakeLayout
 
     def open(self) -> Lake:
         """The lake."""
         return lake_of(self.options)
 
-    def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """One task's rows."""
         files = task_files(_path(self.options), _format(self.options), self.layout, query, batch)
-        return Written(query, tuple(files.write(rows)))
+        return WrittenFiles(query, tuple(files.write(rows)))
 
     def commit(self, query: str, batch: int, files: Sequence[LakeFile]) -> None:
         """All tasks' files, on the driver; then the group's offsets."""
@@ -112,10 +112,10 @@ class Target:
 class LakeStreamWriter(DataSourceStreamArrowWriter):
     """Of a streaming query: exactly once, for Spark gives a batch that comes again the same number."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LakeTarget) -> None:
         self._target = target
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task."""
         context = TaskContext.get()
         query, batch = (
@@ -141,11 +141,11 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
 class LakeBatchWriter(DataSourceArrowWriter):
     """Of one write: all of it or nothing."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LakeTarget) -> None:
         self._target = target
         self._query = f"{SINGLE_WRITE}{uuid4().hex}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task."""
         return self._target.write(self._query, 0, iterator)
 
@@ -158,35 +158,35 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._target.open().abort(self._query, 0, _collected(messages)[1])
 
 
-def lake_of(options: Options) -> Lake:
+def lake_of(options: SparkOptions) -> Lake:
     """The lake that the options name."""
     catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
     return open_lake(_path(options), _format(options), catalog)
 
 
-def _format(options: Options) -> LakeFormat:
+def _format(options: SparkOptions) -> LakeFormat:
     return format_named(options.get("lake", "parquet"))
 
 
-def _path(options: Options) -> str:
+def _path(options: SparkOptions) -> str:
     path = options.get("path", "")
     if not path:
         raise OptionError('set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
     return path
 
 
-def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
+def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeTarget:
     if overwrite:
         raise OptionError('a lake is only added to: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
     # A relative path means a place of the driver's; tasks may stand elsewhere.
-    options = Options({**options, "path": absolute(_path(options))})
-    target = Target(options, layout_for(arrow_schema(schema), folders))
+    options = SparkOptions({**options, "path": absolute(_path(options))})
+    target = LakeTarget(options, layout_for(arrow_schema(schema), folders))
     target.open().prepare(target.layout)
     return target
 
 
 def _collected(messages: Sequence[WriterCommitMessage | None]) -> tuple[str | None, list[LakeFile]]:
-    written = [each for each in messages if isinstance(each, Written)]
+    written = [each for each in messages if isinstance(each, WrittenFiles)]
     return (written[0].query if written else None), [file for each in written for file in each.files]

@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
-from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, LakeFile, Layout, StoredFile
+from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, LakeFile, LakeLayout, StoredFile
 from penstock.spark.lake.manifests import Manifest, Manifests
 from penstock.spark.lake.parquet import ranges_in
 from penstock.spark.lake.store import Store
@@ -46,7 +46,7 @@ class DeltaLakeTable:
     def finish(self, manifest: Manifest) -> None:
         """The table's own commit is whole or not there."""
 
-    def append(self, layout: Layout, manifest: Manifest) -> None:
+    def append(self, layout: LakeLayout, manifest: Manifest) -> None:
         table = self._table()
         if table is None:
             table = DeltaTable.create(
@@ -116,7 +116,7 @@ def drop_uncommitted(store: Store, manifest: Manifest, last_batch: int | None) -
         store.remove(file.path for file in manifest.files)
 
 
-def _action(layout: Layout, file: LakeFile) -> AddAction:
+def _action(layout: LakeLayout, file: LakeFile) -> AddAction:
     stats: dict[str, object] = {"numRecords": file.rows}
     if layout.is_records:
         stats["minValues"] = {PARTITION: file.partition, OFFSET: file.first_offset}

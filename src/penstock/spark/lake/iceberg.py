@@ -33,7 +33,7 @@ from penstock.spark.lake.layout import (
     TIMESTAMP,
     TOPIC,
     LakeFile,
-    Layout,
+    LakeLayout,
     StoredFile,
 )
 from penstock.spark.lake.manifests import Manifest, Manifests
@@ -80,7 +80,7 @@ class IcebergTable:
     def finish(self, manifest: Manifest) -> None:
         """The table's own commit is whole or not there."""
 
-    def append(self, layout: Layout, manifest: Manifest) -> None:
+    def append(self, layout: LakeLayout, manifest: Manifest) -> None:
         self._manifests.write(manifest)
         self._store.move((file.staged, file.path) for file in manifest.files)
         table = self._table() or self._create(layout)
@@ -181,7 +181,7 @@ class IcebergTable:
                 f"the Iceberg table in {self._place} was made at {place}, and names its files by that place: move it back there, or archive to a new place"
             )
 
-    def _create(self, layout: Layout) -> PyIcebergTable:
+    def _create(self, layout: LakeLayout) -> PyIcebergTable:
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(NAMESPACE)
         with (

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.lake.layout import LakeFile, Layout, StoredFile, kind_of
+from penstock.spark.lake.layout import LakeFile, LakeLayout, StoredFile, kind_of
 from penstock.spark.lake.manifests import VERSION, Ends, Manifest, Manifests, Mark, ends_of
 from penstock.spark.lake.store import HIDDEN, Store
 from penstock.spark.lake.task_files import staging_folder
@@ -27,7 +27,7 @@ ORPHAN_MS: Final = 24 * 60 * 60 * 1000
 """Staged files of other queries are given up when they are so old: no batch takes that long."""
 
 
-class Table(Protocol):
+class LakeTable(Protocol):
     """How one format says which files belong to the lake."""
 
     def exists(self) -> bool:
@@ -50,7 +50,7 @@ class Table(Protocol):
         """Finish a commit of any query, as far as it is one; takes nothing back, for that query may be in the midst of it."""
         ...
 
-    def append(self, layout: Layout, manifest: Manifest) -> None:
+    def append(self, layout: LakeLayout, manifest: Manifest) -> None:
         """Make the files of the manifest, which is not written yet, part of the table."""
         ...
 
@@ -68,7 +68,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class LakeCommit:
     """What a commit did: ``already`` when the batch was there before. ``ends`` is how far the query has archived."""
 
     already: bool
@@ -79,7 +79,7 @@ class Committed:
 class Lake:
     """One lake. Made by :func:`open_lake`, in the driver; tasks write files and know nothing of a table (``task_files.py``)."""
 
-    def __init__(self, store: Store, table: Table, lake_format: LakeFormat) -> None:
+    def __init__(self, store: Store, table: LakeTable, lake_format: LakeFormat) -> None:
         self.format: Final = lake_format
         self._store = store
         self._table = table
@@ -92,7 +92,7 @@ class Lake:
 
     # Writing.
 
-    def prepare(self, layout: Layout) -> None:
+    def prepare(self, layout: LakeLayout) -> None:
         """Before anything is written: the lake is of this format and layout, or new and becomes so."""
         mark = Mark(VERSION, self.format, layout.is_records, layout.folders)
         found = self._manifests.mark()
@@ -141,13 +141,13 @@ class Lake:
         """The last batch of this query that is in the lake."""
         return self._table.last_batch(query)
 
-    def commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
+    def commit(self, layout: LakeLayout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
         """Make a batch part of the lake, unless it is there already. What tasks left behind goes."""
         # What is checked must hold until it is written: two archives of a topic would both find its offsets new.
         with self._store.held():
             return self._commit(layout, query, batch, files, now_ms)
 
-    def _commit(self, layout: Layout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> Committed:
+    def _commit(self, layout: LakeLayout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
         last = self._manifests.last(query)
         if last is not None:
             self._table.recover(last)
@@ -155,7 +155,7 @@ class Lake:
         if done is not None and batch <= done:
             self._clean(query, now_ms)
             self._forget(layout, query)
-            return Committed(already=True, rows=0, ends=self._ends(layout).get(query, {}))
+            return LakeCommit(already=True, rows=0, ends=self._ends(layout).get(query, {}))
         before = self._ends(layout)
         own = before.get(query, {})
         ends = ends_of(files, own)
@@ -167,7 +167,7 @@ class Lake:
             self._manifests.write(Manifest(query, batch, [], own, own))
         self._clean(query, now_ms)
         self._forget(layout, query)
-        return Committed(already=False, rows=sum(file.rows for file in files), ends=ends)
+        return LakeCommit(already=False, rows=sum(file.rows for file in files), ends=ends)
 
     def abort(self, query: str, batch: int, files: Iterable[LakeFile]) -> None:
         """Drop what was staged, unless the batch was committed: Spark aborts also when a commit failed after it was done."""
@@ -175,7 +175,7 @@ class Lake:
         if done is None or done < batch:
             self._store.remove(file.staged for file in files)
 
-    def _check_columns(self, layout: Layout) -> None:
+    def _check_columns(self, layout: LakeLayout) -> None:
         """What the table's own columns cannot take would be lost without a word, or make it unreadable."""
         there = self._table.schema()
         if there is None:
@@ -193,7 +193,7 @@ class Lake:
                     "there, or choose another place"
                 )
 
-    def _ends(self, layout: Layout) -> dict[str, Ends]:
+    def _ends(self, layout: LakeLayout) -> dict[str, Ends]:
         """Up to where each query has archived. Rows that are no records have no offsets, whoever wrote them."""
         if not layout.is_records:
             return {}
@@ -215,7 +215,7 @@ class Lake:
                         f"{file.first_offset}. One archive at a time may write a topic; if the topic was deleted and made anew, archive it to another place"
                     )
 
-    def _forget(self, layout: Layout, query: str) -> None:
+    def _forget(self, layout: LakeLayout, query: str) -> None:
         """Drop the manifest of a single write that is done: nobody comes back for it, and there would be one for every write.
 
         Not of records, whose manifests keep offsets from coming twice; nor in a plain lake, where nothing else says that the write was done.
@@ -291,7 +291,7 @@ def open_lake(location: str, lake_format: LakeFormat, options: Mapping[str, str]
         ) from error
 
 
-def _table(store: Store, lake_format: LakeFormat, options: Mapping[str, str]) -> Table:
+def _table(store: Store, lake_format: LakeFormat, options: Mapping[str, str]) -> LakeTable:
     match lake_format:
         case LakeFormat.PARQUET:
             from penstock.spark.lake.parquet import ParquetTable

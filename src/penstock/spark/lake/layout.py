@@ -77,7 +77,7 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LakeLayout:
     """The columns of a lake and those of them that are folders."""
 
     schema: pa.Schema
@@ -127,12 +127,12 @@ def kind_of(data_type: pa.DataType) -> str:
     return next((kind for kind, holds in kinds.items() if holds(data_type)), str(data_type))
 
 
-def records_layout() -> Layout:
+def records_layout() -> LakeLayout:
     """Of the records of topics."""
-    return Layout(RECORDS, (TOPIC, DAY), is_records=True)
+    return LakeLayout(RECORDS, (TOPIC, DAY), is_records=True)
 
 
-def layout_for(schema: pa.Schema, folders: Sequence[str]) -> Layout:
+def layout_for(schema: pa.Schema, folders: Sequence[str]) -> LakeLayout:
     """The layout for a query's columns. Columns like those of ``format("penstock")`` are records, unless ``folders`` are asked for."""
     names = set(schema.names)
     if not folders and names >= _NEEDED and names <= set(RECORDS.names):
@@ -153,7 +153,7 @@ def layout_for(schema: pa.Schema, folders: Sequence[str]) -> Layout:
         raise LakeError("partitionBy names every column, and nothing is left for the files: leave one out")
     # An empty text becomes null, also of a column that has none.
     fields = [field.with_nullable(field.nullable or _is_text_of(field, folders)) for field in schema]
-    return Layout(pa.schema(fields), tuple(folders), is_records=False)
+    return LakeLayout(pa.schema(fields), tuple(folders), is_records=False)
 
 
 def folder_path(folders: Sequence[str], values: Sequence[str | None]) -> str:

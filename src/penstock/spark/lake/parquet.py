@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.layout import DAY, RECORDS, TOPIC, Layout, StoredFile, folder_path, folder_values
+from penstock.spark.lake.layout import DAY, RECORDS, TOPIC, LakeLayout, StoredFile, folder_path, folder_values
 from penstock.spark.lake.manifests import Manifest, Manifests
 from penstock.spark.lake.store import Store, open_uri, path_in
 
@@ -51,7 +51,7 @@ class ParquetTable:
     def finish(self, manifest: Manifest) -> None:
         self.recover(manifest)
 
-    def append(self, layout: Layout, manifest: Manifest) -> None:
+    def append(self, layout: LakeLayout, manifest: Manifest) -> None:
         del layout
         self._manifests.write(manifest)
         self._store.move((file.staged, file.path) for file in manifest.files)

@@ -36,7 +36,7 @@ PLAN: Final = "replay.json"
 _ASK_SECONDS: Final = 0.2
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ReplayRequest(msgspec.Struct, frozen=True):
     """What was asked for."""
 
     topic: str
@@ -69,7 +69,7 @@ class Phase(msgspec.Struct, frozen=True):
 class Replay(msgspec.Struct, frozen=True):
     """A replay that was begun."""
 
-    wanted: Wanted
+    wanted: ReplayRequest
     run: str
     folder: str
     location: str
@@ -83,7 +83,7 @@ class Replay(msgspec.Struct, frozen=True):
         return sum(phase.total for phase in self.phases)
 
 
-def begin(wanted: Wanted, bootstrap: str, folder: str, note: Callable[[str], None]) -> Replay:
+def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[str], None]) -> Replay:
     """Settle what is sent, or go on with what was settled by the same command before."""
     store = Store(folder)
     data = store.read(PLAN)
@@ -112,7 +112,7 @@ def finish(replay: Replay) -> None:
 class _Planner:
     """Finds out where a range begins and ends, and who has it."""
 
-    def __init__(self, cluster: Cluster, wanted: Wanted, folder: str, note: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, wanted: ReplayRequest, folder: str, note: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._note = note
         self._wanted = wanted

@@ -27,7 +27,7 @@ from penstock.spark.schema import RECORDS_WITH_HEADERS, arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
 BATCH_ROWS: Final = 65_536
 JsonOffsets = dict[str, int]
@@ -50,7 +50,7 @@ class FilePart(InputPartition):
         self.uri = uri
 
 
-def schema_of(options: Options) -> StructType:
+def schema_of(options: SparkOptions) -> StructType:
     """The columns: those of ``format("penstock")`` when a topic is named, else those of the lake."""
     if options.get("topic"):
         return RECORDS_WITH_HEADERS
@@ -65,7 +65,7 @@ def schema_of(options: Options) -> StructType:
 class LakeReader(DataSourceReader):
     """A lake as a table."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
@@ -85,7 +85,7 @@ class LakeReader(DataSourceReader):
 class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The records of a topic in a lake, as a stream that ends where it was told, or where the lake ended at first."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
         if not options.get("topic"):
             raise OptionError("a lake is a stream of records only: set the option topic, or read it as a table")
         self._options = options
@@ -151,7 +151,7 @@ class _Range:
         self._has, self._start, self._end = has, start, end
 
     @classmethod
-    def of(cls, options: Options) -> _Range:
+    def of(cls, options: SparkOptions) -> _Range:
         has: dict[int, tuple[int, int]] = {}
         for file in lake_of(options).files(options["topic"]):
             first, end = has.get(file.partition, (file.first_offset, 0))
@@ -171,7 +171,7 @@ class _Range:
         return [(p, bounds) for p, bounds in sorted(self._has.items()) if not named or p in named]
 
 
-def _offsets(options: Options, name: str) -> dict[int, int]:
+def _offsets(options: SparkOptions, name: str) -> dict[int, int]:
     text = options.get(name)
     if not text or text in ("earliest", "latest"):
         return {}
@@ -192,7 +192,7 @@ def _load(offsets: JsonOffsets) -> dict[int, int]:
 
 
 def _parts(
-    options: Options, start: Mapping[int, int], end: Mapping[int, int], split_rows: int = SPLIT_ROWS
+    options: SparkOptions, start: Mapping[int, int], end: Mapping[int, int], split_rows: int = SPLIT_ROWS
 ) -> list[InputPartition]:
     files = lake_of(options).files(options["topic"])
     parts: list[InputPartition] = []

@@ -25,7 +25,7 @@ from penstock.spark.lake.layout import (
     TIMESTAMP,
     TOPIC,
     LakeFile,
-    Layout,
+    LakeLayout,
     folder_path,
 )
 from penstock.spark.lake.store import HIDDEN, Store
@@ -70,7 +70,7 @@ class TaskFiles:
     def __init__(
         self,
         store: Store,
-        layout: Layout,
+        layout: LakeLayout,
         staging: str,
         attempt: str,
         *,
@@ -209,7 +209,7 @@ class TaskFiles:
         self._open.clear()
 
 
-def task_files(location: str, lake_format: LakeFormat, layout: Layout, query: str, batch: int) -> TaskFiles:
+def task_files(location: str, lake_format: LakeFormat, layout: LakeLayout, query: str, batch: int) -> TaskFiles:
     """What one attempt of a task writes through. It needs no library of the format: executors may have none."""
     return TaskFiles(
         Store(location),

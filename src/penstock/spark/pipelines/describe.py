@@ -8,16 +8,16 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 from penstock.spark.pipelines.convert import keys_of, wanted_of
-from penstock.spark.pipelines.model import Head, Sink, Source, Step
+from penstock.spark.pipelines.model import PipelineHead, SinkTable, SourceTable, Step
 
 
 def reference_of_files() -> str:
     """A table for each table of a file."""
     tables: dict[str, type[msgspec.Struct]] = {
-        "[pipeline]": Head,
-        "[source], [sources.NAME]": Source,
+        "[pipeline]": PipelineHead,
+        "[source], [sources.NAME]": SourceTable,
         "[[steps]]": Step,
-        "[[sinks]]": Sink,
+        "[[sinks]]": SinkTable,
     }
     return "\n".join(f"### {title}\n\n{kind.__doc__}\n\n{_table(kind)}" for title, kind in tables.items())
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.model import OnBad, Sink, Source, Step, topics_of
+from penstock.spark.pipelines.model import OnBad, SinkTable, SourceTable, Step, topics_of
 from penstock.spark.pipelines.sqltext import views_read
 from penstock.spark.pipelines.typed import bad_topic
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class OutputTable:
     """A place that is written: by the key at ``path``, with rows that come from these sources."""
 
     path: Path
@@ -29,14 +29,16 @@ class Written:
     sources: frozenset[str]
 
 
-def circles(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def circles(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[SinkTable]) -> list[OutputTable]:
     """All that is written and comes back to where it came from."""
     written = [*_of_sinks(sources, steps, sinks), *_of_bad_values(sources)]
     feeds = {each: [other for other in written if _feeds(each, other, sources)] for each in written}
     return [each for each in written if _comes_back(each, feeds)]
 
 
-def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Sequence[Sink]) -> list[Written]:
+def _of_sinks(
+    sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[SinkTable]
+) -> list[OutputTable]:
     of_views = origins(sources, steps)
     last = list(of_views)[-1]
     found = []
@@ -45,20 +47,20 @@ def _of_sinks(sources: Mapping[str, Source], steps: Sequence[Step], sinks: Seque
             of_sources = of_views.get((sink.from_ or last).lower(), frozenset())
             key = "topic" if sink.topic else "path"
             found.append(
-                Written(("sinks", number, key), sink.topic or _folder(sink.path), bool(sink.topic), of_sources)
+                OutputTable(("sinks", number, key), sink.topic or _folder(sink.path), bool(sink.topic), of_sources)
             )
     return found
 
 
-def _of_bad_values(sources: Mapping[str, Source]) -> list[Written]:
+def _of_bad_values(sources: Mapping[str, SourceTable]) -> list[OutputTable]:
     return [
-        Written(("sources", name, "dead_letters"), bad_topic(source), True, frozenset([name]))
+        OutputTable(("sources", name, "dead_letters"), bad_topic(source), True, frozenset([name]))
         for name, source in sources.items()
         if source.on_bad is OnBad.DEAD_LETTER
     ]
 
 
-def origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+def origins(sources: Mapping[str, SourceTable], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
     """The sources that each view has its rows from. SQL does not tell the case of names."""
     found = {name.lower(): frozenset([name]) for name in sources}
     for number, step in enumerate(steps, start=1):
@@ -71,11 +73,11 @@ def origins(sources: Mapping[str, Source], steps: Sequence[Step]) -> dict[str, f
     return found
 
 
-def _feeds(written: Written, other: Written, sources: Mapping[str, Source]) -> bool:
+def _feeds(written: OutputTable, other: OutputTable, sources: Mapping[str, SourceTable]) -> bool:
     return any(_reads(sources[name], written) for name in other.sources)
 
 
-def _reads(source: Source, written: Written) -> bool:
+def _reads(source: SourceTable, written: OutputTable) -> bool:
     if source.static or source.table is not None:
         return False
     if not written.is_topic:
@@ -89,8 +91,8 @@ def _reads(source: Source, written: Written) -> bool:
         return False
 
 
-def _comes_back(begin: Written, feeds: Mapping[Written, Sequence[Written]]) -> bool:
-    ahead, seen = list(feeds[begin]), set[Written]()
+def _comes_back(begin: OutputTable, feeds: Mapping[OutputTable, Sequence[OutputTable]]) -> bool:
+    ahead, seen = list(feeds[begin]), set[OutputTable]()
     while ahead:
         at = ahead.pop()
         if at == begin:

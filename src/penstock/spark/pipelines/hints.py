@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines.feeding import origins
-from penstock.spark.pipelines.model import Pipeline, Source
+from penstock.spark.pipelines.model import Pipeline, SourceTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def schema_hint(pipeline: Pipeline, view: str, error: BaseException) -> str:
     return f"{told}: {_written(pipeline, untyped, fields)}"
 
 
-def _is_untyped(source: Source) -> bool:
+def _is_untyped(source: SourceTable) -> bool:
     return not source.schema and source.lake is None and source.table is None
 
 

@@ -20,20 +20,20 @@ from penstock.spark.pipelines.builtin import MODULES, WrongArgument, builtin_nam
 from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
 from penstock.spark.pipelines.feeding import circles
-from penstock.spark.pipelines.locate import Lines, Path, lines_of
+from penstock.spark.pipelines.locate import LineNumbers, Path, lines_of
 from penstock.spark.pipelines.model import (
     NAME_LENGTH_MAX,
     SINKS_MAX,
     SOURCES_MAX,
     STEPS,
     STEPS_MAX,
-    Head,
     Mode,
     OnBad,
     Pipeline,
-    Sink,
+    PipelineHead,
     SinkKind,
-    Source,
+    SinkTable,
+    SourceTable,
     Step,
     topics_of,
 )
@@ -91,7 +91,7 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
 
 def checked(pipeline: Pipeline) -> Pipeline:
     """A pipeline that was made by a program, as :func:`loads` would have made it of a file; without lines in its errors."""
-    reading = _Reading(FilePath(pipeline.head.name), Lines())
+    reading = _Reading(FilePath(pipeline.head.name), LineNumbers())
     for name, source in pipeline.sources.items():
         reading.check_source(source, ("sources", name))
     whole = reading.whole(pipeline.head, pipeline.sources, pipeline.steps, pipeline.sinks)
@@ -120,7 +120,7 @@ def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
 @dataclass(slots=True)
 class _Reading:
     file: FilePath
-    lines: Lines
+    lines: LineNumbers
     problems: list[Problem] = field(default_factory=list)
     overridden: set[Path] = field(default_factory=set)
 
@@ -169,12 +169,14 @@ class _Reading:
                 self.report((key,), f"{named((key,))}: {text}")
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
-        sinks = self._list("sinks", Sink, document.get("sinks", []), SINKS_MAX)
+        sinks = self._list("sinks", SinkTable, document.get("sinks", []), SINKS_MAX)
         if document.get("sinks", []) == []:
             self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
         return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
-    def whole(self, head: Head, sources: dict[str, Source], steps: list[Step], sinks: list[Sink]) -> Pipeline | None:
+    def whole(
+        self, head: PipelineHead, sources: dict[str, SourceTable], steps: list[Step], sinks: list[SinkTable]
+    ) -> Pipeline | None:
         """What is right by itself, seen together."""
         if all(source.static for source in sources.values()):
             path: Path = ("source", "static") if ("source",) in self.lines.keys else ("sources",)
@@ -199,9 +201,9 @@ class _Reading:
             lines=self._lines_for_spark(steps),
         )
 
-    def _head(self, value: object) -> Head | None:
+    def _head(self, value: object) -> PipelineHead | None:
         path = ("pipeline",)
-        head = table_of(Head, value, path, self.report_type)
+        head = table_of(PipelineHead, value, path, self.report_type)
         if head is None:
             # The other keys are to be understood all the same.
             trigger = value.get("trigger") if isinstance(value, dict) else None
@@ -225,7 +227,7 @@ class _Reading:
         self._understood((*path, "trigger"), trigger_of, head.trigger)
         return None if self.problems else head
 
-    def _builtin(self, head: Head, document: Mapping[str, object]) -> Pipeline | None:
+    def _builtin(self, head: PipelineHead, document: Mapping[str, object]) -> Pipeline | None:
         for key in document:
             if key not in ("pipeline", head.kind):
                 self.report(
@@ -248,7 +250,7 @@ class _Reading:
             return None
         return Pipeline(head=head, file=str(self.file), arguments=arguments)
 
-    def _sources(self, document: Mapping[str, object]) -> dict[str, Source]:
+    def _sources(self, document: Mapping[str, object]) -> dict[str, SourceTable]:
         if "source" in document and "sources" in document:
             self.report(("sources",), "[sources]: there is a [source] too; name it [sources.NAME] like the others")
             return {}
@@ -264,7 +266,7 @@ class _Reading:
             return {}
         if len(tables) > SOURCES_MAX:
             self.report(("sources",), f"[sources]: there are {len(tables)}, more than {SOURCES_MAX}")
-        found: dict[str, Source] = {}
+        found: dict[str, SourceTable] = {}
         for name, table in tables.items():
             source = self._source(table, ("sources", name))
             if source is not None:
@@ -275,13 +277,13 @@ class _Reading:
                 found[name] = source
         return found
 
-    def _source(self, value: object, path: Path) -> Source | None:
-        source = table_of(Source, value, path, self.report_type)
+    def _source(self, value: object, path: Path) -> SourceTable | None:
+        source = table_of(SourceTable, value, path, self.report_type)
         if source is not None:
             self.check_source(source, path)
         return source
 
-    def check_source(self, source: Source, path: Path) -> None:
+    def check_source(self, source: SourceTable, path: Path) -> None:
         """What the texts of a source mean."""
         self._check_source_place(source, path)
         self._understood((*path, "start"), start_options, source.start)
@@ -300,7 +302,7 @@ class _Reading:
         if source.event_time and not source.watermark:
             self.report((*path, "event_time"), f'{named(path)} event_time: write watermark = "10 minutes" too')
 
-    def _check_source_place(self, source: Source, path: Path) -> None:
+    def _check_source_place(self, source: SourceTable, path: Path) -> None:
         given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]
         if len(given) > 1:
             self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both given; keep one")
@@ -327,7 +329,7 @@ class _Reading:
         except ValueError as error:
             self.report(path, f"{named(path[:-1])} {path[-1]}: {error}")
 
-    def _check_names(self, sources: Mapping[str, Source], steps: Iterable[Step]) -> list[str]:
+    def _check_names(self, sources: Mapping[str, SourceTable], steps: Iterable[Step]) -> list[str]:
         """The names that can be read, in the order in which they come to be; the last is what sinks get unless told."""
         names = list(sources)
         for number, step in enumerate(steps):
@@ -391,7 +393,7 @@ class _Reading:
         if name not in known:
             self.report(path, f"{named(path[:-1])} {path[-1]}: there is no {name} to read; {suggestion(name, known)}")
 
-    def _check_sinks(self, sinks: list[Sink], names: list[str]) -> None:
+    def _check_sinks(self, sinks: list[SinkTable], names: list[str]) -> None:
         seen: dict[str, int] = {}
         for number, sink in enumerate(sinks):
             path: Path = ("sinks", number)
@@ -403,7 +405,7 @@ class _Reading:
                 self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
             seen[name] = number
 
-    def _check_places(self, sources: Mapping[str, Source], sinks: list[Sink]) -> None:
+    def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[SinkTable]) -> None:
         """Two queries must not share a checkpoint, nor a folder: each would take the other's batches for its own."""
         taken = {bad_name(name): name for name, source in sources.items() if source.on_bad is OnBad.DEAD_LETTER}
         folders: set[str] = set()
@@ -417,7 +419,7 @@ class _Reading:
                 self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
             folders.add(folder)
 
-    def _check_circles(self, sources: Mapping[str, Source], steps: list[Step], sinks: list[Sink]) -> None:
+    def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[SinkTable]) -> None:
         for written in circles(sources, steps, sinks):
             path = written.path
             if path[0] == "sources" and ("source",) in self.lines.keys:
@@ -426,7 +428,7 @@ class _Reading:
             instead = f"write to another {'topic' if written.is_topic else 'folder'}"
             self.report(path, f"{named(path[:-1])} {path[-1]}: {told}; {instead}")
 
-    def _check_sink(self, sink: Sink, path: Path) -> None:
+    def _check_sink(self, sink: SinkTable, path: Path) -> None:
         kind = sink.kind
         for key, kinds in (
             ("topic", (SinkKind.TOPIC,)),
@@ -467,7 +469,7 @@ def problem_with_name(name: str) -> str | None:
     return f"got {shown(name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most"
 
 
-def sink_name(sink: Sink) -> str:
+def sink_name(sink: SinkTable) -> str:
     """What tells a sink's checkpoint from the others'."""
     if sink.name:
         return sink.name
@@ -480,7 +482,7 @@ def bad_name(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"bad-{source}")
 
 
-def _view_of(source: Source) -> str:
+def _view_of(source: SourceTable) -> str:
     topics = topics_of(source)
     return source.as_ or (topics[0] if len(topics) == 1 else "source")
 
@@ -489,7 +491,7 @@ def _named_step(step: Step, number: int) -> Step:
     return step if step.as_ else msgspec.structs.replace(step, as_=f"step{number}")
 
 
-def _named_sinks(sinks: list[Sink], last: str) -> list[Sink]:
+def _named_sinks(sinks: list[SinkTable], last: str) -> list[SinkTable]:
     return [msgspec.structs.replace(sink, from_=sink.from_ or last, name=sink_name(sink)) for sink in sinks]
 
 

@@ -21,7 +21,7 @@ _ESCAPES: Final = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '
 
 
 @dataclass(slots=True)
-class Lines:
+class LineNumbers:
     """Where things stand, counted from 1."""
 
     keys: dict[Path, int] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Lines:
         return self.values.get(path) or self.of(path)
 
 
-def lines_of(text: str) -> Lines:
+def lines_of(text: str) -> LineNumbers:
     """The lines of a text that ``tomllib`` accepts."""
     return _Scanner(text).scan()
 
@@ -52,10 +52,10 @@ class _Scanner:
         self._text = text.replace("\r\n", "\n")
         self._breaks = [match.start() for match in re.finditer("\n", self._text)]
         self._at = 0
-        self._lines = Lines()
+        self._lines = LineNumbers()
         self._array_lengths: dict[Path, int] = {}
 
-    def scan(self) -> Lines:
+    def scan(self) -> LineNumbers:
         table: Path = ()
         while self._skip(_BLANK_OR_LINE):
             if self._text.startswith("[[", self._at):

@@ -50,11 +50,11 @@ def _says(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TomlTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of the tables of a file."""
 
 
-class Head(Table, frozen=True):
+class PipelineHead(TomlTable, frozen=True):
     """What the pipeline is called, and how it runs."""
 
     name: Annotated[
@@ -78,7 +78,7 @@ class Head(Table, frozen=True):
     conf: Annotated[dict[str, str | int | float | bool], _says("Settings of Spark.")] = {}
 
 
-class Source(Table, frozen=True):
+class SourceTable(TomlTable, frozen=True):
     """Where rows come from. One table `[source]`, or several `[sources.NAME]`."""
 
     topics: Annotated[str | list[str] | None, _says("A topic, or a list of topics.")] = None
@@ -120,7 +120,7 @@ class Source(Table, frozen=True):
     ] = msgspec.field(name="as", default="")
 
 
-class Step(Table, frozen=True):
+class Step(TomlTable, frozen=True):
     """One change of the rows; exactly one of `sql`, `python`, `deduplicate`."""
 
     sql: Annotated[str | None, _says("A query. It reads sources and earlier steps by their names.")] = None
@@ -146,7 +146,7 @@ class Step(Table, frozen=True):
     watermark: Annotated[str, _says("How late a row of the result may be, as in a source.")] = ""
 
 
-class Sink(Table, frozen=True):
+class SinkTable(TomlTable, frozen=True):
     """Where rows go. Each sink is a Spark query of its own, with its own checkpoint."""
 
     kind: Annotated[SinkKind, _says("Where to.")]
@@ -183,20 +183,20 @@ class Sink(Table, frozen=True):
     options: Annotated[dict[str, str | int | float | bool], _says("Options of the sink, as in Spark.")] = {}
 
 
-class Pipeline(Table, frozen=True):
+class Pipeline(TomlTable, frozen=True):
     """A whole file, checked. ``arguments`` are a built-in's, when ``head.kind`` names one."""
 
-    head: Head
+    head: PipelineHead
     file: str = ""
-    sources: dict[str, Source] = {}
+    sources: dict[str, SourceTable] = {}
     steps: list[Step] = []
-    sinks: list[Sink] = []
+    sinks: list[SinkTable] = []
     arguments: msgspec.Struct | None = None
     lines: dict[str, int] = {}
     """The line of each step's SQL and of each table, by path: what errors of Spark are told with."""
 
 
-def topics_of(source: Source) -> list[str]:
+def topics_of(source: SourceTable) -> list[str]:
     """The topics that a source names, as a list."""
     if source.topics is None:
         return []

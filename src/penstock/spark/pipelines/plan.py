@@ -18,7 +18,7 @@ from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
 from penstock.spark.pipelines.hints import schema_hint
 from penstock.spark.pipelines.loading import bad_name
-from penstock.spark.pipelines.model import OnBad, Pipeline, Source, Step
+from penstock.spark.pipelines.model import OnBad, Pipeline, SourceTable, Step
 from penstock.spark.pipelines.patience import patiently
 from penstock.spark.pipelines.sinks import topic_writer, writer_of
 from penstock.spark.pipelines.typed import bad_records, bad_topic, read, typed
@@ -48,7 +48,7 @@ def query_name(pipeline: str, output: str = "") -> str:
     return f"{pipeline}-{output}" if output else pipeline
 
 
-class Plan:
+class PipelinePlan:
     """The views of one pipeline in one session."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Plan:
             else:
                 self._spark.sparkContext.addPyFile(str(source))
 
-    def _read(self, source: Source) -> DataFrame:
+    def _read(self, source: SourceTable) -> DataFrame:
         return patiently(lambda: read(self._spark, source, self._bootstrap, self._rate))
 
     def _keep(self, name: str, frame: DataFrame) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Follower:
+class QueryProgress:
     """One query, asked now and then."""
 
     name: str

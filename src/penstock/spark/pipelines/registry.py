@@ -28,7 +28,7 @@ from penstock.spark.pipelines.errors import PipelineError, PipelineNotFoundError
 from penstock.spark.pipelines.process import lives
 
 
-class State(StrEnum):
+class PipelineState(StrEnum):
     """How a pipeline stands."""
 
     STARTING = "starting"
@@ -39,7 +39,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-ALIVE = (State.STARTING, State.RUNNING, State.STOPPING)
+ALIVE = (PipelineState.STARTING, PipelineState.RUNNING, PipelineState.STOPPING)
 
 
 class QueryStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     pid: int
     birth: str
-    state: State
+    state: PipelineState
     file: str = ""
     description: str = ""
     master: str = ""
@@ -145,7 +145,9 @@ class Registry:
                 continue  # forgotten meanwhile
             except PipelineError as error:
                 # One damaged file must not hide the others.
-                runs.append(Run(name=path.stem, kind="unknown", pid=0, birth="", state=State.FAILED, reason=str(error)))
+                runs.append(
+                    Run(name=path.stem, kind="unknown", pid=0, birth="", state=PipelineState.FAILED, reason=str(error))
+                )
         return runs
 
     def forget(self, name: str) -> None:
@@ -216,7 +218,7 @@ class Registry:
             return run
         reason = f"its process (pid {run.pid}) is gone without a word, killed or crashed"
         return msgspec.structs.replace(
-            run, state=State.FAILED, reason=f"{reason}; run it again to go on from its checkpoint"
+            run, state=PipelineState.FAILED, reason=f"{reason}; run it again to go on from its checkpoint"
         )
 
 

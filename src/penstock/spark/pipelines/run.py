@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Context, Progress
+from penstock.spark.pipelines.builtin import RunContext, RunProgress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
 from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
-from penstock.spark.pipelines.plan import Plan, query_name, spark_text
+from penstock.spark.pipelines.plan import PipelinePlan, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
-from penstock.spark.pipelines.progress import Follower
-from penstock.spark.pipelines.registry import Registry, Run, State, now_ms
+from penstock.spark.pipelines.progress import QueryProgress
+from penstock.spark.pipelines.registry import PipelineState, Registry, Run, now_ms
 from penstock.spark.pipelines.values import Trigger
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ DATA_LOSS: Final = "failOnDataLoss"
 """The option that every error about lost records names."""
 
 
-class Told(BaseException):
+class StopSignal(BaseException):
     """A signal that ends the run while it waits for nothing that could be stopped gently."""
 
 
@@ -61,7 +61,7 @@ class Screen(Protocol):
         """Something else is about to be written."""
         ...
 
-    def progress(self, what: str, total: int | None) -> Progress:
+    def progress(self, what: str, total: int | None) -> RunProgress:
         """Of a pipeline that ends."""
         ...
 
@@ -114,7 +114,7 @@ class _Started:
 
 
 class Execution:
-    """The :class:`~penstock.spark.pipelines.builtin.Context` of a run, and its life."""
+    """The :class:`~penstock.spark.pipelines.builtin.RunContext` of a run, and its life."""
 
     def __init__(
         self,
@@ -131,14 +131,14 @@ class Execution:
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self._following = False
-        self._followers: list[Follower] = []
+        self._followers: list[QueryProgress] = []
         self._started: dict[str, _Started] = {}
         self._run = Run(
             name=settings.name,
             kind=settings.kind,
             pid=os.getpid(),
             birth=own_birth(),
-            state=State.STARTING,
+            state=PipelineState.STARTING,
             file=settings.file,
             description=settings.description,
             master=settings.master,
@@ -172,21 +172,21 @@ class Execution:
         """Do the work and remember how it went; raises what made it fail."""
         self._check_checkpoint()
         with self._registry.running(self.name), self._signals():
-            self._remember(state=State.STARTING)
+            self._remember(state=PipelineState.STARTING)
             try:
                 work(self)
-            except Told:
-                self._end(State.STOPPED)
+            except StopSignal:
+                self._end(PipelineState.STOPPED)
             except KeyboardInterrupt:
                 # Spark's own handler may have taken the signal.
                 self._stop_once()
-                self._end(State.STOPPED, "interrupted")
+                self._end(PipelineState.STOPPED, "interrupted")
                 raise
             except Exception as error:
-                self._end(State.FAILED, _reason(error))
+                self._end(PipelineState.FAILED, _reason(error))
                 raise
             else:
-                self._end(State.STOPPED if self._stop.is_set() else State.FINISHED)
+                self._end(PipelineState.STOPPED if self._stop.is_set() else PipelineState.FINISHED)
             return self._run
 
     def spark(self) -> SparkSession:
@@ -227,10 +227,12 @@ class Execution:
 
     def follow(self, queries: Sequence[StreamingQuery]) -> None:
         named = [(self._started.get(str(query.id)), query) for query in queries]
-        self._followers = [Follower(started.name if started else str(query.name), query) for started, query in named]
+        self._followers = [
+            QueryProgress(started.name if started else str(query.name), query) for started, query in named
+        ]
         self._following = True
         try:
-            self._remember(state=State.RUNNING)
+            self._remember(state=PipelineState.RUNNING)
             while not self._stop.is_set():
                 self._ask()
                 # Asked for before failures are: one that failed was active, or has its failure by now.
@@ -239,7 +241,7 @@ class Execution:
                     break
                 self._stop.wait(ASK_INTERVAL_S)
             if self._stop.is_set():
-                self._remember(state=State.STOPPING)
+                self._remember(state=PipelineState.STOPPING)
         finally:
             _stop_gently([follower.query for follower in self._followers], self._hurry)
             self._ask()
@@ -248,8 +250,8 @@ class Execution:
         # The last batch may have failed while it was waited for.
         self._begin_again_or_raise()
 
-    def progress(self, what: str, total: int | None = None) -> Progress:
-        self._remember(state=State.RUNNING)
+    def progress(self, what: str, total: int | None = None) -> RunProgress:
+        self._remember(state=PipelineState.RUNNING)
         return _Remembered(self._screen.progress(what, total), self._count)
 
     def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nothing: str = "") -> None:
@@ -326,7 +328,7 @@ class Execution:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
         self._registry.save(self._run)
 
-    def _end(self, state: State, reason: str = "") -> None:
+    def _end(self, state: PipelineState, reason: str = "") -> None:
         self._remember(state=state, reason=reason, ended_at_ms=now_ms())
 
     @contextmanager
@@ -352,7 +354,7 @@ class Execution:
         del frame
         if not self._following or self._hurry.is_set():
             self._stop_once()
-            raise KeyboardInterrupt if number == signal.SIGINT else Told
+            raise KeyboardInterrupt if number == signal.SIGINT else StopSignal
         if self._stop.is_set():
             self._hurry.set()
         self._stop_once()
@@ -366,7 +368,7 @@ class Execution:
 class _Remembered:
     """Progress that is shown and remembered."""
 
-    def __init__(self, shown: Progress, count: Callable[[int], None]) -> None:
+    def __init__(self, shown: RunProgress, count: Callable[[int], None]) -> None:
         self._shown = shown
         self._count = count
 
@@ -375,13 +377,13 @@ class _Remembered:
         self._count(amount)
 
 
-def run_file(pipeline: Pipeline, context: Context) -> None:
+def run_file(pipeline: Pipeline, context: RunContext) -> None:
     """The work of a pipeline whose file, or whose built-in, says all of it."""
     written = topics_written(pipeline)
     if context.reaches_broker:
         check_topics(context.bootstrap, topics_read(pipeline), written)
     check_folders(pipeline, context.checkpoint)
-    plan = Plan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
+    plan = PipelinePlan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
     plan.build()
     outputs = list(plan.outputs())
     if context.reaches_broker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Mode, Sink, SinkKind
+from penstock.spark.pipelines.model import Mode, SinkKind, SinkTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ RECORD_COLUMNS: Final = frozenset({"key", "value", "headers"})
 """Rows with no other columns than these are records already."""
 
 
-def writer_of(frame: DataFrame, sink: Sink, bootstrap: str, *, query_name: str) -> DataStreamWriter:
+def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: str) -> DataStreamWriter:
     """The writer of one sink; ``query_name`` is what its query will be called."""
     if not frame.isStreaming:
         raise PipelineUsageError(
@@ -40,7 +40,7 @@ def topic_writer(frame: DataFrame, topic: str, bootstrap: str) -> DataStreamWrit
     return frame.writeStream.format("penstock").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
 
 
-def as_records(frame: DataFrame, sink: Sink) -> DataFrame:
+def as_records(frame: DataFrame, sink: SinkTable) -> DataFrame:
     """Rows as records: by the sink's expressions; else as they are when they are records; else as JSON.
 
     In the JSON of ``SELECT *`` the record's own columns (``_offset`` and so on) would be noise; the key stays a key.
@@ -71,7 +71,7 @@ def as_records(frame: DataFrame, sink: Sink) -> DataFrame:
 
 
 def _any_mode_writer(
-    frame: DataFrame, sink: Sink, bootstrap: str, options: dict[str, str], query_name: str
+    frame: DataFrame, sink: SinkTable, bootstrap: str, options: dict[str, str], query_name: str
 ) -> DataStreamWriter:
     if sink.mode is Mode.APPEND:
         return topic_writer(frame, sink.topic, bootstrap)
@@ -82,6 +82,6 @@ def _any_mode_writer(
     return frame.writeStream.foreachBatch(each_batch(given, query_name=query_name))
 
 
-def _lake_writer(frame: DataFrame, sink: Sink) -> DataStreamWriter:
+def _lake_writer(frame: DataFrame, sink: SinkTable) -> DataStreamWriter:
     writer = frame.writeStream.format("penstock-lake").option("path", sink.path).option("lake", sink.kind.value)
     return writer.option("partitionBy", ",".join(sink.partition_by)) if sink.partition_by else writer

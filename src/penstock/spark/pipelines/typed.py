@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.pipelines.model import OnBad, Source, topics_of
+from penstock.spark.pipelines.model import OnBad, SourceTable, topics_of
 from penstock.spark.pipelines.values import CORRUPT, RECORD_COLUMNS, interval_of, start_options
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ BAD_REASON: Final = "the value is not JSON, or does not fit the schema"
 _PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 
 
-def source_options(source: Source) -> dict[str, str]:
+def source_options(source: SourceTable) -> dict[str, str]:
     """A source's options as ``format("penstock")`` takes them."""
     options: dict[str, str] = {}
     if source.table is not None:
@@ -38,7 +38,7 @@ def source_options(source: Source) -> dict[str, str]:
     return options | {name: str(value) for name, value in source.options.items()}
 
 
-def read(spark: SparkSession, source: Source, bootstrap: str, rate: int | None) -> DataFrame:
+def read(spark: SparkSession, source: SourceTable, bootstrap: str, rate: int | None) -> DataFrame:
     """The rows as they come."""
     if source.lake is not None:
         return _read_lake(spark, source)
@@ -50,7 +50,7 @@ def read(spark: SparkSession, source: Source, bootstrap: str, rate: int | None) 
     return spark.readStream.format("penstock").options(**(options | source_options(source))).load()
 
 
-def _read_lake(spark: SparkSession, source: Source) -> DataFrame:
+def _read_lake(spark: SparkSession, source: SourceTable) -> DataFrame:
     assert source.lake is not None, "asked for only then"
     options = {name: str(value) for name, value in source.options.items()}
     if source.format is LakeFormat.PARQUET and not source.static:
@@ -64,7 +64,7 @@ def _read_lake(spark: SparkSession, source: Source) -> DataFrame:
     return spark.readStream.format("penstock-lake").options(**options).load()
 
 
-def typed(frame: DataFrame, source: Source) -> DataFrame:
+def typed(frame: DataFrame, source: SourceTable) -> DataFrame:
     """The rows as steps see them."""
     if source.schema:
         frame = _with_json_columns(frame, source)
@@ -73,7 +73,7 @@ def typed(frame: DataFrame, source: Source) -> DataFrame:
     return frame
 
 
-def bad_records(frame: DataFrame, source: Source) -> DataFrame:
+def bad_records(frame: DataFrame, source: SourceTable) -> DataFrame:
     """The values that do not fit, as they came, with where they came from in their headers: rows for a topic."""
     from pyspark.sql import functions as f
 
@@ -83,13 +83,13 @@ def bad_records(frame: DataFrame, source: Source) -> DataFrame:
     return frame.where(_Parser(source).is_bad()).select("key", "value", f.array(*headers).alias("headers"))
 
 
-def bad_topic(source: Source) -> str:
+def bad_topic(source: SourceTable) -> str:
     """Where they go."""
     topics = topics_of(source)
     return source.dead_letters or f"{topics[0] if topics else 'records'}.bad"
 
 
-def _time_column(source: Source) -> str:
+def _time_column(source: SourceTable) -> str:
     return "_timestamp" if source.schema else "timestamp"
 
 
@@ -101,7 +101,7 @@ class _Parser:
     that is the key of both, no value can be written that goes on after its end as we do.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceTable) -> None:
         from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
         assert source.schema, "asked for only then"
@@ -166,7 +166,7 @@ class _Parser:
         return f.struct(fields.alias("_json"), bad.alias("_bad"))
 
 
-def _with_json_columns(frame: DataFrame, source: Source) -> DataFrame:
+def _with_json_columns(frame: DataFrame, source: SourceTable) -> DataFrame:
     from pyspark.sql import functions as f
 
     own = [column for column in RECORD_COLUMNS if column in frame.columns and (column != "headers" or source.headers)]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock.limits import KIB
 from penstock.records.columnar import partition_for_keys
 from penstock.spark.sink.errors import RowError
-from penstock.spark.sink.rows import KEY, Rows
+from penstock.spark.sink.rows import KEY, SinkRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class Router:
         self._turns: dict[str, int] = {}
         """By topic, how many pieces without a key went out."""
 
-    def route(self, rows: Rows) -> Iterator[Shard]:
+    def route(self, rows: SinkRows) -> Iterator[Shard]:
         """The rows in slices, each of one destination."""
         if not rows.records.num_rows:
             return

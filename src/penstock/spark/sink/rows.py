@@ -1,10 +1,10 @@
 """From the columns of a DataFrame to the columns of records.
 
 The columns that count are Kafka's: ``value``, and as far as they are there ``key``, ``headers``, ``topic`` and ``partition``. Others are
-left alone, as Spark's Kafka connector does; ``timestamp`` counts only when it is asked for. A :class:`Layout` is made on the
+left alone, as Spark's Kafka connector does; ``timestamp`` counts only when it is asked for. A :class:`RowLayout` is made on the
 driver, where a wrong column is told before anything runs, and is used by every task.
 
-Invariant: the columns of one :class:`Rows` are equally long, and rows keep the order in which Spark gave them.
+Invariant: the columns of one :class:`SinkRows` are equally long, and rows keep the order in which Spark gave them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TIMESTAMP: Final = "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RowLayout:
     """Where in a row each field of a record stands; None where there is no such column."""
 
     value: int
@@ -52,7 +52,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SinkRows:
     """Rows of a DataFrame, ready to be shared out: ``records`` has the columns value, key, headers and timestamp that are there."""
 
     records: pa.RecordBatch
@@ -60,7 +60,7 @@ class Rows:
     partitions: pa.Array | None
 
 
-def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) -> Layout:
+def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) -> RowLayout:
     """Where the fields stand; OptionError for a column that is missing or of another type."""
     if not topic_given and TOPIC not in schema.fieldNames():
         raise OptionError(
@@ -85,10 +85,10 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
             raise OptionError(
                 "keepTimestamp is on, but there is no column 'timestamp': add it, or leave the option out"
             )
-    return Layout(value=value, key=key, headers=headers, topic=topic, partition=partition, timestamp=timestamp)
+    return RowLayout(value=value, key=key, headers=headers, topic=topic, partition=partition, timestamp=timestamp)
 
 
-def rows_of(batch: pa.RecordBatch, layout: Layout, now_ms: int) -> Rows:
+def rows_of(batch: pa.RecordBatch, layout: RowLayout, now_ms: int) -> SinkRows:
     """The fields of records, from a batch as Spark hands it to a task; no row is copied."""
     names, columns = [VALUE], [_as_binary(batch.column(layout.value))]
     if layout.key is not None:
@@ -100,7 +100,7 @@ def rows_of(batch: pa.RecordBatch, layout: Layout, now_ms: int) -> Rows:
     if layout.timestamp is not None:
         names.append(TIMESTAMP)
         columns.append(_as_milliseconds(batch.column(layout.timestamp), now_ms))
-    return Rows(
+    return SinkRows(
         pa.RecordBatch.from_arrays(columns, names=names),
         None if layout.topic is None else batch.column(layout.topic),
         None if layout.partition is None else batch.column(layout.partition),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.batches import Acks
 from penstock.records.batch import Compression
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options, options_of
+from penstock.spark.options import SparkOptions, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def settings_of(given: Mapping[str, str]) -> WriterSettings:
     )
 
 
-def _sink(options: Options, *, exactly_once: bool) -> tuple[str | None, int | None]:
+def _sink(options: SparkOptions, *, exactly_once: bool) -> tuple[str | None, int | None]:
     name = options.get("sinkName")
     batch_id = options.integer("batchId", at_least=0)
     if name is not None and SINK_NAME.fullmatch(name) is None:

@@ -54,7 +54,7 @@ class Outlet(Protocol):
         """Return once everything is with the broker."""
 
 
-class Staging:
+class StagingWriter:
     """Batches into the staging topic."""
 
     def __init__(self, cluster: Cluster, opened: OpenedSink, partition: int, batch_id: int) -> None:

@@ -19,7 +19,7 @@ CREATION_MS_MAX: Final = 5_000
 """A topic that the broker is asked to make is there by then; a broker that makes none says the same as one that has not yet."""
 
 
-class Target(NamedTuple):
+class SinkTarget(NamedTuple):
     """What a writer has to know of a topic."""
 
     partition_count: int
@@ -32,13 +32,13 @@ class Targets:
     def __init__(self, cluster: Cluster, *, batch_bytes: int | None) -> None:
         self._cluster = cluster
         self._batch_bytes = BATCH_BYTES if batch_bytes is None else min(batch_bytes, BATCH_BYTES)
-        self._known: dict[str, Target] = {}
+        self._known: dict[str, SinkTarget] = {}
 
-    def __getitem__(self, topic: str) -> Target:
+    def __getitem__(self, topic: str) -> SinkTarget:
         known = self._known.get(topic)
         if known is None:
             info = ensure_topic(self._cluster, topic)
-            known = self._known[topic] = Target(len(info.partitions), self._batch_bytes_max(topic))
+            known = self._known[topic] = SinkTarget(len(info.partitions), self._batch_bytes_max(topic))
         return known
 
     def partition_count(self, topic: str) -> int:

@@ -28,9 +28,9 @@ from penstock.spark.sink.commit import abort, commit, forget, not_committed, ope
 from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
-from penstock.spark.sink.rows import Layout, layout_of, rows_of
+from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
 from penstock.spark.sink.settings import WriterSettings, settings_of
-from penstock.spark.sink.staging import Outlet, Producing, Staged, Staging
+from penstock.spark.sink.staging import Outlet, Producing, Staged, StagingWriter
 from penstock.spark.sink.targets import Targets, ensure_topic
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
 
@@ -83,7 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
     def __init__(
-        self, settings: WriterSettings, layout: Layout, address: str | None, opened: OpenedSink | None
+        self, settings: WriterSettings, layout: RowLayout, address: str | None, opened: OpenedSink | None
     ) -> None:
         self._settings = settings
         self._layout = layout
@@ -126,7 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The micro-batches of a query, each once. Spark makes another one of these for each call on the driver."""
 
-    def __init__(self, settings: WriterSettings, layout: Layout) -> None:
+    def __init__(self, settings: WriterSettings, layout: RowLayout) -> None:
         self._settings = settings
         self._layout = layout
 
@@ -161,7 +161,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def stage_rows(
     iterator: Iterator[pa.RecordBatch],
     settings: WriterSettings,
-    layout: Layout,
+    layout: RowLayout,
     cluster: Cluster,
     opened: OpenedSink,
     batch_id: int,
@@ -181,19 +181,19 @@ def stage_rows(
         return Staged(opened.sink, batch_id, opened.staging_id)
     task = TaskContext.get()
     partition = (task.partitionId() if task is not None else 0) % opened.partitions
-    outlet = Staging(cluster, opened, partition, batch_id)
+    outlet = StagingWriter(cluster, opened, partition, batch_id)
     return write_rows(iterator, settings, layout, cluster, outlet)
 
 
 def produce_rows(
-    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: Layout, cluster: Cluster
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster
 ) -> WriterCommitMessage:
     """Write a task's rows straight into their topics."""
     return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
 
 
 def write_rows(
-    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: Layout, cluster: Cluster, outlet: Outlet
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster, outlet: Outlet
 ) -> WriterCommitMessage:
     """Share a task's rows out, encode them, and hand them to the outlet."""
     targets = Targets(cluster, batch_bytes=settings.batch_bytes)
@@ -213,7 +213,7 @@ def write_rows(
     return outlet.finish()
 
 
-def _share_bytes(settings: WriterSettings, layout: Layout, targets: Targets) -> int:
+def _share_bytes(settings: WriterSettings, layout: RowLayout, targets: Targets) -> int:
     """How much is shared out at a time."""
     if settings.topic is None:
         return GATHERED_BYTES_MAX // 4
@@ -234,7 +234,7 @@ def sink_address(cluster: Cluster) -> str:
         ) from error
 
 
-def _layout(settings: WriterSettings, schema: StructType) -> Layout:
+def _layout(settings: WriterSettings, schema: StructType) -> RowLayout:
     return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
 
 

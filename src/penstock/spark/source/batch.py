@@ -12,9 +12,9 @@ from penstock.spark.connections import patiently
 from penstock.spark.errors import OptionError, SourceError, report_data_loss
 from penstock.spark.source.bounds import LATEST, Bound, show
 from penstock.spark.source.offsets import Edges
-from penstock.spark.source.plan import BrokerPart, LakePart, Range, tasks
+from penstock.spark.source.plan import BrokerPart, LakePart, OffsetRange, tasks
 from penstock.spark.source.pushdown import Constraints, push
-from penstock.spark.source.selection import Found, find
+from penstock.spark.source.selection import FoundPartitions, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class RecordsReader(DataSourceReader):
         start = edges.resolve(settings.start, found.partitions)
         end = edges.resolve(settings.end, found.partitions)
         ranges = [
-            Range(
+            OffsetRange(
                 *place,
                 start.offsets[place],
                 end.offsets[place],
@@ -63,11 +63,13 @@ class RecordsReader(DataSourceReader):
         ranges = self._constraints.narrow(edges, ranges)
         return tasks(edges, self._clip(edges, ranges, end.at_latest), settings)
 
-    def _clip(self, edges: Edges, ranges: list[Range], at_latest: frozenset[tuple[str, int]]) -> list[Range]:
+    def _clip(
+        self, edges: Edges, ranges: list[OffsetRange], at_latest: frozenset[tuple[str, int]]
+    ) -> list[OffsetRange]:
         """An end that was given as an offset may be beyond what there is."""
         given = [each.place for each in ranges if each.place not in at_latest]
         ends = edges.latest(given)
-        clipped: list[Range] = []
+        clipped: list[OffsetRange] = []
         for each in ranges:
             end = ends.get(each.place, each.to_offset)
             if each.to_offset > end:
@@ -102,7 +104,7 @@ def read_part(part: InputPartition, settings: SourceSettings, schema: StructType
     return iter(())
 
 
-def check_found(found: Found) -> None:
+def check_found(found: FoundPartitions) -> None:
     """Refuse a selection that is not there whole: what it names and does not find would be missed in silence."""
     if found.missing:
         raise missing(found.missing)
@@ -121,7 +123,7 @@ def missing(topics: Iterable[str]) -> SourceError:
     )
 
 
-def _ends_before_it_starts(each: Range, start: Bound, end: Bound) -> OptionError:
+def _ends_before_it_starts(each: OffsetRange, start: Bound, end: Bound) -> OptionError:
     return OptionError(
         f"{each.topic}/{each.partition} would start at offset {each.from_offset} ({start.option}) behind its end, "
         f"{each.to_offset} ({end.option}). Start earlier; or was the topic deleted and made anew?"

@@ -17,7 +17,7 @@ from penstock.client.offsets import At
 from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
 Offsets = dict[TopicPartition, int]
 EARLIEST: Final = int(At.EARLIEST)
@@ -29,7 +29,7 @@ _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-1},"payments":{"0":-2}}'
 _TIMES_EXAMPLE: Final = '{"orders":{"0":1735689600000,"1":1735689600000}}'
 
 
-class Kind(Enum):
+class BoundKind(Enum):
     """What a bound is given as."""
 
     EARLIEST = "earliest"
@@ -43,7 +43,7 @@ class Kind(Enum):
 class Bound:
     """A start or an end. ``by_partition`` are offsets, or milliseconds; ``option`` is what it was written in."""
 
-    kind: Kind
+    kind: BoundKind
     option: str
     by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int = 0
@@ -51,18 +51,18 @@ class Bound:
 
     def mentions(self, offset: int) -> bool:
         """Whether the bound is that place (earliest or latest) for any partition."""
-        whole = Kind.LATEST if offset == LATEST else Kind.EARLIEST
-        return self.kind is whole or (self.kind is Kind.OFFSETS and offset in self.by_partition.values())
+        whole = BoundKind.LATEST if offset == LATEST else BoundKind.EARLIEST
+        return self.kind is whole or (self.kind is BoundKind.OFFSETS and offset in self.by_partition.values())
 
 
-def starting(options: Options, default: Kind) -> Bound:
+def starting(options: SparkOptions, default: BoundKind) -> Bound:
     """Where to start."""
     return _bound(options, "starting", default, no_match_is_latest=_strategy(options))
 
 
-def ending(options: Options) -> Bound:
+def ending(options: SparkOptions) -> Bound:
     """Where to end: for a query that ends. A time that nothing is as late as is the end of the partition."""
-    return _bound(options, "ending", Kind.LATEST, no_match_is_latest=True)
+    return _bound(options, "ending", BoundKind.LATEST, no_match_is_latest=True)
 
 
 def check_batch(start: Bound, end: Bound) -> None:
@@ -71,7 +71,7 @@ def check_batch(start: Bound, end: Bound) -> None:
         raise OptionError(f"{start.option} cannot be latest (-1) in a batch query: nothing would be read; use earliest")
     if end.mentions(EARLIEST):
         raise OptionError(f"{end.option} cannot be earliest (-2) in a batch query: nothing would be read; use latest")
-    if start.kind is not end.kind or start.kind not in (Kind.OFFSETS, Kind.TIMESTAMPS):
+    if start.kind is not end.kind or start.kind not in (BoundKind.OFFSETS, BoundKind.TIMESTAMPS):
         return
     if start.by_partition.keys() != end.by_partition.keys():
         raise OptionError(
@@ -109,7 +109,7 @@ def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -
     return ", ".join(f"{topic}/{index}" for topic, index in sorted(partitions)) or "none"
 
 
-def _strategy(options: Options) -> bool:
+def _strategy(options: SparkOptions) -> bool:
     text = options.get(STRATEGY, "error").strip().lower()
     if text not in ("error", "latest"):
         raise OptionError(f"the option {STRATEGY} is error or latest, not {text!r}")
@@ -121,7 +121,7 @@ def _check_times(option: str, times_ms: Iterable[int]) -> None:
         raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; give milliseconds since 1970")
 
 
-def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: bool) -> Bound:
+def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is_latest: bool) -> Bound:
     option = f"{which}Timestamp"
     if option in options:
         try:
@@ -129,20 +129,20 @@ def _bound(options: Options, which: str, default: Kind, *, no_match_is_latest: b
         except ValueError:
             raise OptionError(f"the option {option} is milliseconds since 1970, not {options[option]!r}") from None
         _check_times(option, [timestamp_ms])
-        return Bound(Kind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
+        return Bound(BoundKind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     option = f"{which}OffsetsByTimestamp"
     if option in options:
         times = parse_offsets(options[option], option, _TIMES_EXAMPLE)
         _check_times(option, times.values())
-        return Bound(Kind.TIMESTAMPS, option, times, no_match_is_latest=no_match_is_latest)
+        return Bound(BoundKind.TIMESTAMPS, option, times, no_match_is_latest=no_match_is_latest)
     option = f"{which}Offsets"
     text = options.get(option, default.value).strip()
-    if text.lower() in (Kind.EARLIEST.value, Kind.LATEST.value):
-        return Bound(Kind(text.lower()), option)
+    if text.lower() in (BoundKind.EARLIEST.value, BoundKind.LATEST.value):
+        return Bound(BoundKind(text.lower()), option)
     offsets = parse_offsets(text, option)
     for (topic, index), offset in offsets.items():
         if offset < EARLIEST:
             raise OptionError(
                 f"{option} of {topic}/{index} is {offset}: use -1 for latest, -2 for earliest, or an offset"
             )
-    return Bound(Kind.OFFSETS, option, offsets)
+    return Bound(BoundKind.OFFSETS, option, offsets)

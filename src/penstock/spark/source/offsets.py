@@ -17,7 +17,7 @@ from penstock.client.offsets import list_offsets, watermarks
 from penstock.client.read_ahead import ReadAhead
 from penstock.spark.connections import RETRIES_DEFAULT, RETRY_INTERVAL_MS_DEFAULT
 from penstock.spark.errors import LOG, OptionError
-from penstock.spark.source.bounds import EARLIEST, LATEST, Bound, Kind, Offsets, show
+from penstock.spark.source.bounds import EARLIEST, LATEST, Bound, BoundKind, Offsets, show
 from penstock.spark.source.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ class Edges:
         return Resolved(found, at_earliest, at_latest)
 
     def _unresolved(self, bound: Bound, partitions: frozenset[TopicPartition]) -> Offsets:
-        if bound.kind is Kind.EARLIEST:
+        if bound.kind is BoundKind.EARLIEST:
             return dict.fromkeys(partitions, EARLIEST)
-        if bound.kind is Kind.LATEST:
+        if bound.kind is BoundKind.LATEST:
             return dict.fromkeys(partitions, LATEST)
-        if bound.kind is Kind.TIMESTAMP:
+        if bound.kind is BoundKind.TIMESTAMP:
             return self._by_time(bound, dict.fromkeys(partitions, bound.timestamp_ms))
         if bound.by_partition.keys() != partitions:
             raise OptionError(
@@ -112,7 +112,7 @@ class Edges:
                 f"{show(bound.by_partition)}; there are {show(partitions)}. "
                 "In startingOffsets and endingOffsets, -1 is latest and -2 earliest"
             )
-        if bound.kind is Kind.TIMESTAMPS:
+        if bound.kind is BoundKind.TIMESTAMPS:
             return self._by_time(bound, bound.by_partition)
         return dict(bound.by_partition)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets ``[from_offset, to_offset)`` of one partition.
 
     ``from_earliest``: it begins wherever the partition does. ``to_latest``: it ends wherever the partition does when it is read.
@@ -60,7 +60,7 @@ class Range:
 class BrokerPart(InputPartition):
     """A task that reads a range from the broker."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(str(wanted))
         self.range = wanted
 
@@ -75,7 +75,7 @@ class LakePart(InputPartition):
         self.split = split
 
 
-def divide(ranges: Sequence[Range], min_partitions: int | None, records_max: int | None) -> list[Range]:
+def divide(ranges: Sequence[OffsetRange], min_partitions: int | None, records_max: int | None) -> list[OffsetRange]:
     """The ranges that are not empty, cut so that none is above ``records_max`` and there are about ``min_partitions``.
 
     Small ranges stay whole and count as one; the others share what is left in proportion to their size.
@@ -89,13 +89,13 @@ def divide(ranges: Sequence[Range], min_partitions: int | None, records_max: int
     return [*whole, *open_ended]
 
 
-def tasks(edges: Edges, ranges: Sequence[Range], settings: SourceSettings) -> list[InputPartition]:
+def tasks(edges: Edges, ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
     """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
     fail = settings.fail_on_data_loss
     wanted = [each for each in ranges if not each.is_empty]
     held = edges.held_from({each.place for each in wanted})
     parts: list[InputPartition] = []
-    from_broker: list[Range] = []
+    from_broker: list[OffsetRange] = []
     for each in wanted:
         first = held.get(each.place, 0)
         if each.from_offset >= first:
@@ -117,7 +117,7 @@ def tasks(edges: Edges, ranges: Sequence[Range], settings: SourceSettings) -> li
     return parts
 
 
-def _cut_in_proportion(whole: list[Range], count: int) -> list[Range]:
+def _cut_in_proportion(whole: list[OffsetRange], count: int) -> list[OffsetRange]:
     total = sum(each.size for each in whole)
     small = {each for each in whole if _parts(each.size, total, count) == 1}
     large_total = total - sum(each.size for each in small)
@@ -134,9 +134,9 @@ def _parts(size: int, total: int, count: int) -> int:
     return max((2 * size * count + total) // (2 * total), 1)
 
 
-def _cut(whole: Range, parts: int) -> list[Range]:
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     """``parts`` pieces of nearly the same size, in order; an empty one is left out."""
-    cut: list[Range] = []
+    cut: list[OffsetRange] = []
     at = whole.from_offset
     for left in range(parts, 0, -1):
         until = at + (whole.to_offset - at) // left

@@ -28,9 +28,9 @@ from pyspark.sql.datasource import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
     from penstock.spark.source.offsets import Edges
-    from penstock.spark.source.plan import Range
+    from penstock.spark.source.plan import OffsetRange
 
 T = TypeVar("T")
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -41,7 +41,7 @@ _OFFSET_MAX: Final = 2**63 - 1
 OPTION: Final = "pushdown"
 
 
-def is_wanted(options: Options) -> bool:
+def is_wanted(options: SparkOptions) -> bool:
     """Whether the query asks for it, and Spark is about to push filters: in the worker that plans a read.
 
     A reader that has ``pushFilters`` is refused while ``spark.sql.python.filterPushdown.enabled`` is off, and no setting of the session
@@ -63,7 +63,7 @@ class Constraints:
     to_offset: int = _OFFSET_MAX
     not_before_ms: int | None = None
 
-    def narrow(self, edges: Edges, ranges: Iterable[Range]) -> list[Range]:
+    def narrow(self, edges: Edges, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """The ranges without what no row that is asked for can be in."""
         kept = [
             replace(
@@ -153,9 +153,9 @@ def _add_time(to: Constraints, each: Filter, value: datetime) -> Constraints:
     return replace(to, not_before_ms=bound_ms if to.not_before_ms is None else max(to.not_before_ms, bound_ms))
 
 
-def _narrow_by_time(edges: Edges, ranges: list[Range], bound_ms: int) -> list[Range]:
+def _narrow_by_time(edges: Edges, ranges: list[OffsetRange], bound_ms: int) -> list[OffsetRange]:
     found = edges.first_at_or_after({each.place: bound_ms for each in ranges})
-    narrowed: list[Range] = []
+    narrowed: list[OffsetRange] = []
     for each in ranges:
         first = found[each.place]
         # Where nothing is late enough yet, something may be by the time that the range is read.
@@ -164,6 +164,6 @@ def _narrow_by_time(edges: Edges, ranges: list[Range], bound_ms: int) -> list[Ra
     return [each for each in narrowed if not each.is_empty]
 
 
-def _begun_at(each: Range, offset: int) -> Range:
+def _begun_at(each: OffsetRange, offset: int) -> OffsetRange:
     """The range without what is before an offset: it does not begin wherever the partition does any more."""
     return each if offset <= each.from_offset else replace(each, from_offset=offset, from_earliest=False)

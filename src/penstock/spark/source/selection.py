@@ -17,7 +17,7 @@ from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster, TopicInfo
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
 SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
 _ASSIGN_EXAMPLE: Final = '{"orders":[0,1],"payments":[0]}'
@@ -33,7 +33,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPartitions:
     """The partitions that there are, and what was named but is not there: topics, and partitions of topics that are."""
 
     partitions: frozenset[TopicPartition]
@@ -41,7 +41,7 @@ class Found:
     missing_partitions: frozenset[TopicPartition] = frozenset()
 
 
-def selection_of(options: Options) -> Selection:
+def selection_of(options: SparkOptions) -> Selection:
     """What the options select; :class:`OptionError` unless exactly one of the three is set, and set to something."""
     given = [name for name in SELECTORS if name in options]
     if len(given) != 1:
@@ -60,13 +60,13 @@ def selection_of(options: Options) -> Selection:
     return Selection(topics=frozenset(topic for topic, _ in partitions), partitions=partitions)
 
 
-def find(cluster: Cluster, selection: Selection) -> Found:
+def find(cluster: Cluster, selection: Selection) -> FoundPartitions:
     """What there is of the selection now; asks the broker, never what was known before."""
     if selection.pattern is not None:
         info = cluster.describe(None)
         wanted = re.compile(selection.pattern)
         matched = [topic for name, topic in info.topics.items() if wanted.search(name) and not topic.internal]
-        return Found(frozenset(_partitions(matched)), frozenset())
+        return FoundPartitions(frozenset(_partitions(matched)), frozenset())
     info = cluster.describe(sorted(selection.topics))
     internal = sorted(name for name, topic in info.topics.items() if topic.internal)
     if internal:
@@ -76,9 +76,9 @@ def find(cluster: Cluster, selection: Selection) -> Found:
             raise BrokerRefused(code, f"topic {name!r}")
     there = frozenset(_partitions(list(info.topics.values())))
     if selection.partitions is None:
-        return Found(there, frozenset(info.errors))
+        return FoundPartitions(there, frozenset(info.errors))
     absent = frozenset(place for place in selection.partitions - there if place[0] not in info.errors)
-    return Found(there & selection.partitions, frozenset(info.errors), absent)
+    return FoundPartitions(there & selection.partitions, frozenset(info.errors), absent)
 
 
 def _partitions(topics: list[TopicInfo]) -> list[TopicPartition]:

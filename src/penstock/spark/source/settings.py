@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.client.read_ahead import BYTES_MAX
 from penstock.spark.errors import LOG, OptionError
-from penstock.spark.options import Options
-from penstock.spark.source.bounds import Bound, Kind, check_batch, ending, starting
+from penstock.spark.options import SparkOptions
+from penstock.spark.source.bounds import Bound, BoundKind, check_batch, ending, starting
 from penstock.spark.source.selection import Selection, selection_of
 
 FETCH_WAIT_MS_DEFAULT: Final = 500
@@ -52,7 +52,7 @@ _STREAM_REFUSES: Final = ("endingOffsets", "endingOffsetsByTimestamp")
 class SourceSettings:
     """All that a read needs to know of its options. Goes to tasks with the reader."""
 
-    options: Options
+    options: SparkOptions
     selection: Selection
     start: Bound
     end: Bound
@@ -69,14 +69,14 @@ class SourceSettings:
     poll_timeout_ms: int
 
 
-def include_headers(options: Options) -> bool:
+def include_headers(options: SparkOptions) -> bool:
     """Whether the column ``headers`` is wanted when the query names no schema."""
     return options.flag("includeHeaders", default=False)
 
 
-def batch_settings(options: Options) -> SourceSettings:
+def batch_settings(options: SparkOptions) -> SourceSettings:
     """The settings of a query that ends."""
-    settings = _settings(options, Kind.EARLIEST)
+    settings = _settings(options, BoundKind.EARLIEST)
     check_batch(settings.start, settings.end)
     for name in _BATCH_IGNORES:
         if name in options:
@@ -84,17 +84,17 @@ def batch_settings(options: Options) -> SourceSettings:
     return settings
 
 
-def stream_settings(options: Options) -> SourceSettings:
+def stream_settings(options: SparkOptions) -> SourceSettings:
     """The settings of a query that goes on."""
     for name in _STREAM_REFUSES:
         if name in options:
             raise OptionError(
                 f"the option {name} is for batch queries: a stream has no end; use the trigger availableNow"
             )
-    return _settings(options, Kind.LATEST)
+    return _settings(options, BoundKind.LATEST)
 
 
-def check_general(options: Options) -> None:
+def check_general(options: SparkOptions) -> None:
     """What can be said of the options before it is known whether the query ends: said when the table is loaded."""
     selection_of(options)
     _ = options.bootstrap
@@ -102,7 +102,7 @@ def check_general(options: Options) -> None:
     _check_kafka_options(options)
 
 
-def _settings(options: Options, default_start: Kind) -> SourceSettings:
+def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings:
     check_general(options)
     _say_what_does_nothing(options)
     offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
@@ -128,14 +128,14 @@ def _settings(options: Options, default_start: Kind) -> SourceSettings:
     )
 
 
-def _read_committed(options: Options) -> bool:
+def _read_committed(options: SparkOptions) -> bool:
     level = options.get("kafka.isolation.level", "read_uncommitted").strip().lower()
     if level not in ("read_committed", "read_uncommitted"):
         raise OptionError(f"the option kafka.isolation.level is read_committed or read_uncommitted, not {level!r}")
     return level == "read_committed"
 
 
-def _check_kafka_options(options: Options) -> None:
+def _check_kafka_options(options: SparkOptions) -> None:
     for name, instead in REFUSED.items():
         if name in options:
             raise OptionError(f"the option {name} is not supported: {instead}")
@@ -144,7 +144,7 @@ def _check_kafka_options(options: Options) -> None:
         raise OptionError(f"kafka.security.protocol is {protocol}: this source speaks PLAINTEXT alone")
 
 
-def _say_what_does_nothing(options: Options) -> None:
+def _say_what_does_nothing(options: SparkOptions) -> None:
     unused = sorted(name for name in options if name.startswith("kafka.") and name not in USED)
     if unused:
         LOG.warning("these options are known to Kafka's client and do nothing here: %s", ", ".join(unused))

@@ -30,7 +30,7 @@ from penstock.spark.errors import LOG, report_data_loss
 from penstock.spark.source.batch import check_found, missing, read_part
 from penstock.spark.source.bounds import Offsets, parse_offsets, show
 from penstock.spark.source.offsets import Edges
-from penstock.spark.source.plan import Range, tasks
+from penstock.spark.source.plan import OffsetRange, tasks
 from penstock.spark.source.rates import Patience, share
 from penstock.spark.source.selection import find
 
@@ -163,13 +163,13 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         readable = frozenset(end) - gone
         edges = Edges(cluster, self._settings)
         begins = {**self._new(edges, readable - start.keys()), **start}
-        ranges: list[Range] = []
+        ranges: list[OffsetRange] = []
         for place in sorted(readable):
             begin = begins[place]
             if _report_back(place, begin, end[place], fail=fail):
                 # Whatever is in it now was never read.
                 begin = edges.earliest([place])[place]
-            ranges.append(Range(*place, begin, end[place]))
+            ranges.append(OffsetRange(*place, begin, end[place]))
         return tasks(edges, ranges, self._settings)
 
     def _new(self, edges: Edges, places: frozenset[TopicPartition]) -> Offsets:

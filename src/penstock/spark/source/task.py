@@ -23,7 +23,7 @@ from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
 from penstock.spark.source.offsets import Edges
-from penstock.spark.source.plan import LakePart, Range
+from penstock.spark.source.plan import LakePart, OffsetRange
 from penstock.spark.source.tiers import Tiers
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ OPENED_TOGETHER_BYTES: Final = 16 * MIB
 CONSTANT: Final = ("topic", "partition")
 
 
-class Rows:
+class PartitionRows:
     """Makes batches of one partition: decoded columns, and the two that are the same in every row."""
 
     def __init__(self, schema: StructType, topic: str, partition: int) -> None:
@@ -64,10 +64,10 @@ class Rows:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def read_range(wanted: Range, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
-    rows = Rows(schema, wanted.topic, wanted.partition)
-    left: Range | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
+    rows = PartitionRows(schema, wanted.topic, wanted.partition)
+    left: OffsetRange | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
     while left is not None:
         reading = left
         at = reading.from_offset
@@ -95,17 +95,17 @@ def read_range(wanted: Range, settings: SourceSettings, schema: StructType) -> I
 
 def read_lake_part(part: LakePart, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a part of a lake."""
-    return _read_split(part.split, Rows(schema, part.topic, part.partition))
+    return _read_split(part.split, PartitionRows(schema, part.topic, part.partition))
 
 
-def _read_split(split: LakeSplit, rows: Rows) -> Iterator[pa.RecordBatch]:
+def _read_split(split: LakeSplit, rows: PartitionRows) -> Iterator[pa.RecordBatch]:
     from penstock.spark.lake.tier import read_split
 
     for found in read_split(split, sorted(rows.columns)):
         yield from rows.batches(found)
 
 
-def _reader(cluster: Cluster, wanted: Range, settings: SourceSettings) -> ReadAhead:
+def _reader(cluster: Cluster, wanted: OffsetRange, settings: SourceSettings) -> ReadAhead:
     return ReadAhead(
         cluster,
         wanted.topic,
@@ -119,7 +119,7 @@ def _reader(cluster: Cluster, wanted: Range, settings: SourceSettings) -> ReadAh
     )
 
 
-def _decoded(fetched: Fetched, columns: frozenset[str], wanted: Range) -> Iterator[pa.RecordBatch]:
+def _decoded(fetched: Fetched, columns: frozenset[str], wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """An answer's records. It is handed over whole: which of it was aborted shows in the order of its batches."""
     try:
         yield from decode_each(
@@ -136,7 +136,7 @@ def _decoded(fetched: Fetched, columns: frozenset[str], wanted: Range) -> Iterat
         raise SourceError(f"{at}: {error.text}") from error
 
 
-def _edges(wanted: Range, settings: SourceSettings) -> tuple[int, int]:
+def _edges(wanted: OffsetRange, settings: SourceSettings) -> tuple[int, int]:
     """Where the partition begins and ends at the moment."""
 
     def ask(cluster: Cluster) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def _edges(wanted: Range, settings: SourceSettings) -> tuple[int, int]:
     return patiently(settings.options, ask)
 
 
-def _bound_now(wanted: Range, settings: SourceSettings) -> Range | None:
+def _bound_now(wanted: OffsetRange, settings: SourceSettings) -> OffsetRange | None:
     """The range up to where the partition ends now; from where it begins, when that went back: the topic was made anew."""
     try:
         first, last = _edges(wanted, settings)
@@ -164,8 +164,8 @@ def _bound_now(wanted: Range, settings: SourceSettings) -> Range | None:
 
 
 def _what_is_left(
-    wanted: Range, settings: SourceSettings, error: BrokerRefused
-) -> tuple[Range | None, Sequence[LakeSplit]]:
+    wanted: OffsetRange, settings: SourceSettings, error: BrokerRefused
+) -> tuple[OffsetRange | None, Sequence[LakeSplit]]:
     """What can still be read of a range that the broker does not have whole, and what its lake has of the rest.
 
     The rest is a data loss where there is no lake, unless the range was to begin wherever the partition does.

@@ -26,7 +26,7 @@ TABLES: Final = {
 }
 
 
-class Table(Protocol):
+class BrokerTable(Protocol):
     """What the data source asks of a table. The options are those of the query, as Spark hands them over."""
 
     name: str
@@ -44,11 +44,11 @@ class Table(Protocol):
         ...
 
 
-def table_named(options: Mapping[str, str]) -> Table:
+def table_named(options: Mapping[str, str]) -> BrokerTable:
     """The table that the option ``table`` names: ``records`` unless told."""
     wanted = next((value for name, value in options.items() if name.lower() == "table"), RECORDS)
     found = TABLES.get(wanted.strip().lower().replace("-", "_"))
     if found is None:
         raise ValueError(f"there is no table {wanted!r}: the option table is one of {', '.join(TABLES)}")
     module, kind = found
-    return cast("Table", getattr(import_module(module), kind)())
+    return cast("BrokerTable", getattr(import_module(module), kind)())

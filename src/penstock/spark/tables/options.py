@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.discovery import NoHttpListener, http_addresses
 from penstock.spark.connections import cluster_for
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ class TableOptions:
     """Options of one query, checked."""
 
     def __init__(self, table: str, options: Mapping[str, str], takes: frozenset[str]) -> None:
-        self.given: Final = Options(options)
+        self.given: Final = SparkOptions(options)
         self._table = table
         known = _EVERYWHERE | takes
         for name in self.given:

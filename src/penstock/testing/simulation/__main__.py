@@ -9,7 +9,7 @@ from contextlib import closing
 from types import FrameType
 
 from penstock.testing.simulation.seeds import Report, parsed, processors, quiet, run_seeds, shown
-from penstock.testing.simulation.simulation import Plan, Simulation
+from penstock.testing.simulation.simulation import Simulation, SimulationPlan
 
 _INTERRUPTED = 130
 """The exit code of a program that was stopped by Ctrl-C, as a shell has it."""
@@ -49,7 +49,7 @@ def _jobs(text: str) -> int:
 
 def _verbose(seeds: Sequence[int]) -> Iterator[Report]:
     for seed in seeds:
-        simulation = Simulation(seed, Plan())
+        simulation = Simulation(seed, SimulationPlan())
         simulation.history.on_event = print
         outcome = simulation.run()
         yield Report(seed, outcome.violation is None, str(outcome))

@@ -9,8 +9,8 @@ from random import Random
 from typing import Final
 
 from penstock.testing.simulation.clients import builder_of, produce_request, values_to_send
-from penstock.testing.simulation.history import History, Place
-from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
+from penstock.testing.simulation.history import History, TopicPartition
+from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost, linked
 from penstock.wire.kafka.apis import ApiKey
 
 _BACKOFF_SECONDS: Final = 0.1
@@ -20,7 +20,7 @@ class CarelessProducer:
     """Sends to one partition until it is told to finish. ``acks`` is 0 or 1."""
 
     def __init__(
-        self, name: str, place: Place, bootstrap: Bootstrap, history: History, random: Random, acks: int
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random, acks: int
     ) -> None:
         self.name: Final = name
         self.place: Final = place
@@ -42,13 +42,9 @@ class CarelessProducer:
             try:
                 address = await self._bootstrap.leader(self.place)
                 if address is not None:
-                    link = KafkaLink(address)
-                    await link.connect()
-                    self._connections += 1
-                    try:
+                    async with linked(address) as link:
+                        self._connections += 1
                         await self._send(link, pause_seconds)
-                    finally:
-                        link.close()
             except Lost as lost:
                 self._history.note("lost", self.name, lost)
             await asyncio.sleep(_BACKOFF_SECONDS)

@@ -13,8 +13,8 @@ from penstock.limits import MIB
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
-from penstock.testing.simulation.history import History, Place
-from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost
+from penstock.testing.simulation.history import History, TopicPartition
+from penstock.testing.simulation.wire_client import ANSWER_SECONDS, Bootstrap, KafkaLink, Lost, linked
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
@@ -62,10 +62,12 @@ class _UnderWay(NamedTuple):
     until: float
 
 
-class Producer:
+class SimulatedProducer:
     """Sends to one partition until it is told to finish. acks=all, idempotent."""
 
-    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+    def __init__(
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
+    ) -> None:
         self.name: Final = name
         self.place: Final = place
         self._bootstrap = bootstrap
@@ -95,12 +97,8 @@ class Producer:
             try:
                 address = await self._bootstrap.leader(self.place)
                 if address is not None:
-                    link = KafkaLink(address)
-                    await link.connect()
-                    try:
+                    async with linked(address) as link:
                         await self._send(link)
-                    finally:
-                        link.close()
             except Lost as lost:
                 self._history.note("lost", self.name, lost)
             await asyncio.sleep(_BACKOFF_SECONDS)
@@ -108,11 +106,8 @@ class Producer:
         self.is_done = True
 
     async def _init(self) -> None:
-        link = await self._bootstrap.any_node()
-        try:
-            answer = await link.call(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, InitProducerIdRequest(None, 60_000))
-        finally:
-            link.close()
+        request = InitProducerIdRequest(None, 60_000)
+        answer = await self._bootstrap.ask(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, request)
         if answer.error_code:
             raise Lost(f"error {answer.error_code}")
         self._id = answer.producer_id
@@ -188,10 +183,12 @@ class Producer:
         return False
 
 
-class Reader:
+class SimulatedReader:
     """Follows one partition from its beginning. With a rack it reads from a follower there, when the leader sends it to one."""
 
-    def __init__(self, name: str, place: Place, bootstrap: Bootstrap, history: History, rack: str = "") -> None:
+    def __init__(
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, rack: str = ""
+    ) -> None:
         self.name: Final = name
         self.place: Final = place
         self._bootstrap = bootstrap
@@ -218,14 +215,10 @@ class Reader:
             await asyncio.sleep(_BACKOFF_SECONDS)
 
     async def _read_from(self, address: Address, *, is_leader: bool = True) -> None:
-        link = KafkaLink(address)
-        await link.connect()
-        self._connections += 1
-        try:
+        async with linked(address) as link:
+            self._connections += 1
             while await self._read(link, is_leader):
                 pass
-        finally:
-            link.close()
 
     async def _read(self, link: KafkaLink, is_leader: bool) -> bool:
         answer = (await link.call(ApiKey.FETCH, *self._request())).responses[0].partitions[0]
@@ -273,7 +266,7 @@ def builder_of(values: Sequence[bytes]) -> BatchBuilder:
     return builder
 
 
-def produce_request(place: Place, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
+def produce_request(place: TopicPartition, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
     """A batch for a partition, in the version that names the topic as the bootstrap does."""
     partition = ProduceRequestPartition(index=place.partition, records=bytearray(data))
     topic = ProduceRequestTopic(bootstrap.topic_id, place.topic, [partition])

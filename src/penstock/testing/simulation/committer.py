@@ -5,8 +5,8 @@ from random import Random
 from typing import Final
 
 from penstock.address import Address
-from penstock.testing.simulation.history import History, Place
-from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost
+from penstock.testing.simulation.history import History, TopicPartition
+from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost, linked
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
 from penstock.wire.kafka.offset_commit_generated import (
@@ -25,7 +25,9 @@ _BACKOFF_SECONDS: Final = 0.1
 class Committer:
     """One group, for one partition. It is never unsure of what it committed last, unless an answer was lost."""
 
-    def __init__(self, group: str, place: Place, bootstrap: Bootstrap, history: History, random: Random) -> None:
+    def __init__(
+        self, group: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
+    ) -> None:
         self.group: Final = group
         self.place: Final = place
         self._bootstrap = bootstrap
@@ -49,24 +51,15 @@ class Committer:
             try:
                 address = await self._find()
                 if address is not None:
-                    link = KafkaLink(address)
-                    await link.connect()
-                    try:
+                    async with linked(address) as link:
                         await self._work(link, pause_seconds)
-                    finally:
-                        link.close()
             except Lost:
                 self._unanswered.add(self._sent)
             await asyncio.sleep(_BACKOFF_SECONDS)
 
     async def _find(self) -> Address | None:
-        link = await self._bootstrap.any_node()
-        try:
-            answer = await link.call(
-                ApiKey.FIND_COORDINATOR, _FIND_VERSION, FindCoordinatorRequest(key=self.group, key_type=0)
-            )
-        finally:
-            link.close()
+        request = FindCoordinatorRequest(key=self.group, key_type=0)
+        answer = await self._bootstrap.ask(ApiKey.FIND_COORDINATOR, _FIND_VERSION, request)
         return Address(answer.host, answer.port) if not answer.error_code else None
 
     async def _work(self, link: KafkaLink, pause_seconds: float) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.topic_names import OFFSETS_TOPIC
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.store import HOST as ETCD
 
 if TYPE_CHECKING:
@@ -261,10 +261,10 @@ class Faults:
 
     # What operators ask for.
 
-    def _place(self) -> Place:
+    def _place(self) -> TopicPartition:
         """A partition of a topic that stays, or now and then one of the cluster's own."""
         if self._random.random() < 0.2:
-            return Place(OFFSETS_TOPIC, self._random.randrange(self._world.shape.internal_partitions))
+            return TopicPartition(OFFSETS_TOPIC, self._random.randrange(self._world.shape.internal_partitions))
         return self._random.choice(self._world.places)
 
     def _move(self) -> None:
@@ -294,13 +294,13 @@ class Faults:
         topic = world.places[0].topic
         count = sum(place.topic == topic for place in world.places)
         if count < _PARTITIONS_MAX:
-            place = Place(topic, count)
+            place = TopicPartition(topic, count)
             world.operator.ask(world.operator.grow(topic, count + 1, lambda: world.grown(place)))
 
     def _make_or_delete(self) -> None:
         mortal = self._world.mortal
         if mortal is None:
             return
-        life = mortal.latest
-        wish = mortal.create() if life is None or life.is_deletion_asked else mortal.delete(life)
+        incarnation = mortal.latest
+        wish = mortal.create() if incarnation is None or incarnation.is_deletion_asked else mortal.delete(incarnation)
         self._world.operator.ask(wish)

@@ -17,11 +17,11 @@ _LAST_EVENTS: Final = 60
 
 
 def label(topic: str, topic_id: UUID) -> str:
-    """What a topic is called in a history: one that can be made again, by its life."""
+    """What a topic is called in a history: one that can be made again, by its incarnation."""
     return f"{topic}~{topic_id.hex[:8]}" if topic == MORTAL else topic
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition, by name."""
 
     topic: str
@@ -50,15 +50,15 @@ class History:
         self.on_violation: Callable[[], None] = lambda: None
         self.violation: str | None = None
         """What does not hold; the first thing that was found."""
-        self.sent: Final[dict[Place, dict[bytes, int]]] = {}
+        self.sent: Final[dict[TopicPartition, dict[bytes, int]]] = {}
         """By value, in which order its producer sent it."""
-        self.acknowledged: Final[dict[Place, dict[bytes, Acknowledged]]] = {}
-        self.taken: Final[dict[Place, dict[bytes, int]]] = {}
+        self.acknowledged: Final[dict[TopicPartition, dict[bytes, Acknowledged]]] = {}
+        self.taken: Final[dict[TopicPartition, dict[bytes, int]]] = {}
         """By value, where its leader put a record that nobody else was waited for: it may be lost, but is not anywhere else."""
-        self.read: Final[dict[Place, dict[int, bytes]]] = {}
-        self.excused: Final[set[Place]] = set()
+        self.read: Final[dict[TopicPartition, dict[int, bytes]]] = {}
+        self.excused: Final[set[TopicPartition]] = set()
         """Partitions of topics that somebody wanted to be deleted, and that are: nothing is expected of them."""
-        self._high_watermarks: dict[tuple[object, Place], int] = {}
+        self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
         self.counts: Final[dict[str, int]] = {}
 
     @property
@@ -83,14 +83,16 @@ class History:
 
     # What clients say.
 
-    def sends(self, producer: object, place: Place, values: Sequence[bytes]) -> None:
+    def sends(self, producer: object, place: TopicPartition, values: Sequence[bytes]) -> None:
         """A producer will send these, behind those before them."""
         sent = self.sent.setdefault(place, {})
         for value in values:
             sent[value] = len(sent)
         self.note("send", producer, place, values[0].decode(), len(values))
 
-    def was_acknowledged(self, producer: object, place: Place, offset: int | None, values: Sequence[bytes]) -> None:
+    def was_acknowledged(
+        self, producer: object, place: TopicPartition, offset: int | None, values: Sequence[bytes]
+    ) -> None:
         """A producer was told that they are kept."""
         self.note("acked", producer, place, offset, values[0].decode(), len(values))
         known = self.acknowledged.setdefault(place, {})
@@ -100,14 +102,14 @@ class History:
             if at is not None:
                 self._is_at(producer, place, at, value)
 
-    def was_taken(self, producer: object, place: Place, offset: int, values: Sequence[bytes]) -> None:
+    def was_taken(self, producer: object, place: TopicPartition, offset: int, values: Sequence[bytes]) -> None:
         """A producer was told that the leader has written them, and no more."""
         self.note("taken", producer, place, offset, values[0].decode(), len(values))
         known = self.taken.setdefault(place, {})
         for number, value in enumerate(values):
             known[value] = offset + number
 
-    def reads(self, reader: object, place: Place, offset: int, value: bytes) -> None:
+    def reads(self, reader: object, place: TopicPartition, offset: int, value: bytes) -> None:
         """A reader found a record."""
         self.note("read", reader, place, offset, value.decode())
         self._is_at(reader, place, offset, value)
@@ -115,13 +117,13 @@ class History:
         if value not in self.sent.get(place, {}):
             self.violate(f"{reader} read {value!r} at {place} offset {offset}, which nobody sent")
 
-    def _is_at(self, who: object, place: Place, offset: int, value: bytes) -> None:
+    def _is_at(self, who: object, place: TopicPartition, offset: int, value: bytes) -> None:
         known = self.read.get(place, {}).get(offset)
         if known is not None and known != value:
             self.violate(f"two records at {place} offset {offset}: {known!r} was read, and {who} has {value!r}")
 
-    def sees_high_watermark(self, viewer: object, place: Place, high_watermark: int) -> None:
-        """Somebody was told by one node, in one life of it, how much is committed."""
+    def sees_high_watermark(self, viewer: object, place: TopicPartition, high_watermark: int) -> None:
+        """Somebody was told by one node, in one incarnation of it, how much is committed."""
         before = self._high_watermarks.get((viewer, place), 0)
         if high_watermark < before:
             self.violate(
@@ -131,12 +133,12 @@ class History:
 
     # At the end.
 
-    def check(self, found: Mapping[Place, Mapping[int, bytes]]) -> None:
+    def check(self, found: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
         """Everything that was promised is in what the logs have now."""
         for place in sorted({*self.sent, *found} - self.excused):
             self._check(place, found.get(place, {}))
 
-    def _check(self, place: Place, found: Mapping[int, bytes]) -> None:
+    def _check(self, place: TopicPartition, found: Mapping[int, bytes]) -> None:
         where: dict[bytes, int] = {}
         for offset, value in found.items():
             if value in where:
@@ -161,7 +163,7 @@ class History:
                 return
         self._check_order(place, found)
 
-    def _check_order(self, place: Place, found: Mapping[int, bytes]) -> None:
+    def _check_order(self, place: TopicPartition, found: Mapping[int, bytes]) -> None:
         sent = self.sent.get(place, {})
         last: dict[bytes, int] = {}
         for offset in sorted(found):

@@ -32,7 +32,7 @@ class Stuck(Exception):
 
 
 class Process:
-    """One process of the simulation: a node in one life, or a client."""
+    """One process of the simulation: a node in one incarnation, or a client."""
 
     def __init__(self, name: str, host: str) -> None:
         self.name: Final = name

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterNode
+from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
 from penstock.core.replication.rules import ALL, Rules
 from penstock.errors import PenstockError, Reason
@@ -102,7 +102,7 @@ class Running:
     logs: LogManager
     commit: GroupCommit
     housekeeping: Housekeeping
-    node: ClusterNode
+    node: NodeRunner
     kafka: KafkaGateway
 
 
@@ -144,7 +144,7 @@ class Machine:
         """Whether a process is there, started or starting."""
         return self.process is not None
 
-    # Its life.
+    # Its life cycle.
 
     def start(self) -> None:
         """A new process begins."""
@@ -245,7 +245,7 @@ class Machine:
         await broker.start()
         housekeeping = Housekeeping(broker, commit, self._executor)
         housekeeping.start()
-        node = ClusterNode(
+        node = NodeRunner(
             broker,
             store,
             commit.turn,

@@ -1,7 +1,7 @@
 """A topic that is made, deleted and made again under the same name, in the midst of trouble.
 
-Each of its lives has an id, a producer and a reader of its own, which go by the id: nothing of one life may be seen in another. What was acknowledged
-in a life may go from the moment on in which somebody asked for its deletion, and must then go as a whole.
+Each of its incarnations has an id, a producer and a reader of its own, which go by the id: nothing of one incarnation may be seen in another. What was acknowledged
+in an incarnation may go from the moment on in which somebody asked for its deletion, and must then go as a whole.
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.topic_image import MIN_IN_SYNC
-from penstock.testing.simulation.clients import Producer, Reader
-from penstock.testing.simulation.history import MORTAL, Place, label
+from penstock.core.topics import MIN_IN_SYNC
+from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader
+from penstock.testing.simulation.history import MORTAL, TopicPartition, label
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.wire_client import Lost
 from penstock.wire.kafka.apis import ApiKey
@@ -32,31 +32,31 @@ _ALREADY_EXISTS: Final = 36
 _PACE_SECONDS: Final = 0.2
 
 
-class Life:
+class Incarnation:
     """One topic of that name."""
 
     def __init__(self, topic_id: UUID) -> None:
         self.topic_id: Final = topic_id
-        self.place: Final = Place(label(MORTAL, topic_id), 0)
+        self.place: Final = TopicPartition(label(MORTAL, topic_id), 0)
         self.is_deletion_asked = False
         self.is_deleted = False
         """Whether a node said so."""
-        self.producer: Producer | None = None
+        self.producer: SimulatedProducer | None = None
         self.clients: Final[list[Process]] = []
 
 
 class MortalTopic:
-    """All lives of the topic."""
+    """All incarnations of the topic."""
 
     def __init__(self, world: "Simulation", random: Random) -> None:
         self._world = world
         self._random = random
-        self.lives: Final[dict[UUID, Life]] = {}
+        self.incarnations: Final[dict[UUID, Incarnation]] = {}
 
     @property
-    def latest(self) -> Life | None:
-        """The life that was heard of last."""
-        return next(reversed(self.lives.values()), None)
+    def latest(self) -> Incarnation | None:
+        """The incarnation that was heard of last."""
+        return next(reversed(self.incarnations.values()), None)
 
     # What operators ask for.
 
@@ -88,59 +88,63 @@ class MortalTopic:
                 self._begin(UUID(bytes=topic.topic_id))
 
     def _begin(self, topic_id: UUID) -> None:
-        if topic_id in self.lives or self._world.is_ending:
+        if topic_id in self.incarnations or self._world.is_ending:
             return
         world = self._world
-        life = self.lives[topic_id] = Life(topic_id)
-        name = f"{MORTAL}{len(self.lives)}"
-        world.history.note("life", name, life.place)
+        incarnation = self.incarnations[topic_id] = Incarnation(topic_id)
+        name = f"{MORTAL}{len(self.incarnations)}"
+        world.history.note("incarnation", name, incarnation.place)
         producer, reading = world.client(f"producer {name}"), world.client(f"reader {name}")
-        life.clients.extend((producer, reading))
-        life.producer = Producer(
-            name, life.place, world.bootstrap(topic_id.bytes), world.history, Random(self._random.random())
+        incarnation.clients.extend((producer, reading))
+        incarnation.producer = SimulatedProducer(
+            name, incarnation.place, world.bootstrap(topic_id.bytes), world.history, Random(self._random.random())
         )
-        world.producers.append(life.producer)
-        world.loop.spawn(producer, life.producer.run(_PACE_SECONDS))
-        reader = Reader(f"reader {name}", life.place, world.bootstrap(topic_id.bytes), world.history)
+        world.producers.append(incarnation.producer)
+        world.loop.spawn(producer, incarnation.producer.run(_PACE_SECONDS))
+        reader = SimulatedReader(f"reader {name}", incarnation.place, world.bootstrap(topic_id.bytes), world.history)
         world.loop.spawn(reading, reader.run())
 
-    async def delete(self, life: Life) -> None:
-        """End a life; those who use it are told nothing."""
+    async def delete(self, incarnation: Incarnation) -> None:
+        """End an incarnation; those who use it are told nothing."""
         world = self._world
-        life.is_deletion_asked = True
-        world.history.note("delete", life.place)
-        request = DeleteTopicsRequest([DeleteTopicsRequestTopic(None, life.topic_id.bytes)], [], _TIMEOUT_MS)
+        incarnation.is_deletion_asked = True
+        world.history.note("delete", incarnation.place)
+        request = DeleteTopicsRequest([DeleteTopicsRequestTopic(None, incarnation.topic_id.bytes)], [], _TIMEOUT_MS)
         answer = await world.operator.request(ApiKey.DELETE_TOPICS, _DELETE_VERSION, request)
         if answer is not None:
             code = answer.responses[0].error_code
-            world.history.note("deleted", life.place, code)
-            life.is_deleted = life.is_deleted or code == 0
-        self.retire(life)
+            world.history.note("deleted", incarnation.place, code)
+            incarnation.is_deleted = incarnation.is_deleted or code == 0
+        self.retire(incarnation)
 
-    def retire(self, life: Life) -> None:
+    def retire(self, incarnation: Incarnation) -> None:
         """Those who used it do so no more."""
-        for client in life.clients:
+        for client in incarnation.clients:
             client.kill()
-        if life.producer in self._world.producers:
-            self._world.producers.remove(life.producer)
+        if incarnation.producer in self._world.producers:
+            self._world.producers.remove(incarnation.producer)
 
     # In the end.
 
     def retire_doomed(self) -> None:
         """Nobody waits for what is to be deleted."""
-        for life in self.lives.values():
-            if life.is_deletion_asked:
-                self.retire(life)
+        for incarnation in self.incarnations.values():
+            if incarnation.is_deletion_asked:
+                self.retire(incarnation)
 
-    def check(self, found: Mapping[Place, Mapping[int, bytes]]) -> dict[Place, Mapping[int, bytes]]:
-        """Hold the topic to what was said about it; gives back the records of the life that is left."""
+    def check(self, found: Mapping[TopicPartition, Mapping[int, bytes]]) -> dict[TopicPartition, Mapping[int, bytes]]:
+        """Hold the topic to what was said about it; gives back the records of the incarnation that is left."""
         history = self._world.history
         there = {record.id for name, record in self._world.etcd.topics() if name == MORTAL}
-        for life in self.lives.values():
-            if life.topic_id in there and life.is_deleted:
-                history.violate(f"{life.place} was deleted, and is there")
-            if life.topic_id not in there:
-                history.excused.add(life.place)
-                if not life.is_deletion_asked:
-                    history.violate(f"{life.place} is gone, and nobody wanted it deleted")
-        return {life.place: found.get(life.place, {}) for life in self.lives.values() if life.topic_id in there}
+        for incarnation in self.incarnations.values():
+            if incarnation.topic_id in there and incarnation.is_deleted:
+                history.violate(f"{incarnation.place} was deleted, and is there")
+            if incarnation.topic_id not in there:
+                history.excused.add(incarnation.place)
+                if not incarnation.is_deletion_asked:
+                    history.violate(f"{incarnation.place} is gone, and nobody wanted it deleted")
+        return {
+            incarnation.place: found.get(incarnation.place, {})
+            for incarnation in self.incarnations.values()
+            if incarnation.topic_id in there
+        }

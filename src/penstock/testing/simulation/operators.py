@@ -14,9 +14,9 @@ import msgspec
 
 from penstock.core.cluster_image import DRAINS_PREFIX
 from penstock.core.replication.reassignment import Reassignments
-from penstock.core.topic_image import MIN_IN_SYNC
+from penstock.core.topics import MIN_IN_SYNC
 from penstock.errors import PenstockError
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.wire_client import Lost
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
@@ -61,18 +61,14 @@ class Operator:
     async def request(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
         """Ask some node; None when nobody answers."""
         try:
-            link = await self._bootstrap.any_node()
-            try:
-                return await link.call(key, version, request)
-            finally:
-                link.close()
+            return await self._bootstrap.ask(key, version, request)
         except Lost as lost:
             self._world.history.note("wish lost", key.name, lost)
             return None
 
     # Wishes.
 
-    async def move(self, place: Place, replicas: Sequence[int] | None) -> None:
+    async def move(self, place: TopicPartition, replicas: Sequence[int] | None) -> None:
         """Let these nodes have a partition; None takes a move back."""
         self._world.history.note("move", place, replicas)
         partition = AlterPartitionReassignmentsRequestPartition(
@@ -84,7 +80,7 @@ class Operator:
         if answer is not None:
             self._world.history.note("move agreed", place, answer.responses[0].partitions[0].error_code)
 
-    async def elect(self, place: Place | None) -> None:
+    async def elect(self, place: TopicPartition | None) -> None:
         """Let the preferred replica lead a partition; None: all partitions."""
         self._world.history.note("elect", place)
         wanted = None if place is None else [ElectLeadersRequestTopicPartitions(place.topic, [place.partition])]

@@ -17,14 +17,14 @@ from penstock.core.topic_records import PartitionRecord
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.testing.simulation.clients import values_of
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.machine import Running
 
 if TYPE_CHECKING:
     from penstock.testing.simulation.simulation import Simulation
 
-QUEUE: Final = Place("q", 0)
-LETTERS: Final = Place("dlq.q", 0)
+QUEUE: Final = TopicPartition("q", 0)
+LETTERS: Final = TopicPartition("dlq.q", 0)
 
 
 class Settling:
@@ -73,7 +73,7 @@ class Settling:
 
     def _misplaced(self) -> str | None:
         world = self._world
-        by_place: dict[Place, dict[int, Replica]] = {}
+        by_place: dict[TopicPartition, dict[int, Replica]] = {}
         for machine, place, replica in world.replicas():
             if not (isinstance(replica, Follower) and replica.is_observer):
                 by_place.setdefault(place, {})[machine.number] = replica
@@ -89,7 +89,7 @@ class Settling:
             return f"{place} is on {sorted(replicas)}, and is no topic's"
         return self._undrained() or self._littered()
 
-    def _restless(self, place: Place, record: PartitionRecord) -> str | None:
+    def _restless(self, place: TopicPartition, record: PartitionRecord) -> str | None:
         if is_reassigning(record):
             return f"{place} is on its way: to {record.adding}, from {record.removing}"
         if sorted(record.in_sync) != sorted(record.replicas):
@@ -128,8 +128,8 @@ class Settling:
     def check(self) -> None:
         """All replicas are equal, and what was promised is in them."""
         world = self._world
-        logs: dict[Place, bytes] = {}
-        observed: list[tuple[int, Place, Replica]] = []
+        logs: dict[TopicPartition, bytes] = {}
+        observed: list[tuple[int, TopicPartition, Replica]] = []
         for machine, place, replica in world.replicas():
             if isinstance(replica, Follower) and replica.is_observer:
                 observed.append((machine.number, place, replica))
@@ -146,7 +146,7 @@ class Settling:
                         f"node {number} observed {value!r} at {place} offset {offset}: it is not there"
                     )
                     return
-        left: dict[Place, Mapping[int, bytes]] = {place: found.get(place, {}) for place in world.places}
+        left: dict[TopicPartition, Mapping[int, bytes]] = {place: found.get(place, {}) for place in world.places}
         if world.mortal is not None:
             left |= world.mortal.check(found)
         world.history.check(left)
@@ -154,7 +154,7 @@ class Settling:
             world.queue.check(found.get(QUEUE, {}), found.get(LETTERS, {}))
 
 
-def _unequal(place: Place, record: PartitionRecord, replicas: dict[int, Replica]) -> str | None:
+def _unequal(place: TopicPartition, record: PartitionRecord, replicas: dict[int, Replica]) -> str | None:
     if sorted(replicas) != sorted(record.replicas):
         return f"{place} is on {sorted(replicas)}, and should be on {record.replicas}"
     ends = {(replica.log.next_offset, replica.high_watermark) for replica in replicas.values()}

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from penstock.core.partition import Partition
 from penstock.core.replica import Replica
-from penstock.core.topic_image import Topic
 from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
+from penstock.core.topics import Topic
 from penstock.metadata.port import Event
 from penstock.testing.simulation.careless import CarelessProducer
-from penstock.testing.simulation.clients import Producer, Reader
+from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader
 from penstock.testing.simulation.committer import Committer
 from penstock.testing.simulation.faults import Faults
-from penstock.testing.simulation.history import History, Place, label
+from penstock.testing.simulation.history import History, TopicPartition, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop, Stuck
 from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import MortalTopic
@@ -28,7 +28,7 @@ from penstock.testing.simulation.operators import Operator
 from penstock.testing.simulation.settling import QUEUE, Settling
 from penstock.testing.simulation.store import SimulatedEtcd
 from penstock.testing.simulation.wire_client import Bootstrap, Lost
-from penstock.testing.simulation.workers import QueueHistory, Worker
+from penstock.testing.simulation.workers import QueueHistory, SimulatedWorker
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import CreateTopicsRequest, CreateTopicsRequestTopic
 from penstock.wire.kafka.primitives import UUID_ZERO
@@ -40,7 +40,7 @@ _HEAL_SECONDS_MAX: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """What a run does."""
 
     shape: ClusterShape = field(default_factory=ClusterShape)
@@ -64,7 +64,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """What came of it."""
 
     seed: int
@@ -86,7 +86,7 @@ class Outcome:
 class Simulation:
     """The world of one run."""
 
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self.seed: Final = seed
         self.plan: Final = plan
         self.random: Final = Random(f"penstock {seed}")
@@ -105,10 +105,10 @@ class Simulation:
         self._epochs: Final[dict[str, int]] = {}
         self.etcd.store.subscribe(PARTITIONS_PREFIX, self._agreed_on)
         self.clients: Final[list[Process]] = []
-        self.producers: Final[list[Producer]] = []
+        self.producers: Final[list[SimulatedProducer]] = []
         self.committers: Final[list[Committer]] = []
         self.careless: Final[list[CarelessProducer]] = []
-        self.places: Final[list[Place]] = []
+        self.places: Final[list[TopicPartition]] = []
         """Where something is sent, of topics that are there from beginning to end."""
         self.queue: QueueHistory | None = None
         self.operator: Final = Operator(self, Random(self.random.random()))
@@ -123,7 +123,7 @@ class Simulation:
 
     # A run.
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         """Do it all."""
         # The collector would end what dead processes left, at a moment that no seed decides about.
         was_on = gc.isenabled()
@@ -140,7 +140,9 @@ class Simulation:
         last = list(history.last)
         if history.violation is not None:
             last += self._agreed()
-        return Outcome(self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last)
+        return SimulationResult(
+            self.seed, history.violation, history.digest, self.loop.time(), dict(history.counts), last
+        )
 
     def _agreed_on(self, events: list[Event]) -> None:
         """The epoch of a partition's leaders never goes back."""
@@ -199,7 +201,7 @@ class Simulation:
             self._start_careless(self.random.choice(self.places))
         if self.random.random() < self.plan.near_share:
             place, rack = self.random.choice(self.places), self.random.choice(self.machines).rack
-            reader = Reader("near", place, self.bootstrap(), self.history, rack)
+            reader = SimulatedReader("near", place, self.bootstrap(), self.history, rack)
             self.loop.spawn(self.client("near"), reader.run())
         if self.random.random() < self.plan.mortal_share:
             self.mortal = MortalTopic(self, Random(self.random.random()))
@@ -237,7 +239,7 @@ class Simulation:
         return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()), topic_id)
 
     async def _create_topic(self, name: str, partitions: int) -> None:
-        self.places.extend(Place(name, index) for index in range(partitions))
+        self.places.extend(TopicPartition(name, index) for index in range(partitions))
         task = self.loop.spawn(self.client("admin"), self._create(name, partitions))
         try:
             async with asyncio.timeout(_BEGIN_SECONDS_MAX):
@@ -250,11 +252,7 @@ class Simulation:
         wanted = CreateTopicsRequestTopic(name=name, num_partitions=partitions, replication_factor=-1)
         while True:
             try:
-                link = await bootstrap.any_node()
-                try:
-                    answer = await link.call(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([wanted], 5_000))
-                finally:
-                    link.close()
+                answer = await bootstrap.ask(ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest([wanted], 5_000))
                 self.history.note("create", name, partitions, answer.topics[0].error_code)
                 if answer.topics[0].error_code in (0, 36):
                     return
@@ -262,21 +260,21 @@ class Simulation:
                 self.history.note("create lost", lost)
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _start_clients(self, place: Place) -> None:
+    def _start_clients(self, place: TopicPartition) -> None:
         for number in range(1, 1 + (self.plan.producers if place.partition == 0 else 1)):
             self._start_producer(f"p{number}", place, self.random.choice(self.plan.paces_seconds))
         group = f"g{place.partition}"
         committer = Committer(group, place, self.bootstrap(), self.history, Random(self.random.random()))
         self.committers.append(committer)
         self.loop.spawn(self.client(group), committer.run(self.random.choice((0.2, 0.5))))
-        self.loop.spawn(self.client("reader"), Reader("reader", place, self.bootstrap(), self.history).run())
+        self.loop.spawn(self.client("reader"), SimulatedReader("reader", place, self.bootstrap(), self.history).run())
 
-    def _start_producer(self, name: str, place: Place, pace_seconds: float) -> None:
-        producer = Producer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
+    def _start_producer(self, name: str, place: TopicPartition, pace_seconds: float) -> None:
+        producer = SimulatedProducer(name, place, self.bootstrap(), self.history, Random(self.random.random()))
         self.producers.append(producer)
         self.loop.spawn(self.client(name), producer.run(pace_seconds))
 
-    def _start_careless(self, place: Place) -> None:
+    def _start_careless(self, place: TopicPartition) -> None:
         acks = self.random.choice((0, 1))
         producer = CarelessProducer(
             f"acks{acks}", place, self.bootstrap(), self.history, Random(self.random.random()), acks
@@ -284,7 +282,7 @@ class Simulation:
         self.careless.append(producer)
         self.loop.spawn(self.client(producer.name), producer.run(self.random.choice(self.plan.paces_seconds)))
 
-    def grown(self, place: Place) -> None:
+    def grown(self, place: TopicPartition) -> None:
         """A topic has one partition more."""
         self.places.append(place)
         if not self.is_ending:
@@ -295,12 +293,12 @@ class Simulation:
         self._start_producer("p1", QUEUE, 0.4)
         for name in ("w1", "w2"):
             process = self.client(name)
-            worker = Worker(name, process, queue, self, Random(self.random.random()))
+            worker = SimulatedWorker(name, process, queue, self, Random(self.random.random()))
             self.loop.spawn(process, worker.run())
 
     # Looking.
 
-    def replicas(self) -> Iterator[tuple[Machine, Place, Replica]]:
+    def replicas(self) -> Iterator[tuple[Machine, TopicPartition, Replica]]:
         """Everything that nodes lead and follow now."""
         for machine in self.machines:
             running = machine.running
@@ -308,7 +306,7 @@ class Simulation:
                 side = running.broker.cluster.replicas
                 for replica in (*side.leading(), *side.following()):
                     topic = replica.topic
-                    yield machine, Place(label(topic.name, topic.topic_id), replica.index), replica
+                    yield machine, TopicPartition(label(topic.name, topic.topic_id), replica.index), replica
 
     async def _sample(self) -> None:
         below: dict[Partition, tuple[int, Topic, int]] = {}
@@ -374,6 +372,6 @@ def _errors_to(history: History) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Outcome:
+def simulate(seed: int, plan: SimulationPlan | None = None) -> SimulationResult:
     """Run one seed."""
-    return Simulation(seed, plan or Plan()).run()
+    return Simulation(seed, plan or SimulationPlan()).run()

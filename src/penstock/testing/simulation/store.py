@@ -44,7 +44,7 @@ from penstock.metadata.port import (
     check_txn,
 )
 from penstock.metadata.subscribers import Subscribers
-from penstock.testing.simulation.history import Place, label
+from penstock.testing.simulation.history import TopicPartition, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop
 from penstock.testing.simulation.network import ROUNDING_SECONDS, Network
 
@@ -140,14 +140,14 @@ class SimulatedEtcd:
         entries = _at_once(self.store.range(TOPICS_PREFIX)).entries
         return [(topic_of_key(entry.key), decode_topic(entry)) for entry in entries]
 
-    def partitions(self) -> list[tuple[Place, PartitionRecord]]:
+    def partitions(self) -> list[tuple[TopicPartition, PartitionRecord]]:
         """All partitions of these, as the history calls them."""
         found = []
         for name, topic in self.topics():
             for index in range(topic.partitions):
                 entry = _at_once(self.store.get(partition_key(topic.id, index)))
                 if entry is not None:
-                    place = Place(label(name, topic.id), index)
+                    place = TopicPartition(label(name, topic.id), index)
                     found.append((place, decode_partition(entry.key, entry.value)))
         return found
 
@@ -237,7 +237,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class StoreClient:
-    """A :class:`~penstock.metadata.port.SharedStore` for one life of a node."""
+    """A :class:`~penstock.metadata.port.SharedStore` for one incarnation of a node."""
 
     operations_max: Final = OPERATIONS_MAX
 

@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from penstock.address import Address
-from penstock.testing.simulation.history import Place
+from penstock.testing.simulation.history import TopicPartition
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, decode_frame_size, decode_response_header, frame_request
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -25,7 +26,7 @@ class Lost(Exception):
     """The connection is gone, or was silent for too long: what was asked may have been done."""
 
 
-class _Waiting(NamedTuple):
+class _PendingAnswer(NamedTuple):
     api: Api
     version: int
     answer: "asyncio.Future[Any]"
@@ -37,7 +38,7 @@ class KafkaLink:
     def __init__(self, address: Address) -> None:
         self.address: Final = address
         self._writer: asyncio.StreamWriter | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingAnswer] = deque()
         self._reading: asyncio.Task[None] | None = None
         self._correlation_id = 0
 
@@ -72,7 +73,7 @@ class KafkaLink:
         """Ask."""
         self.tell(key, version, request)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(API[key], version, answer))
+        self._waiting.append(_PendingAnswer(API[key], version, answer))
         return answer
 
     def tell(self, key: ApiKey, version: int, request: msgspec.Struct) -> None:
@@ -113,6 +114,17 @@ class KafkaLink:
         self._lose()
 
 
+@asynccontextmanager
+async def linked(address: Address) -> AsyncIterator[KafkaLink]:
+    """A connection to this node, closed at the end."""
+    link = KafkaLink(address)
+    await link.connect()
+    try:
+        yield link
+    finally:
+        link.close()
+
+
 class Bootstrap:
     """Finds out who leads a partition, from whichever node answers. With ``topic_id`` it is of that topic alone, not of another that has its name later."""
 
@@ -130,24 +142,19 @@ class Bootstrap:
         """Whether it goes by the topic's id."""
         return self.topic_id != UUID_ZERO
 
-    async def any_node(self) -> KafkaLink:
-        """A connection to some node."""
-        link = KafkaLink(self._random.choice(self._nodes))
-        await link.connect()
-        return link
+    async def ask(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
+        """Ask some node, over a connection of its own."""
+        async with linked(self._random.choice(self._nodes)) as link:
+            return await link.call(key, version, request)
 
     async def metadata(self, topic: str) -> MetadataResponse:
         """What some node knows of a topic."""
-        link = await self.any_node()
         wanted = MetadataRequestTopic(self.topic_id, None if self.is_by_id else topic)
-        try:
-            request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
-            answer: MetadataResponse = await link.call(ApiKey.METADATA, _METADATA_VERSION, request)
-            return answer
-        finally:
-            link.close()
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        answer: MetadataResponse = await self.ask(ApiKey.METADATA, _METADATA_VERSION, request)
+        return answer
 
-    async def leader(self, place: Place) -> Address | None:
+    async def leader(self, place: TopicPartition) -> Address | None:
         """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
         answer = await self.metadata(place.topic)
         self.addresses = {node.node_id: Address(node.host, node.port) for node in answer.brokers}

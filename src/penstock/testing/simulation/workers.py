@@ -13,7 +13,7 @@ from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.operations.queues import Delivery
-from penstock.testing.simulation.history import History, Place
+from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.machine import Machine
 
@@ -37,7 +37,7 @@ class Deaf(Exception):
 class QueueHistory:
     """What the workers of one queue were given, and what they were told about it."""
 
-    def __init__(self, history: History, place: Place, group: str) -> None:
+    def __init__(self, history: History, place: TopicPartition, group: str) -> None:
         self._history = history
         self.place: Final = place
         self.group: Final = group
@@ -72,7 +72,7 @@ class QueueHistory:
                 self._history.violate(f"{value!r} of {self.place} was neither acked nor is it a dead letter")
 
 
-class Worker:
+class SimulatedWorker:
     """One worker. It goes on until its process ends."""
 
     def __init__(self, name: str, process: Process, queue: QueueHistory, world: "Simulation", random: Random) -> None:

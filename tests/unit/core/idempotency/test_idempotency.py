@@ -366,7 +366,7 @@ def test_a_search_passes_over_what_is_damaged_and_what_others_wrote(world, monke
     world.flusher.write()
     world.restart()
     partition = world.broker.partition(TOPIC, 0)
-    read = partition.log._reader.read
+    read = partition.log.reader.read
     faults = [PenstockError(Reason.CORRUPT_RECORDS)]
 
     def damaged_once(*arguments):
@@ -374,7 +374,7 @@ def test_a_search_passes_over_what_is_damaged_and_what_others_wrote(world, monke
             raise faults.pop()
         return read(*arguments)
 
-    monkeypatch.setattr(type(partition.log._reader), "read", lambda _, *arguments: damaged_once(*arguments))
+    monkeypatch.setattr(type(partition.log.reader), "read", lambda _, *arguments: damaged_once(*arguments))
     # The offset of the record itself is the damaged one: it is nowhere that anyone could read.
     again = world.sent(partition=0)
     assert first.result is None
@@ -386,7 +386,7 @@ def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypat
     world.flusher.sync()
     world.flusher.write()
     world.restart()
-    reader = type(world.broker.partition(TOPIC, 0).log._reader)
+    reader = type(world.broker.partition(TOPIC, 0).log.reader)
 
     def fail(*_) -> Never:
         raise PenstockError(Reason.STORAGE_ERROR, "no")

@@ -6,10 +6,14 @@ from uuid import UUID
 import pytest
 
 from penstock.core.replication.checkpoint import MarksTask, load
-from penstock.core.replication.replicas import Place
+from penstock.core.replication.replicas import TopicIdPartition
 from penstock.runtime.disk import RealDisk
 
-MARKS = {Place(UUID(int=1), 0): 17, Place(UUID(int=1), 12): 0, Place(UUID(int=9), 3): 2**40}
+MARKS = {
+    TopicIdPartition(UUID(int=1), 0): 17,
+    TopicIdPartition(UUID(int=1), 12): 0,
+    TopicIdPartition(UUID(int=9), 3): 2**40,
+}
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

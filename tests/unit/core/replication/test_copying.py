@@ -202,7 +202,7 @@ async def test_a_log_that_cannot_be_made_durable_is_spoken_of(tmp_path: Path, is
         await node.place("t", (NODE, OTHER) if is_replica else (OTHER, NODE))
         said: list[str] = []
         node.cluster.replicas.on_failed.append(said.append)
-        node.broker.replica("t", 0).log._fail(OSError("the disk is broken"))
+        node.broker.replica("t", 0).log.fail(OSError("the disk is broken"))
         assert len(said) == 1
         assert "the disk is broken" in said[0]
 

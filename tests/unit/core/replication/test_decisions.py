@@ -2,9 +2,9 @@
 
 from penstock.core.replication.decisions import Decision, balance, decide, decide_all, family, touched
 from penstock.core.replication.records import reassigning
-from penstock.core.topic_image import Topic
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC, STAGING_PREFIX
 from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.topics import Topic
 from tests.support.agreed import Agreed
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}

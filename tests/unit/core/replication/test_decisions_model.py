@@ -12,7 +12,7 @@ import pytest
 from penstock.core.replication.decisions import Seat, balance, decide_all
 from penstock.core.replication.election import is_led
 from penstock.core.replication.in_sync import NOT_YET, InSync
-from penstock.core.replication.moves import Moves
+from penstock.core.replication.moves import MovePlan
 from penstock.core.replication.reassignment import ElectionKind, Reassignments
 from penstock.core.replication.records import is_reassigning, joined, without
 from penstock.core.topic_config import ChangeKind, ConfigChange
@@ -150,7 +150,7 @@ class Model:
             self.check()
         else:
             raise AssertionError("the controller goes round and round")
-        await agreed.write(list(Moves(agreed.topics, agreed.nodes, 3).decisions()))
+        await agreed.write(list(MovePlan(agreed.topics, agreed.nodes, 3).decisions()))
         self.check()
 
     async def leadership_goes_back(self) -> None:

@@ -89,7 +89,7 @@ def test_leadership_goes_back_to_the_first_replica(leader, wants) -> None:
 def test_leadership_does_not_go_back_to_one_that_is_not_in_sync_or_is_avoided() -> None:
     assert not wants_preferred(record(leader=2, isr=((2, 20),)), ALL_LIVE)
     assert not wants_preferred(record(leader=2), ALL_LIVE, avoid={1})
-    assert not wants_preferred(record(leader=2), {**ALL_LIVE, 1: 11}), "it is in sync in another life"
+    assert not wants_preferred(record(leader=2), {**ALL_LIVE, 1: 11}), "it is in sync in another incarnation"
 
 
 def test_an_election_that_may_lose_records_is_marked_and_later_ones_keep_the_mark() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.replication.in_sync import NOT_YET, OBSERVES, Change, InSync
+from penstock.core.replication.in_sync import NOT_YET, OBSERVES, InSync, InSyncChange
 from penstock.core.replication.rules import Rules
 from penstock.core.topic_records import PartitionRecord
 from penstock.types import NodeId
@@ -41,7 +41,7 @@ def in_sync(
 
 def wanted(
     members: InSync, now_ms: int = 0, *, hw: int = 0, end: int = 100, heard: int = 0, live: bool = True
-) -> Change | None:
+) -> InSyncChange | None:
     return members.wanted(hw, end, now_ms, LAG_MS, lambda _node, _epoch: live, lambda _node: heard)
 
 
@@ -72,17 +72,17 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
 def test_who_is_about_to_join_counts_already() -> None:
     members = in_sync({1: 10})
     members.fetched(2, 20, 60, 100, 1)
-    members.begin(Change({2: 20}, ()))
+    members.begin(InSyncChange({2: 20}, ()))
     assert members.committed() == 60
     careless = in_sync({1: 10}, rules=Rules(maximal_in_sync_set=False))
-    careless.begin(Change({2: 20}, ()))
+    careless.begin(InSyncChange({2: 20}, ()))
     assert careless.committed() == 100
 
 
 def test_who_is_about_to_leave_counts_until_it_is_agreed() -> None:
     members = in_sync({1: 10, 2: 20})
     members.fetched(2, 20, 60, 100, 1)
-    members.begin(Change({}, (2,)))
+    members.begin(InSyncChange({}, (2,)))
     assert members.committed() == 60
     members.agree(record({1: 10}), 2, 8)
     members.settle()
@@ -95,7 +95,7 @@ def test_a_follower_joins_once_it_has_what_is_committed_and_what_older_leaders_h
     assert wanted(members, 1, hw=50) is None
     members.fetched(2, 20, 100, 120, 1)
     assert wanted(members, 1, hw=110) is None, "the high watermark is further by now"
-    assert wanted(members, 1, hw=100) == Change({2: 20}, ())
+    assert wanted(members, 1, hw=100) == InSyncChange({2: 20}, ())
 
 
 def test_only_a_node_that_is_registered_in_that_life_joins() -> None:
@@ -107,7 +107,7 @@ def test_only_a_node_that_is_registered_in_that_life_joins() -> None:
 def test_a_member_in_a_new_life_joins_again() -> None:
     members = in_sync({1: 10, 2: 20})
     members.fetched(2, 25, 100, 100, 1)
-    assert wanted(members, 1) == Change({2: 25}, ())
+    assert wanted(members, 1) == InSyncChange({2: 25}, ())
 
 
 def test_a_request_of_an_older_life_says_nothing() -> None:
@@ -121,7 +121,7 @@ def test_a_member_that_is_behind_for_too_long_leaves() -> None:
     members = in_sync({1: 10, 2: 20})
     members.fetched(2, 20, 50, 100, 10)
     assert wanted(members, LAG_MS) is None
-    assert wanted(members, LAG_MS + 1) == Change({}, (2,))
+    assert wanted(members, LAG_MS + 1) == InSyncChange({}, (2,))
 
 
 def test_a_member_that_keeps_up_with_a_growing_log_stays() -> None:
@@ -136,9 +136,9 @@ def test_a_member_that_keeps_up_with_a_growing_log_stays() -> None:
 def test_a_quiet_partition_that_a_live_follower_has_all_of_keeps_it() -> None:
     members = in_sync({1: 10, 2: 20})
     members.fetched(2, 20, 100, 100, 0)
-    assert wanted(members, 50_000, heard=100) == Change({}, (2,)), "nothing was heard of it"
+    assert wanted(members, 50_000, heard=100) == InSyncChange({}, (2,)), "nothing was heard of it"
     assert wanted(members, 50_000, heard=49_900) is None
-    assert wanted(members, 52_000, heard=51_900, end=101) == Change({}, (2,)), "it lacks something"
+    assert wanted(members, 52_000, heard=51_900, end=101) == InSyncChange({}, (2,)), "it lacks something"
 
 
 def test_the_leader_never_wants_to_be_left_without_itself() -> None:
@@ -149,11 +149,11 @@ def test_the_leader_never_wants_to_be_left_without_itself() -> None:
 def test_one_change_at_a_time() -> None:
     members = in_sync({1: 10})
     members.fetched(2, 20, 100, 100, 1)
-    members.begin(Change({2: 20}, ()))
+    members.begin(InSyncChange({2: 20}, ()))
     assert members.is_changing
     assert wanted(members, 1) is None
     with pytest.raises(AssertionError):
-        members.begin(Change({3: 30}, ()))
+        members.begin(InSyncChange({3: 30}, ()))
 
 
 def test_a_node_that_is_no_replica_is_not_counted() -> None:
@@ -168,7 +168,7 @@ def test_the_first_record_after_a_long_silence_makes_nobody_late() -> None:
     for now_ms in range(0, 100_000, 500):
         assert wanted(members, now_ms, hw=100, heard=now_ms) is None
     assert wanted(members, 100_000, hw=100, end=101, heard=100_000) is None, "it was up to date a moment ago"
-    assert wanted(members, 100_000 + LAG_MS, hw=100, end=101, heard=100_000) == Change({}, (2,))
+    assert wanted(members, 100_000 + LAG_MS, hw=100, end=101, heard=100_000) == InSyncChange({}, (2,))
 
 
 def test_nothing_is_committed_while_others_may_lead_that_would_lack_it() -> None:
@@ -187,7 +187,7 @@ def test_a_question_of_an_older_life_than_the_agreed_one_counts_for_nothing() ->
     members = in_sync({1: 10, 2: 25, 3: 30}, minimum=2)
     members.fetched(3, 30, 100, 100, 1)
     members.fetched(2, 20, 100, 100, 1)
-    assert members.committed() == 0, "node 2 in the life that is in sync has said nothing"
+    assert members.committed() == 0, "node 2 in the incarnation that is in sync has said nothing"
     members.fetched(2, 25, 40, 100, 1)
     assert members.committed() == 40
 
@@ -199,7 +199,7 @@ def test_what_is_deleted_is_gone_when_nobody_has_it_who_may_lead() -> None:
     assert members.low_watermark(7) == 5
     members.fetched(3, 30, 100, 100, 1, log_start=2)
     assert members.low_watermark(7) == 5, "who is not in sync does not hold anything up"
-    members.begin(Change({3: 30}, ()))
+    members.begin(InSyncChange({3: 30}, ()))
     assert members.low_watermark(7) == 2, "who is about to be does"
     members.settle()
     members.fetched(2, 20, 100, 100, 1, log_start=9)
@@ -219,11 +219,11 @@ def test_nobody_joins_who_has_what_others_were_told_is_deleted() -> None:
     members.fetched(2, 20, 100, 100, 1, log_start=3)
     assert wanted(members) is None, "this leader began without it"
     members.fetched(2, 20, 100, 100, 1, log_start=4)
-    assert wanted(members) == Change({2: 20}, ())
+    assert wanted(members) == InSyncChange({2: 20}, ())
     members.start_promised = 6
     assert wanted(members) is None
     members.fetched(2, 20, 100, 100, 1, log_start=6)
-    assert wanted(members) == Change({2: 20}, ())
+    assert wanted(members) == InSyncChange({2: 20}, ())
 
 
 def test_what_a_node_had_before_it_became_a_replica_does_not_count() -> None:

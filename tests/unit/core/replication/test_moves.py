@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from penstock.core.replication.moves import MOVES_MAX, Moves, factor_of
+from penstock.core.replication.moves import MOVES_MAX, MovePlan, factor_of
 from penstock.core.replication.records import reassigning, target_of
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC, STAGING_PREFIX
 from penstock.core.topic_records import PartitionRecord
@@ -10,7 +10,7 @@ from tests.support.agreed import Agreed
 
 
 async def begin(agreed: Agreed, factor: int = 3, moves_max: int = MOVES_MAX) -> int:
-    decisions = list(Moves(agreed.topics, agreed.nodes, factor).decisions(moves_max))
+    decisions = list(MovePlan(agreed.topics, agreed.nodes, factor).decisions(moves_max))
     await agreed.write(decisions)
     return len(decisions)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.replication.reassignment import ElectionKind, Move, Reassignments
+from penstock.core.replication.reassignment import ElectionKind, Reassignments, ReplicaMove
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topic_records import NO_LEADER
 from penstock.errors import PenstockError, Reason
@@ -27,7 +27,7 @@ async def test_a_move_begins_with_old_and_new_replicas_and_is_listed() -> None:
     record = agreed.record("t", 1)
     assert (record.replicas, record.adding, record.removing) == ((4, 2, 1, 3), (4,), (1, 3))
     assert (record.leader, record.leader_epoch) == (1, 0), "the controller goes on"
-    move = Move("t", 1, (4, 2, 1, 3), (4,), (1, 3))
+    move = ReplicaMove("t", 1, (4, 2, 1, 3), (4,), (1, 3))
     assert list(door(agreed).list()) == [move]
     assert list(door(agreed).list([("t", 0), ("t", 1), ("t", 7), ("none", 0)])) == [move]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.lake.lake import Committed, Lake, open_lake
+from penstock.spark.lake.lake import Lake, LakeCommit, open_lake
 from penstock.spark.lake.layout import RECORDS, LakeFile, records_layout
 from penstock.spark.lake.task_files import task_files
 
@@ -56,11 +56,11 @@ class Archive:
         self.open()
         return task_files(str(self.folder), self.format, self.layout, self.query, batch).write(written)
 
-    def commit(self, batch: int, files: list[LakeFile], now_ms: int = NOW_MS) -> Committed:
+    def commit(self, batch: int, files: list[LakeFile], now_ms: int = NOW_MS) -> LakeCommit:
         """What the driver does, in a process of its own."""
         return self.open().commit(self.layout, self.query, batch, files, now_ms)
 
-    def run(self, batch: int, *written: pa.RecordBatch) -> Committed:
+    def run(self, batch: int, *written: pa.RecordBatch) -> LakeCommit:
         return self.commit(batch, self.stage(batch, *written))
 
     def rows(self) -> list[tuple[str, int, int, bytes]]:

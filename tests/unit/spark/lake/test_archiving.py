@@ -10,11 +10,11 @@ from penstock.client import Admin, Cluster, Producer
 from penstock.client.group_admin import GroupAdmin
 from penstock.spark.errors import DataLossError
 from penstock.spark.lake import archiving
-from penstock.spark.lake.datasource import Target
+from penstock.spark.lake.datasource import LakeTarget
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.progress import commit_archived
 from penstock.spark.lake.tier import read_split, read_tier
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from tests.unit.spark.lake.kit import NEW_YEAR_MS, Archive, expected, records
 
 
@@ -72,7 +72,7 @@ def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(
     """The broker would drop what the group says is archived: records of the new topic that no lake has."""
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     options = {"kafka.bootstrap.servers": bare_broker.bootstrap, "archive.group": "g", "path": str(parquet.folder)}
-    target = Target(Options({**options, "lake": parquet.format}), parquet.layout)
+    target = LakeTarget(SparkOptions({**options, "lake": parquet.format}), parquet.layout)
     target.commit("q", 0, parquet.stage(0, records(offsets=range(3))))
     assert offsets(cluster) == {0: 3, 1: 0}
     staged = parquet.stage(1, records(offsets=range(3, 5)))

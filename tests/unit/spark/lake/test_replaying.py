@@ -7,7 +7,7 @@ import pytest
 
 from penstock.client import Admin, Cluster, Producer
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.replaying import Phase, Replay, Sending, Wanted, begin, finish
+from penstock.spark.lake.replaying import Phase, Replay, ReplayRequest, Sending, begin, finish
 from tests.unit.spark.lake.kit import DAY_MS, NEW_YEAR_MS, records
 
 HOUR_MS = 3_600_000
@@ -34,7 +34,7 @@ def plan(bootstrap, parquet, tmp_path):
         given |= {"topic": "orders", "to": "again", "broker": True, "lake": lake, "lake_needed": lake}
         given |= {"location": str(parquet.folder) if lake else "", "format": "parquet"}
         return begin(
-            Wanted(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append
+            ReplayRequest(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append
         )
 
     return settle
@@ -164,7 +164,7 @@ def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, p
 @pytest.mark.parametrize("source", ["lake", "broker"])
 def test_how_far_a_phase_is_is_read_as_its_source_says_it_whatever_the_topics_name(topic, source) -> None:
     phase = Phase(source, {0: 3, 1: 5}, {0: 10, 1: 9})
-    wanted = Wanted(topic, "again", None, None, None, None, None, True, True, True, "", "parquet")
+    wanted = ReplayRequest(topic, "again", None, None, None, None, None, True, True, True, "", "parquet")
     sending = Sending(None, Replay(wanted, "run", "", "", "parquet", True, [phase]), phase, "", 100)
     reached = {"0": 7, "1": 9} if source == "lake" else {topic: {"0": 7, "1": 9}}
     for text, done in ((json.dumps(reached), 8), ("null", 0), (None, 0)):

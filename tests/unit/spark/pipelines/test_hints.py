@@ -4,11 +4,11 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from penstock.spark.pipelines.hints import schema_hint
-from penstock.spark.pipelines.model import Head, Pipeline, Source, Step
+from penstock.spark.pipelines.model import Pipeline, PipelineHead, SourceTable, Step
 
-ORDERS = {"orders": Source(topics="orders")}
-TYPED = {"orders": Source(topics="orders", schema="id INT")}
-BOTH = {**TYPED, "payments": Source(topics="payments")}
+ORDERS = {"orders": SourceTable(topics="orders")}
+TYPED = {"orders": SourceTable(topics="orders", schema="id INT")}
+BOTH = {**TYPED, "payments": SourceTable(topics="payments")}
 FILE = {"source": 1, "steps.0.sql": 5}
 FILE_OF_TWO = {"sources.orders": 1, "sources.payments": 3, "steps.0.sql": 5}
 
@@ -19,7 +19,9 @@ def missing(name="`amount`", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION"):
 
 def hint(sources, sql, error=None, lines=None, view="step1"):
     steps = [Step(sql=sql, as_="step1")]
-    return schema_hint(Pipeline(head=Head(), sources=sources, steps=steps, lines=lines or {}), view, error or missing())
+    return schema_hint(
+        Pipeline(head=PipelineHead(), sources=sources, steps=steps, lines=lines or {}), view, error or missing()
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,8 +54,8 @@ def test_the_schema_has_the_field_that_was_meant(error, fields) -> None:
     ("sources", "error"),
     [
         (TYPED, missing()),
-        ({"orders": Source(lake="lake")}, missing()),
-        ({"orders": Source(table="dead_letters")}, missing()),
+        ({"orders": SourceTable(lake="lake")}, missing()),
+        ({"orders": SourceTable(table="dead_letters")}, missing()),
         (ORDERS, missing(condition="DIVIDE_BY_ZERO")),
         (ORDERS, ValueError("UNRESOLVED_COLUMN")),
     ],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.spark.pipelines.progress import Follower, lag_of, status_of
+from penstock.spark.pipelines.progress import QueryProgress, lag_of, status_of
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ class Query:
 
 def test_rows_of_every_batch_are_counted_once_however_seldom_it_is_asked() -> None:
     query = Query()
-    follower = Follower("sink", query)
+    follower = QueryProgress("sink", query)
     assert not follower.ask()
     assert follower.status.batch_id is None
     query.recentProgress += [Report(0, 5, 0), Report(1, 7, 1)]

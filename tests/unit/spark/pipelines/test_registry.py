@@ -12,7 +12,7 @@ import pytest
 
 from penstock.spark.pipelines.errors import PipelineError, PipelineNotFoundError
 from penstock.spark.pipelines.process import birth_of, lives, own_birth
-from penstock.spark.pipelines.registry import QueryStatus, Registry, Run, State, state_folder
+from penstock.spark.pipelines.registry import PipelineState, QueryStatus, Registry, Run, state_folder
 
 
 @pytest.fixture
@@ -38,7 +38,16 @@ def start():
 
 def a_run(**more):
     return Run(
-        **({"name": "orders", "kind": "steps", "pid": os.getpid(), "birth": own_birth(), "state": State.RUNNING} | more)
+        **(
+            {
+                "name": "orders",
+                "kind": "steps",
+                "pid": os.getpid(),
+                "birth": own_birth(),
+                "state": PipelineState.RUNNING,
+            }
+            | more
+        )
     )
 
 
@@ -66,11 +75,11 @@ def test_an_unknown_name_is_told_those_that_are_known(registry) -> None:
 def test_a_process_that_is_gone_failed(registry, start) -> None:
     child = start("input()")
     registry.save(a_run(pid=child.pid, birth=birth_of(child.pid)))
-    assert registry.load("orders").state is State.RUNNING
+    assert registry.load("orders").state is PipelineState.RUNNING
     child.kill()
     child.wait()
     run = registry.load("orders")
-    assert run.state is State.FAILED
+    assert run.state is PipelineState.FAILED
     assert run.reason == (
         f"its process (pid {child.pid}) is gone without a word, killed or crashed; run it again to go on from its checkpoint"
     )
@@ -88,12 +97,12 @@ def test_a_zombie_is_dead(start) -> None:
 
 def test_another_process_of_the_same_number_is_not_taken_for_it(registry) -> None:
     registry.save(a_run(birth="another boot/1"))
-    assert registry.load("orders").state is State.FAILED
+    assert registry.load("orders").state is PipelineState.FAILED
 
 
 def test_how_a_run_ended_stays_though_its_process_is_gone(registry) -> None:
-    registry.save(a_run(birth="gone", state=State.STOPPED))
-    assert registry.load("orders").state is State.STOPPED
+    registry.save(a_run(birth="gone", state=PipelineState.STOPPED))
+    assert registry.load("orders").state is PipelineState.STOPPED
 
 
 def test_a_name_is_held_by_one_run_at_a_time(registry) -> None:
@@ -133,14 +142,17 @@ def test_what_is_no_run_is_told(registry) -> None:
     with pytest.raises(PipelineError, match=r"bad\.json does not hold a run"):
         registry.load("bad")
     registry.save(a_run())
-    assert [(run.name, run.state) for run in registry.all()] == [("bad", State.FAILED), ("orders", State.RUNNING)]
+    assert [(run.name, run.state) for run in registry.all()] == [
+        ("bad", PipelineState.FAILED),
+        ("orders", PipelineState.RUNNING),
+    ]
 
 
 def test_one_that_is_about_to_start_is_not_forgotten(registry) -> None:
-    registry.save(a_run(state=State.STOPPED))
+    registry.save(a_run(state=PipelineState.STOPPED))
     with registry.running("orders"), pytest.raises(PipelineError, match="is running already"):
         registry.forget("orders")
-    assert registry.load("orders").state is State.STOPPED
+    assert registry.load("orders").state is PipelineState.STOPPED
 
 
 def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch) -> None:
@@ -164,7 +176,7 @@ def test_forgetting_leaves_the_checkpoint_and_what_runs(registry) -> None:
     registry.save(a_run())
     with pytest.raises(PipelineError, match="is running"):
         registry.forget("orders")
-    registry.save(a_run(state=State.STOPPED))
+    registry.save(a_run(state=PipelineState.STOPPED))
     registry.checkpoint("orders").mkdir(parents=True)
     registry.forget("orders")
     assert registry.all() == []

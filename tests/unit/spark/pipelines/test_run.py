@@ -7,7 +7,7 @@ from typing import Never
 import pytest
 
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
-from penstock.spark.pipelines.registry import Registry, State
+from penstock.spark.pipelines.registry import PipelineState, Registry
 from penstock.spark.pipelines.run import Execution, RunSettings
 
 
@@ -69,9 +69,9 @@ def execution(registry, screen=None, **more):
 def test_one_that_ends_is_finished_and_was_starting_before(registry) -> None:
     seen = []
     run = execution(registry).execute(lambda _: seen.append(registry.load("p").state))
-    assert seen == [State.STARTING]
+    assert seen == [PipelineState.STARTING]
     assert run == registry.load("p")
-    assert (run.state, run.reason, run.description) == (State.FINISHED, "", "d")
+    assert (run.state, run.reason, run.description) == (PipelineState.FINISHED, "", "d")
     assert run.ended_at_ms >= run.started_at_ms > 0
 
 
@@ -82,8 +82,8 @@ def test_one_that_fails_says_why_and_lets_its_name_go(registry) -> None:
     with pytest.raises(PipelineError):
         execution(registry).execute(work)
     run = registry.load("p")
-    assert (run.state, run.reason) == (State.FAILED, "no more disk; make some")
-    assert execution(registry).execute(lambda _: None).state is State.FINISHED
+    assert (run.state, run.reason) == (PipelineState.FAILED, "no more disk; make some")
+    assert execution(registry).execute(lambda _: None).state is PipelineState.FINISHED
 
 
 def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry) -> None:
@@ -91,7 +91,7 @@ def test_a_signal_while_nothing_can_be_stopped_gently_ends_it_at_once(registry) 
     screen = Screen()
     run = execution(registry, screen).execute(lambda _: os.kill(os.getpid(), signal.SIGTERM))
     assert screen.stops == 1
-    assert run.state is State.STOPPED
+    assert run.state is PipelineState.STOPPED
     assert signal.getsignal(signal.SIGTERM) is before
     with pytest.raises(KeyboardInterrupt):
         execution(registry).execute(lambda _: os.kill(os.getpid(), signal.SIGINT))
@@ -111,7 +111,7 @@ def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, numbe
         context.follow(queries)
 
     screen = Screen()
-    assert execution(registry, screen).execute(work).state is State.STOPPED
+    assert execution(registry, screen).execute(work).state is PipelineState.STOPPED
     assert [query.stopped for query in queries] == [True, True]
     assert screen.stops == 1
 
@@ -121,7 +121,7 @@ def test_one_query_that_fails_stops_the_others(registry) -> None:
     with pytest.raises(PipelineError, match="query name failed: boom"):
         execution(registry).execute(lambda context: context.follow(queries))
     assert queries[0].stopped
-    assert registry.load("p").state is State.FAILED
+    assert registry.load("p").state is PipelineState.FAILED
 
 
 class Writer:
@@ -162,7 +162,7 @@ def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry) -> No
 
     run = execution(registry)
     run.note = notes.append
-    assert run.execute(work).state is State.FINISHED
+    assert run.execute(work).state is PipelineState.FINISHED
     assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 2
 
 
@@ -177,7 +177,7 @@ def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins
 
     run = execution(registry)
     run.note = notes.append
-    assert run.execute(work).state is State.FINISHED
+    assert run.execute(work).state is PipelineState.FINISHED
     assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 4
 
 
@@ -202,7 +202,7 @@ def test_it_does_not_begin_again_for_ever(registry) -> None:
 def test_progress_is_shown_and_remembered(registry) -> None:
     def work(context) -> None:
         progress = context.progress("copying", 10)
-        assert registry.load("p").state is State.RUNNING
+        assert registry.load("p").state is PipelineState.RUNNING
         progress.advance(3)
         progress.advance(4)
 

@@ -10,14 +10,14 @@ from penstock.records.partitioner import partition_for_key
 from penstock.spark.sink.encoding import encoded
 from penstock.spark.sink.errors import RowError
 from penstock.spark.sink.routing import PIECE_BYTES, Router
-from penstock.spark.sink.rows import Rows
+from penstock.spark.sink.rows import SinkRows
 
 
 def rows(values, keys=None, topics=None, partitions=None):
     columns = {"value": pa.array(values, pa.binary())}
     if keys is not None:
         columns["key"] = pa.array(keys, pa.binary())
-    return Rows(
+    return SinkRows(
         pa.record_batch(columns),
         None if topics is None else pa.array(topics, pa.string()),
         None if partitions is None else pa.array(partitions, pa.int32()),

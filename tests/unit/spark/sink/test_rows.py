@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import OptionError
-from penstock.spark.sink.rows import Layout, layout_of, rows_of
+from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
 
 HEADERS = "array<struct<key: string, value: binary>>"
 
@@ -54,11 +54,11 @@ def test_every_column_is_found_by_its_name_wherever_it_stands() -> None:
         },
         topic_given=False,
     )
-    assert found == Layout(value=5, key=2, headers=3, topic=4, partition=0, timestamp=None)
+    assert found == RowLayout(value=5, key=2, headers=3, topic=4, partition=0, timestamp=None)
 
 
 def test_value_alone_is_enough_when_the_topic_is_named() -> None:
-    assert layout({"value": "binary"}) == Layout(
+    assert layout({"value": "binary"}) == RowLayout(
         value=0, key=None, headers=None, topic=None, partition=None, timestamp=None
     )
 

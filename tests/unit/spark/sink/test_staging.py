@@ -6,7 +6,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import BatchTooLarge, ClientError
 from penstock.client.sending import Delivery
 from penstock.operations.sinks import OpenedSink, SinkPart
-from penstock.spark.sink.staging import Staged, Staging, parts_of
+from penstock.spark.sink.staging import Staged, StagingWriter, parts_of
 from tests.unit.client.test_batches import too_large
 
 
@@ -37,7 +37,7 @@ def test_a_batch_whose_place_nobody_knows_is_not_committed() -> None:
 def test_what_no_request_can_carry_is_told_by_where_it_was_to_go() -> None:
     opened = OpenedSink("s", "t", "an id", 1, None)
     with Cluster("127.0.0.1:1") as cluster:
-        staging = Staging(cluster, opened, 0, 3)
+        staging = StagingWriter(cluster, opened, 0, 3)
         with pytest.raises(BatchTooLarge, match=r"^orders/2: a record of 104,8.* write smaller ones"):
             staging.send("orders", 2, too_large(), 1)
         assert staging.finish() == Staged("s", 3, "an id")

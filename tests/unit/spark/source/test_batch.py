@@ -201,24 +201,24 @@ def test_partitions_are_cut_as_the_options_say(reader, fill, topic) -> None:
 
 
 def test_pushed_filters_are_what_is_read(options, fill, topic) -> None:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
     from penstock.spark.schema import RECORDS
     from penstock.spark.source.settings import batch_settings
 
     fill(topic, 10, 10, timestamp_ms=NOON)
-    made = FilteringRecordsReader(batch_settings(Options(options)), RECORDS)
+    made = FilteringRecordsReader(batch_settings(SparkOptions(options)), RECORDS)
     assert list(made.pushFilters([EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 7)])) == []
     (part,) = made.partitions()
     assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)
 
 
 def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, fill, topic) -> None:
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
     from penstock.spark.schema import RECORDS
     from penstock.spark.source.settings import batch_settings
 
     fill(topic, 10, 3)
-    made = FilteringRecordsReader(batch_settings(Options(options)), RECORDS)
+    made = FilteringRecordsReader(batch_settings(SparkOptions(options)), RECORDS)
     made.pushFilters([GreaterThanOrEqual(("offset",), 7)])
     assert offsets(taken(made, made.partitions())) == [[7, 8, 9]]
 

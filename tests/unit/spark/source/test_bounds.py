@@ -3,22 +3,22 @@
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options
-from penstock.spark.source.bounds import EARLIEST, LATEST, Kind, check_batch, ending, parse_offsets, starting
+from penstock.spark.options import SparkOptions
+from penstock.spark.source.bounds import EARLIEST, LATEST, BoundKind, check_batch, ending, parse_offsets, starting
 
 
 def start(**options):
-    return starting(Options(options), Kind.LATEST)
+    return starting(SparkOptions(options), BoundKind.LATEST)
 
 
 def end(**options):
-    return ending(Options(options))
+    return ending(SparkOptions(options))
 
 
 def test_the_default_is_the_callers_for_the_start_and_latest_for_the_end() -> None:
-    assert start().kind is Kind.LATEST
-    assert starting(Options({}), Kind.EARLIEST).kind is Kind.EARLIEST
-    assert end().kind is Kind.LATEST
+    assert start().kind is BoundKind.LATEST
+    assert starting(SparkOptions({}), BoundKind.EARLIEST).kind is BoundKind.EARLIEST
+    assert end().kind is BoundKind.LATEST
 
 
 def test_a_time_for_all_goes_before_times_and_times_before_offsets() -> None:
@@ -28,26 +28,26 @@ def test_a_time_for_all_goes_before_times_and_times_before_offsets() -> None:
         "startingOffsets": "earliest",
     }
     bound = start(**everything)
-    assert (bound.kind, bound.timestamp_ms) == (Kind.TIMESTAMP, 5)
+    assert (bound.kind, bound.timestamp_ms) == (BoundKind.TIMESTAMP, 5)
     del everything["startingTimestamp"]
     bound = start(**everything)
-    assert (bound.kind, bound.by_partition) == (Kind.TIMESTAMPS, {("a", 0): 7})
+    assert (bound.kind, bound.by_partition) == (BoundKind.TIMESTAMPS, {("a", 0): 7})
     del everything["startingOffsetsByTimestamp"]
-    assert start(**everything).kind is Kind.EARLIEST
+    assert start(**everything).kind is BoundKind.EARLIEST
 
 
 def test_the_same_holds_for_the_end() -> None:
     everything = {"endingTimestamp": "5", "endingOffsetsByTimestamp": '{"a":{"0":7}}', "endingOffsets": '{"a":{"0":9}}'}
-    assert end(**everything).kind is Kind.TIMESTAMP
+    assert end(**everything).kind is BoundKind.TIMESTAMP
     del everything["endingTimestamp"]
-    assert end(**everything).kind is Kind.TIMESTAMPS
+    assert end(**everything).kind is BoundKind.TIMESTAMPS
     del everything["endingOffsetsByTimestamp"]
     assert end(**everything).by_partition == {("a", 0): 9}
 
 
 def test_words_may_be_written_in_any_case() -> None:
-    assert start(startingOffsets=" Earliest ").kind is Kind.EARLIEST
-    assert start(startingOffsets="LATEST").kind is Kind.LATEST
+    assert start(startingOffsets=" Earliest ").kind is BoundKind.EARLIEST
+    assert start(startingOffsets="LATEST").kind is BoundKind.LATEST
 
 
 def test_offsets_by_partition() -> None:
@@ -104,7 +104,7 @@ def test_what_cannot_be_read_is_refused_with_an_example(options, text) -> None:
     ],
 )
 def test_a_query_that_ends_cannot_start_or_end_so(options, text) -> None:
-    bounds = starting(Options(options), Kind.EARLIEST), ending(Options(options))
+    bounds = starting(SparkOptions(options), BoundKind.EARLIEST), ending(SparkOptions(options))
     with pytest.raises(OptionError, match=text):
         check_batch(*bounds)
 
@@ -120,7 +120,7 @@ def test_a_query_that_ends_cannot_start_or_end_so(options, text) -> None:
     ],
 )
 def test_a_query_that_ends_may_start_and_end_so(options) -> None:
-    check_batch(starting(Options(options), Kind.EARLIEST), ending(Options(options)))
+    check_batch(starting(SparkOptions(options), BoundKind.EARLIEST), ending(SparkOptions(options)))
 
 
 def test_offsets_are_read_as_the_kafka_connector_writes_them() -> None:

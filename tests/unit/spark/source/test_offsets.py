@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client import Producer
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.settings import stream_settings
 
@@ -15,7 +15,7 @@ class Saying(Edges):
 
     def __init__(self, *ends, **options) -> None:
         given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0", **options}
-        super().__init__(None, stream_settings(Options(given)))
+        super().__init__(None, stream_settings(SparkOptions(given)))
         self.ends = list(ends)
 
     def latest(self, partitions):
@@ -55,12 +55,12 @@ def old(topic, cluster):
     [(-(10**30), 0), (-5000, 0), (-4999, 1), (-3, 1), (-2, 1), (-1, 1), (0, 3), (1001, 4), (2001, None)],
 )
 def test_a_time_before_1970_is_no_place_of_the_protocol(old, cluster, options, time_ms, found) -> None:
-    edges = Edges(cluster, stream_settings(Options(options)))
+    edges = Edges(cluster, stream_settings(SparkOptions(options)))
     assert edges.first_at_or_after({(old, 0): time_ms}) == {(old, 0): found}
 
 
 def test_times_before_1970_are_found_beside_others_and_where_all_records_are_so_old(old, cluster, options) -> None:
-    edges = Edges(cluster, stream_settings(Options(options)))
+    edges = Edges(cluster, stream_settings(SparkOptions(options)))
     assert edges.first_at_or_after({(old, 0): -4000, (old, 1): -4000}) == {(old, 0): 1, (old, 1): 0}
     assert edges.first_at_or_after({(old, 0): 1500, (old, 1): -9000}) == {(old, 0): 4, (old, 1): 0}
 
@@ -69,7 +69,7 @@ def test_where_every_record_is_before_1970_a_time_between_them_is_found_and_one_
     topic, cluster, options, fill
 ) -> None:
     fill(topic, 4, 0, timestamp_ms=-1000)
-    edges = Edges(cluster, stream_settings(Options(options)))
+    edges = Edges(cluster, stream_settings(SparkOptions(options)))
     assert edges.first_at_or_after({(topic, 0): -998, (topic, 1): -998}) == {(topic, 0): 2, (topic, 1): None}
     assert edges.first_at_or_after({(topic, 0): -996}) == {(topic, 0): None}
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.source.plan import Range, divide
+from penstock.spark.source.plan import OffsetRange, divide
 
 
 def ranges(*spans):
-    return [Range("t", index, first, end) for index, (first, end) in enumerate(spans)]
+    return [OffsetRange("t", index, first, end) for index, (first, end) in enumerate(spans)]
 
 
 def spans(divided):
@@ -66,12 +66,12 @@ def test_pieces_cover_the_ranges_exactly(sizes, min_partitions, records_max) -> 
 
 
 def test_only_the_first_piece_begins_wherever_the_partition_does() -> None:
-    divided = divide([Range("t", 0, 0, 10, from_earliest=True)], 2, None)
+    divided = divide([OffsetRange("t", 0, 0, 10, from_earliest=True)], 2, None)
     assert [piece.from_earliest for piece in divided] == [True, False]
 
 
 def test_only_the_last_piece_ends_wherever_the_partition_does_and_an_empty_one_may_fill() -> None:
-    divided = divide([Range("t", 0, 0, 10, to_latest=True), Range("t", 1, 5, 5, to_latest=True)], 3, None)
+    divided = divide([OffsetRange("t", 0, 0, 10, to_latest=True), OffsetRange("t", 1, 5, 5, to_latest=True)], 3, None)
     assert [(piece.partition, piece.size, piece.to_latest) for piece in divided] == [
         (0, 3, False),
         (0, 3, False),

@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from penstock.spark.options import Options
-from penstock.spark.source.plan import Range
+from penstock.spark.options import SparkOptions
+from penstock.spark.source.plan import OffsetRange
 from penstock.spark.source.pushdown import Constraints, is_wanted, push
 
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
@@ -92,31 +92,36 @@ class Times:
 
 
 def test_constraints_narrow_ranges() -> None:
-    ranges = [Range("a", 0, 0, 10), Range("a", 1, 0, 10), Range("b", 0, 0, 10)]
+    ranges = [OffsetRange("a", 0, 0, 10), OffsetRange("a", 1, 0, 10), OffsetRange("b", 0, 0, 10)]
     narrowed = Constraints(topics=frozenset({"a"}), from_offset=3, to_offset=8).narrow(Times(), ranges)
-    assert narrowed == [Range("a", 0, 3, 8), Range("a", 1, 3, 8)]
-    assert Constraints(partitions=frozenset({1})).narrow(Times(), ranges) == [Range("a", 1, 0, 10)]
+    assert narrowed == [OffsetRange("a", 0, 3, 8), OffsetRange("a", 1, 3, 8)]
+    assert Constraints(partitions=frozenset({1})).narrow(Times(), ranges) == [OffsetRange("a", 1, 0, 10)]
     assert Constraints(from_offset=10).narrow(Times(), ranges) == []
 
 
 def test_a_time_narrows_from_below_and_drops_what_is_all_too_old() -> None:
-    ranges = [Range("a", 0, 5, 10), Range("a", 1, 5, 10), Range("a", 2, 5, 10), Range("a", 3, 5, 10)]
+    ranges = [
+        OffsetRange("a", 0, 5, 10),
+        OffsetRange("a", 1, 5, 10),
+        OffsetRange("a", 2, 5, 10),
+        OffsetRange("a", 3, 5, 10),
+    ]
     narrowed = Constraints(not_before_ms=AT_MS).narrow(Times(7, None, 10, 2), ranges)
-    assert narrowed == [Range("a", 0, 7, 10), Range("a", 3, 5, 10)]
+    assert narrowed == [OffsetRange("a", 0, 7, 10), OffsetRange("a", 3, 5, 10)]
 
 
 def test_filters_are_taken_where_that_is_asked_for_and_spark_pushes_them(monkeypatch) -> None:
-    asked = Options({"pushdown": "true"})
+    asked = SparkOptions({"pushdown": "true"})
     assert not is_wanted(asked)
     name = "pyspark.sql.worker.data_source_pushdown_filters"
     monkeypatch.setitem(sys.modules, name, ModuleType(name))
     assert is_wanted(asked)
-    assert not is_wanted(Options({}))
+    assert not is_wanted(SparkOptions({}))
 
 
 def test_a_range_to_the_latest_stays_open_unless_a_filter_ends_it() -> None:
-    (narrowed,) = Constraints(from_offset=3).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)])
-    assert narrowed == Range("a", 0, 3, 3, to_latest=True)
-    assert Constraints(from_offset=3, to_offset=9).narrow(Times(), [Range("a", 0, 0, 3, to_latest=True)]) == []
-    (narrowed,) = Constraints(not_before_ms=AT_MS).narrow(Times(None), [Range("a", 0, 0, 3, to_latest=True)])
-    assert narrowed == Range("a", 0, 3, 3, to_latest=True)
+    (narrowed,) = Constraints(from_offset=3).narrow(Times(), [OffsetRange("a", 0, 0, 3, to_latest=True)])
+    assert narrowed == OffsetRange("a", 0, 3, 3, to_latest=True)
+    assert Constraints(from_offset=3, to_offset=9).narrow(Times(), [OffsetRange("a", 0, 0, 3, to_latest=True)]) == []
+    (narrowed,) = Constraints(not_before_ms=AT_MS).narrow(Times(None), [OffsetRange("a", 0, 0, 3, to_latest=True)])
+    assert narrowed == OffsetRange("a", 0, 3, 3, to_latest=True)

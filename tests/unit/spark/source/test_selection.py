@@ -6,12 +6,12 @@ import pytest
 
 from penstock.client import Admin, Cluster
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from penstock.spark.source.selection import Selection, find, selection_of
 
 
 def of(**options):
-    return selection_of(Options(options))
+    return selection_of(SparkOptions(options))
 
 
 def test_subscribe_takes_names_between_commas() -> None:

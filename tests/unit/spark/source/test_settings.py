@@ -5,14 +5,14 @@ import logging
 import pytest
 
 from penstock.spark.errors import OptionError
-from penstock.spark.options import Options
+from penstock.spark.options import SparkOptions
 from penstock.spark.source.settings import REFUSED, batch_settings, check_general, stream_settings
 
 NEEDED = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}
 
 
 def options(**more):
-    return Options({**NEEDED, **{name.replace("__", "."): value for name, value in more.items()}})
+    return SparkOptions({**NEEDED, **{name.replace("__", "."): value for name, value in more.items()}})
 
 
 def test_defaults_are_those_of_the_kafka_connector() -> None:
@@ -28,7 +28,7 @@ def test_defaults_are_those_of_the_kafka_connector() -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_options_that_would_change_what_is_read_are_refused_with_the_reason(name) -> None:
     with pytest.raises(OptionError, match=f"{name} is not supported: .+"):
-        check_general(Options({**NEEDED, name.upper(): "x"}))
+        check_general(SparkOptions({**NEEDED, name.upper(): "x"}))
 
 
 @pytest.mark.parametrize(

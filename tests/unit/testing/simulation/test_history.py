@@ -4,9 +4,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.testing.simulation.history import MORTAL, History, Place, label
+from penstock.testing.simulation.history import MORTAL, History, TopicPartition, label
 
-PLACE = Place("t", 0)
+PLACE = TopicPartition("t", 0)
 
 
 def new_history() -> History:

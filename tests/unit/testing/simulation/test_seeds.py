@@ -10,7 +10,7 @@ import pytest
 from penstock.testing.simulation import seeds as seeds_module
 from penstock.testing.simulation.__main__ import main, report_all
 from penstock.testing.simulation.seeds import Report, parsed, run_seeds, shown
-from penstock.testing.simulation.simulation import Outcome
+from penstock.testing.simulation.simulation import SimulationResult
 
 PROGRAM = (sys.executable, "-m", "penstock.testing.simulation")
 HANGS_SECONDS = 120
@@ -77,7 +77,7 @@ def test_a_simulation_that_fails_itself_is_a_seed_that_does_not_hold(
 ) -> None:
     simulate = seeds_module.simulate
 
-    def failing(seed: int) -> Outcome:
+    def failing(seed: int) -> SimulationResult:
         if seed == 1:
             raise ZeroDivisionError("the world ends")
         return simulate(seed)

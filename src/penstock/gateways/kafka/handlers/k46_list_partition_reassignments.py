@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from penstock.core.replication.reassignment import Move, Reassignments
+from penstock.core.replication.reassignment import Reassignments, ReplicaMove
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
@@ -42,7 +42,7 @@ async def handle(
 
 async def _moves(
     request: ListPartitionReassignmentsRequest, reassignments: Reassignments | LoneReassignments
-) -> AsyncIterator[Move]:
+) -> AsyncIterator[ReplicaMove]:
     """The moves of the partitions in the request, each once; all moves if it has no list."""
     if request.topics is None:
         for move in reassignments.list():

@@ -18,7 +18,7 @@ may be ``str``, ``int``, ``float``, ``bool``, a ``StrEnum``, one of these or Non
 several times; a list in a file). Fields without a default are required.
 
 What every pipeline has is not declared: ``--bootstrap``, ``--master``, ``--name``, ``--conf``, ``--state-dir``, ``--yes``, ``--output``,
-and for those that stream ``--checkpoint``, ``--trigger``, ``--once``, ``--rate``, ``--detach``. All of it is in the :class:`Context`.
+and for those that stream ``--checkpoint``, ``--trigger``, ``--once``, ``--rate``, ``--detach``. All of it is in the :class:`RunContext`.
 
 Modules here are imported for ``--help`` and for checking files, so they import Spark only inside functions.
 """
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
-class Described(msgspec.Struct, frozen=True):
+class Listing(msgspec.Struct, frozen=True):
     """A built-in as the list of commands shows it."""
 
     module: str
     summary: str
 
 
-MODULES: Final[Mapping[str, Described]] = {
-    "archive": Described("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
-    "replay": Described("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
-    "dlq-report": Described("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
-    "redrive": Described("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
-    "stats": Described("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
-    "transform": Described("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
+MODULES: Final[Mapping[str, Listing]] = {
+    "archive": Listing("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
+    "replay": Listing("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
+    "dlq-report": Listing("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
+    "redrive": Listing("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
+    "stats": Listing("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
+    "transform": Listing("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
 }
 """In the order of ``--help``."""
 
@@ -102,7 +102,7 @@ def argument(metavar: str, description: str) -> msgspec.Meta:
     return msgspec.Meta(description=description, extra={"positional": True, "metavar": metavar})
 
 
-class Progress(Protocol):
+class RunProgress(Protocol):
     """How far a pipeline that ends has come."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
@@ -110,7 +110,7 @@ class Progress(Protocol):
         ...
 
 
-class Context(Protocol):
+class RunContext(Protocol):
     """What a built-in runs with."""
 
     @property
@@ -157,7 +157,7 @@ class Context(Protocol):
         """Wait until all have ended, showing how they go; stops them when the user or a signal says so. Raises what made one fail."""
         ...
 
-    def progress(self, what: str, total: int | None = None) -> Progress:
+    def progress(self, what: str, total: int | None = None) -> RunProgress:
         """Show how far a pipeline that ends is, also to ``penstock pipeline status``."""
         ...
 
@@ -184,7 +184,7 @@ class Builtin(Generic[A]):
 
     name: str
     arguments: type[A]
-    run: Callable[[A, Context], None]
+    run: Callable[[A, RunContext], None]
     streams: bool
     """Goes on until it is stopped: has a checkpoint, a trigger and a rate. False: ends by itself."""
     check: Callable[[A], object] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.preflight import check_topics
 from penstock.spark.pipelines.values import duration_ms
@@ -46,7 +46,7 @@ class ArchiveArguments(Arguments, frozen=True):
     ] = ()
 
 
-def run(arguments: ArchiveArguments, context: Context) -> None:
+def run(arguments: ArchiveArguments, context: RunContext) -> None:
     """Copy topics to a lake, by topic and day, each record exactly once, across any crash.
 
     It goes on where it stopped. How far it is shows as the lag of the group penstock.archive.NAME. Read the lake with what reads its format, or with
@@ -79,14 +79,14 @@ def run(arguments: ArchiveArguments, context: Context) -> None:
     context.follow([context.start(writer)])
 
 
-def _prepare(arguments: ArchiveArguments, context: Context, options: dict[str, str], group: str) -> Start:
+def _prepare(arguments: ArchiveArguments, context: RunContext, options: dict[str, str], group: str) -> Start:
     """All that is done before Spark starts: the lake, the group, the tier."""
     from penstock.client import Cluster
     from penstock.spark.lake import archiving
     from penstock.spark.lake.datasource import lake_of
-    from penstock.spark.options import Options
+    from penstock.spark.options import SparkOptions
 
-    lake = lake_of(Options(options))
+    lake = lake_of(SparkOptions(options))
     with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
         check_topics(context.bootstrap, set(arguments.topics), set())
         archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)

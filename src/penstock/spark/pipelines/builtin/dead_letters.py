@@ -13,11 +13,11 @@ from penstock.spark.pipelines.preflight import check_broker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.spark.pipelines.builtin import Context
+    from penstock.spark.pipelines.builtin import RunContext
 
 
 def letters(
-    context: Context,
+    context: RunContext,
     *,
     topics: Sequence[str],
     where: str,

@@ -12,7 +12,7 @@ from penstock.text import text_of
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from penstock.spark.pipelines.builtin import Context
+    from penstock.spark.pipelines.builtin import RunContext
 
 SAMPLE_BYTES_MAX: Final = 1_024
 """Of a sample's value; the rest is cut."""
@@ -44,7 +44,7 @@ class DlqReportArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, option("So many rows at the most, the most frequent first.", metavar="N", short="-n")] = 100
 
 
-def run(arguments: DlqReportArguments, context: Context) -> None:
+def run(arguments: DlqReportArguments, context: RunContext) -> None:
     """Show dead letters, grouped by topic, group and reason.
 
     The most frequent first, with when the first and the last of them died, and the value of the last one. Give a condition to

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.client import QueueAdmin
     from penstock.client.queue_admin import Chosen
-    from penstock.spark.pipelines.builtin import Context, Progress
+    from penstock.spark.pipelines.builtin import RunContext, RunProgress
 
 CHUNK: Final = 10_000
 """Dead letters in one request: the most that the broker takes."""
@@ -60,7 +60,7 @@ class RedriveArguments(Arguments, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RedriveOutcome:
     """What is planned for the dead letters of one topic, and what came of it."""
 
     topic: str
@@ -85,7 +85,7 @@ class Outcome:
         }
 
 
-def run(arguments: RedriveArguments, context: Context) -> None:
+def run(arguments: RedriveArguments, context: RunContext) -> None:
     """Send dead letters that SQL chooses back to the topic that they came from.
 
     Shows what it would do, by reason, and asks. Their attempts begin anew. Interrupted, it can be run again: it goes on with those that
@@ -126,7 +126,7 @@ def check(arguments: RedriveArguments) -> None:
         raise WrongArgument("topic", "say whose dead letters to send back")
 
 
-def _http(arguments: RedriveArguments, context: Context) -> str:
+def _http(arguments: RedriveArguments, context: RunContext) -> str:
     if arguments.http:
         return arguments.http
     from penstock.client import Cluster
@@ -141,12 +141,12 @@ def _http(arguments: RedriveArguments, context: Context) -> str:
             ) from error
 
 
-def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: Context) -> dict[str, Outcome]:
+def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: RunContext) -> dict[str, RedriveOutcome]:
     """The topics that have any, by their dead-letter topics; asked before Spark is started."""
     from penstock.client import RequestRefused
     from penstock.client.queue_admin import Wanted
 
-    found: dict[str, Outcome] = {}
+    found: dict[str, RedriveOutcome] = {}
     for topic in dict.fromkeys(topics):
         try:
             plan = admin.plan(topic, Wanted(max_records=1))
@@ -156,13 +156,13 @@ def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: Contex
             context.note(refused.sentence)
             continue
         if plan.count:
-            found.setdefault(plan.dead_letter_topic, Outcome(topic, plan.dead_letter_topic))
+            found.setdefault(plan.dead_letter_topic, RedriveOutcome(topic, plan.dead_letter_topic))
         else:
             context.note(f"topic {topic} has no open dead letters")
     return found
 
 
-def _chosen(arguments: RedriveArguments, context: Context, topics: list[str]) -> DataFrame:
+def _chosen(arguments: RedriveArguments, context: RunContext, topics: list[str]) -> DataFrame:
     places = ("dlq_topic", "dlq_partition", "dlq_offset")
     found = letters(
         context,
@@ -175,7 +175,7 @@ def _chosen(arguments: RedriveArguments, context: Context, topics: list[str]) ->
     return found if arguments.max is None else found.orderBy("died_at", *places).limit(arguments.max)
 
 
-def _plan(chosen: DataFrame, outcomes: dict[str, Outcome], context: Context) -> int:
+def _plan(chosen: DataFrame, outcomes: dict[str, RedriveOutcome], context: RunContext) -> int:
     """Count what is chosen by topic and reason, and show it."""
     from pyspark.sql import functions as f
 
@@ -207,14 +207,18 @@ def _plan(chosen: DataFrame, outcomes: dict[str, Outcome], context: Context) -> 
     return sum(outcome.planned for outcome in outcomes.values())
 
 
-def _question(outcomes: dict[str, Outcome]) -> str:
+def _question(outcomes: dict[str, RedriveOutcome]) -> str:
     planned = [outcome for outcome in outcomes.values() if outcome.planned]
     topics = ", ".join(outcome.topic for outcome in planned)
     return f"Send {sum(outcome.planned for outcome in planned)} dead letters of {topics} back?"
 
 
 def _carry_out(
-    admin: QueueAdmin, chosen: DataFrame, outcomes: dict[str, Outcome], context: Context, rate_per_second: float
+    admin: QueueAdmin,
+    chosen: DataFrame,
+    outcomes: dict[str, RedriveOutcome],
+    context: RunContext,
+    rate_per_second: float,
 ) -> None:
     """Send them back, a bounded piece at a time, in the order in which they lie."""
     progress = context.progress("redriven", sum(outcome.planned for outcome in outcomes.values()))
@@ -228,7 +232,7 @@ def _carry_out(
 
 
 def _send_back(
-    admin: QueueAdmin, outcome: Outcome, chunk: tuple[Place, ...], progress: Progress, rate_per_second: float
+    admin: QueueAdmin, outcome: RedriveOutcome, chunk: tuple[Place, ...], progress: RunProgress, rate_per_second: float
 ) -> None:
     from penstock.client.queue_admin import Wanted
 

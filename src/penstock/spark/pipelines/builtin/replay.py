@@ -10,12 +10,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.values import moment_ms
 
 if TYPE_CHECKING:
-    from penstock.spark.lake.replaying import Replay, Wanted
+    from penstock.spark.lake.replaying import Replay, ReplayRequest
 
 BATCH_OFFSETS: Final = 500_000
 """Of one batch, when no rate is told."""
@@ -48,7 +48,7 @@ class ReplayArguments(Arguments, frozen=True):
     rate: Annotated[int | None, option("So many records a second; as fast as it goes unless told.", metavar="N")] = None
 
 
-def run(arguments: ReplayArguments, context: Context) -> None:
+def run(arguments: ReplayArguments, context: RunContext) -> None:
     """Send a range of old records into a topic, with their keys, headers and timestamps, in their order, exactly once.
 
     Without a range it is all there is now. A record keeps its partition when the target has as many. Interrupted, the same command goes on where it
@@ -101,12 +101,12 @@ def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
     return from_ms, to_ms
 
 
-def _wanted(arguments: ReplayArguments) -> Wanted:
-    from penstock.spark.lake.replaying import Wanted
+def _wanted(arguments: ReplayArguments) -> ReplayRequest:
+    from penstock.spark.lake.replaying import ReplayRequest
     from penstock.spark.lake.store import absolute
 
     from_ms, to_ms = check(arguments)
-    return Wanted(
+    return ReplayRequest(
         topic=arguments.topic,
         to=arguments.to,
         partition=arguments.partition,
@@ -122,7 +122,7 @@ def _wanted(arguments: ReplayArguments) -> Wanted:
     )
 
 
-def _send(arguments: ReplayArguments, context: Context, replay: Replay) -> None:
+def _send(arguments: ReplayArguments, context: RunContext, replay: Replay) -> None:
     from penstock.spark.lake.replaying import Sending
 
     progress = context.progress(f"replaying {arguments.topic}", replay.total)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Head, Mode, Pipeline, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
 
 _QUERY: Final = """
@@ -42,7 +42,7 @@ class StatsArguments(Arguments, frozen=True):
     ] = "earliest"
 
 
-def run(arguments: StatsArguments, context: Context) -> None:
+def run(arguments: StatsArguments, context: RunContext) -> None:
     """Count records, bytes, keys and latency of topics by windows of time.
 
     Each row has window_start, window_end, topic, records, bytes (of keys and values), keys (how many different ones, within 5 %), and
@@ -62,14 +62,18 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
     query = _QUERY.replace("WINDOW", understood("every", interval_of, arguments.every))
     understood("lateness", duration_ms, arguments.lateness)
     understood("start", start_options, arguments.start)
-    source = Source(topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records")
+    source = SourceTable(
+        topics=list(arguments.topics), start=arguments.start, watermark=arguments.lateness, as_="records"
+    )
     sinks = []
     if arguments.to:
         key = "concat(topic, '@', date_format(window_start, \"yyyy-MM-dd'T'HH:mm:ssX\"))"
-        sinks.append(Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=key, mode=Mode.UPDATE, name="topic"))
+        sinks.append(SinkTable(kind=SinkKind.TOPIC, topic=arguments.to, key=key, mode=Mode.UPDATE, name="topic"))
     if arguments.table:
-        sinks.append(Sink(kind=SinkKind(arguments.format.value), path=arguments.table, name="table"))
-    return checked(Pipeline(head=Head(name=name), sources={"records": source}, steps=[Step(sql=query)], sinks=sinks))
+        sinks.append(SinkTable(kind=SinkKind(arguments.format.value), path=arguments.table, name="table"))
+    return checked(
+        Pipeline(head=PipelineHead(name=name), sources={"records": source}, steps=[Step(sql=query)], sinks=sinks)
+    )
 
 
 def check(arguments: StatsArguments) -> None:

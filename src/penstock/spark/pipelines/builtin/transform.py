@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, Context, WrongArgument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
-from penstock.spark.pipelines.model import Head, Mode, OnBad, Pipeline, Sink, SinkKind, Source, Step
+from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
 
 _OF_QUERY: Final = "[[steps]] sql: "
@@ -61,7 +61,7 @@ class TransformArguments(Arguments, frozen=True):
         return "-".join([*(text.rpartition("=")[2] for text in self.from_), self.to])
 
 
-def run(arguments: TransformArguments, context: Context) -> None:
+def run(arguments: TransformArguments, context: RunContext) -> None:
     """Run SQL from topics to a topic, exactly once.
 
     Values are JSON, typed by --schema: each field is a column. Windows and joins need --watermark, so that Spark can forget. Without a
@@ -91,7 +91,7 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
     for watermark in watermarks.values():
         understood("watermark", duration_ms, watermark)
     sources = {
-        view: Source(
+        view: SourceTable(
             topics=topic,
             start=arguments.start,
             schema=schemas.get(view, ""),
@@ -101,10 +101,12 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
         )
         for view, topic in topics.items()
     }
-    sink = Sink(kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode)
+    sink = SinkTable(
+        kind=SinkKind.TOPIC, topic=arguments.to, key=arguments.key, value=arguments.value, mode=arguments.mode
+    )
     steps = [Step(sql=_query(arguments.sql))]
     try:
-        return checked(Pipeline(head=Head(name=name), sources=sources, steps=steps, sinks=[sink]))
+        return checked(Pipeline(head=PipelineHead(name=name), sources=sources, steps=steps, sinks=[sink]))
     except PipelineUsageError as error:
         if not str(error).startswith(_OF_QUERY):
             raise

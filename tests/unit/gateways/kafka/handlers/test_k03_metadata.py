@@ -153,7 +153,7 @@ async def test_operations_are_told_when_asked_for(node: KafkaNode) -> None:
 
 async def test_a_partition_without_a_record_has_no_leader(node: KafkaNode) -> None:
     topic = await node.create("t", 2)
-    node.broker.topics._partitions[topic.topic_id].pop()
+    node.broker.topics._partitions._records[topic.topic_id].pop()
     [told] = (await ask(node, ["t"])).topics
     first, second = told.partitions
     assert (first.error_code, first.leader_id) == (0, NODE)

@@ -6,7 +6,7 @@ from penstock.client.queue_admin import Chosen
 from penstock.gateways.http.v1_dlq import CHOSEN_MAX
 from penstock.gateways.http.v1_models import RedriveRequest
 from penstock.operations.dead_letters import Progress
-from penstock.spark.pipelines.builtin.redrive import CHUNK, Outcome, _send_back, by_partition
+from penstock.spark.pipelines.builtin.redrive import CHUNK, RedriveOutcome, _send_back, by_partition
 
 
 def test_places_are_gathered_by_partition_in_their_order() -> None:
@@ -40,7 +40,7 @@ class Bar:
 
 
 def test_letters_that_another_finished_before_their_turn_count_as_skipped() -> None:
-    outcome = Outcome("t", "dlq.t", planned=10)
+    outcome = RedriveOutcome("t", "dlq.t", planned=10)
     # Two were finished before the broker counted, three more before it came to them, of which it tells of one.
     admin = Finished(total=8, finished=4, skipped=1, failed=1)
     _send_back(admin, outcome, tuple(("dlq.t", 0, offset) for offset in range(10)), Bar(), 0.0)

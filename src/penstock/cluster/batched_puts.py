@@ -16,25 +16,25 @@ _SENDING_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingPut:
     compares: tuple[Compare, ...]
     put: Put
     done: "asyncio.Future[bool]"
 
 
-class Together:
+class BatchedPuts:
     """What is asked for while others are on their way goes with the next one."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_PendingPut] = []
         self._sending: dict[asyncio.Task[None], None] = {}
 
     async def put(self, compares: list[Compare], put: Put) -> bool:
         """Whether the compares held, so that it is put; raises when that is not known."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append(_Waiting(tuple(compares), put, done))
+        self._waiting.append(_PendingPut(tuple(compares), put, done))
         if len(self._sending) < _SENDING_MAX:
             # At the end of this turn of the loop, so that those who ask in it go together.
             task = loop.create_task(self._send())
@@ -66,7 +66,7 @@ class Together:
                 else:
                     await self._one(each)
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_PendingPut]:
         """As many as one transaction may hold. Of one key only one: its second would compare with what the first has changed."""
         compares: set[Compare] = set()
         keys: set[str] = set()
@@ -81,24 +81,24 @@ class Together:
         found, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return found
 
-    async def _one(self, each: _Waiting) -> None:
+    async def _one(self, each: _PendingPut) -> None:
         try:
             _tell(each, succeeded=await self._txn([each]))
         except PenstockError as error:
             _fail([each], error)
 
-    async def _txn(self, taken: list[_Waiting]) -> bool:
+    async def _txn(self, taken: list[_PendingPut]) -> bool:
         compares = list(dict.fromkeys(compare for each in taken for compare in each.compares))
         done = await self._store.txn(compares, [each.put for each in taken])
         return done.succeeded
 
 
-def _tell(each: _Waiting, *, succeeded: bool) -> None:
+def _tell(each: _PendingPut, *, succeeded: bool) -> None:
     if not each.done.done():
         each.done.set_result(succeeded)
 
 
-def _fail(taken: list[_Waiting], error: PenstockError) -> None:
+def _fail(taken: list[_PendingPut], error: PenstockError) -> None:
     for each in taken:
         if not each.done.done():
             each.done.set_exception(error)

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-import penstock.log.writer as writer_module
+import penstock.log.log as log_module
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.names import INDEX, LOG
@@ -95,7 +95,7 @@ def test_a_large_batch_is_written_at_once_behind_the_gathered_ones(kit) -> None:
 
 
 def test_gathered_bytes_are_bounded(kit, monkeypatch) -> None:
-    monkeypatch.setattr(writer_module, "GATHERED_BYTES_MAX", 1000)
+    monkeypatch.setattr(log_module, "GATHERED_BYTES_MAX", 1000)
     log = kit.open(BIG)
     for number in range(100):
         append(log, b"x" * 50)
@@ -121,7 +121,7 @@ def test_segments_roll_by_size_and_none_is_larger(kit) -> None:
 
 
 def test_segments_roll_before_relative_offsets_overflow(kit, monkeypatch) -> None:
-    monkeypatch.setattr(writer_module, "RELATIVE_OFFSET_MAX", 10)
+    monkeypatch.setattr(log_module, "RELATIVE_OFFSET_MAX", 10)
     log = kit.open(BIG)
     for _ in range(9):
         append(log, b"a", b"b", b"c")

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from penstock.cluster.together import Together
+from penstock.cluster.batched_puts import BatchedPuts
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Put
-from penstock.testing.faulty_store import Fault, FaultyStore
+from penstock.testing.faulty_store import FaultyStore, StoreFault
 
 ABSENT = 0
 
@@ -35,16 +35,16 @@ def store(memory):
     return CountingStore(memory)
 
 
-def wishes(together, keys, *, life="nodes/1"):
+def wishes(puts, keys, *, incarnation="nodes/1"):
     return [
-        together.put([Compare(key, mod_revision=ABSENT), Compare(life, create_revision=ABSENT)], Put(key, b"v"))
+        puts.put([Compare(key, mod_revision=ABSENT), Compare(incarnation, create_revision=ABSENT)], Put(key, b"v"))
         for key in keys
     ]
 
 
 async def test_those_of_one_moment_go_in_as_few_transactions_as_they_fit_in(store, memory) -> None:
     keys = [f"p/{n:04}" for n in range(300)]
-    assert await asyncio.gather(*wishes(Together(store), keys)) == [True] * 300
+    assert await asyncio.gather(*wishes(BatchedPuts(store), keys)) == [True] * 300
     assert len((await memory.range("p/")).entries) == 300
     # 128 compares: one for each, and one that all share.
     assert sorted(store.sizes) == [46, 127, 127]
@@ -52,34 +52,34 @@ async def test_those_of_one_moment_go_in_as_few_transactions_as_they_fit_in(stor
 
 async def test_one_whose_compare_fails_does_not_hold_the_others_up(store, memory) -> None:
     await memory.txn([], [Put("p/1", b"taken")])
-    assert await asyncio.gather(*wishes(Together(store), ["p/0", "p/1", "p/2"])) == [True, False, True]
+    assert await asyncio.gather(*wishes(BatchedPuts(store), ["p/0", "p/1", "p/2"])) == [True, False, True]
     assert (await memory.get("p/1")).value == b"taken"
     assert (await memory.get("p/2")).value == b"v"
 
 
 async def test_two_changes_of_one_key_do_not_go_together(store, memory) -> None:
-    together = Together(store)
-    first, second = wishes(together, ["p/0", "p/0"])
+    puts = BatchedPuts(store)
+    first, second = wishes(puts, ["p/0", "p/0"])
     assert sorted(await asyncio.gather(first, second)) == [False, True]
     assert store.sizes == [1, 1]
 
 
 async def test_a_lost_answer_is_unknown_to_all_of_them_and_asking_again_tells(store, memory) -> None:
-    together = Together(store)
-    store.order(Fault.ANSWER_LOST, touching="p/")
-    found = await asyncio.gather(*wishes(together, ["p/0", "p/1"]), return_exceptions=True)
+    puts = BatchedPuts(store)
+    store.order(StoreFault.ANSWER_LOST, touching="p/")
+    found = await asyncio.gather(*wishes(puts, ["p/0", "p/1"]), return_exceptions=True)
     assert all(isinstance(each, PenstockError) for each in found)
     assert (await memory.get("p/0")).value == b"v"
     # It did happen, so the same compares do not hold any more.
-    assert await asyncio.gather(*wishes(together, ["p/0", "p/1"])) == [False, False]
+    assert await asyncio.gather(*wishes(puts, ["p/0", "p/1"])) == [False, False]
 
 
 async def test_what_is_asked_for_meanwhile_goes_with_the_next(store, memory) -> None:
-    together = Together(store)
-    store.order(Fault.SLOW, touching="p/first")
-    first = asyncio.ensure_future(wishes(together, ["p/first"])[0])
+    puts = BatchedPuts(store)
+    store.order(StoreFault.SLOW, touching="p/first")
+    first = asyncio.ensure_future(wishes(puts, ["p/first"])[0])
     await store.met()
-    rest = asyncio.gather(*wishes(together, ["p/0", "p/1", "p/2"]))
+    rest = asyncio.gather(*wishes(puts, ["p/0", "p/1", "p/2"]))
     assert await rest == [True] * 3
     assert not first.done()
     await store.release()
@@ -88,11 +88,11 @@ async def test_what_is_asked_for_meanwhile_goes_with_the_next(store, memory) -> 
 
 
 async def test_a_stop_sends_nothing_more(store, memory) -> None:
-    together = Together(store)
-    store.order(Fault.SLOW, touching="p/0")
-    waiting = asyncio.ensure_future(wishes(together, ["p/0"])[0])
+    puts = BatchedPuts(store)
+    store.order(StoreFault.SLOW, touching="p/0")
+    waiting = asyncio.ensure_future(wishes(puts, ["p/0"])[0])
     await store.met()
-    await together.stop()
+    await puts.stop()
     assert await memory.get("p/0") is None
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
