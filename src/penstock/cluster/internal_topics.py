@@ -1,6 +1,6 @@
 """The controller makes the internal topics: with all their replicas once there are nodes enough, and with fewer when no more nodes come for a while.
 
-Those that belong together (``core/coordinators.py``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
+Those that belong together (``core/coordinators/``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
 replicas grows when more nodes come (``core/replication/moves.py``).
 """
 
@@ -8,9 +8,8 @@ import logging
 from typing import Final
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
-from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.records import target_of
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic
 from penstock.types import NodeId
 

@@ -15,7 +15,8 @@ from penstock.core.awaited_groups import AwaitedGroups
 from penstock.core.backlog import Backlog, BacklogSettings
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster_image import ClusterImage
-from penstock.core.coordinators import Coordinators
+from penstock.core.coordinators.leading import Coordinators
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.dead_letters.dead_letters import DeadLetters
 from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dynamic_configs import DynamicConfigs
@@ -23,7 +24,6 @@ from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Idempotency
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.led_appends import LedAppends
 from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.directory import Directory
+from penstock.core.coordinators.topic import StoredDone
+from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import (
     CommitDone,
@@ -18,7 +19,6 @@ from penstock.core.groups.requests import (
     OffsetToCommit,
     PartitionKey,
 )
-from penstock.core.groups.storage import Partitions, StoredDone
 from penstock.core.groups.stored import offset_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.types import NO_TIMESTAMP, GroupId, TopicName

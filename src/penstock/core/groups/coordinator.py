@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
+from penstock.core.coordinators.deadlines import Deadlines
+from penstock.core.coordinators.topic import InternalTopic, StoredDone
 from penstock.core.groups.commits import Commits, DeleteDone, Keeps, Needs, OnCommitted, OnForgotten
-from penstock.core.groups.deadlines import Deadlines
-from penstock.core.groups.directory import Directory, Loaded
+from penstock.core.groups.directory import Directory, Loaded, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import Load
 from penstock.core.groups.rebalance import Rebalancer
@@ -36,8 +37,7 @@ from penstock.core.groups.requests import (
     SyncRequest,
 )
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.groups.shared import CountedPartitions, SharedGroups
-from penstock.core.groups.storage import OffsetsLog, StoredDone
+from penstock.core.groups.shared import SharedGroups
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock, Entropy, Report
 from penstock.types import GroupId, MemberId, TopicName
@@ -54,8 +54,8 @@ class GroupCoordinator:
     def __init__(
         self,
         settings: GroupSettings,
-        log: OffsetsLog,
-        partitions: CountedPartitions,
+        log: InternalTopic,
+        partitions: Partitions,
         clock: Clock,
         entropy: Entropy,
         report: Report,

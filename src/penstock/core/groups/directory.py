@@ -7,17 +7,18 @@ another node has it. Everything that is stored goes through :meth:`Directory.sto
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
+from typing import Protocol
 
-from penstock.core.groups.deadlines import Deadlines
+from penstock.core.coordinators.deadlines import Deadlines
+from penstock.core.coordinators.topic import InternalTopic, StoredDone
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.requests import GroupState
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.groups.storage import OffsetsLog, StoredDone
 from penstock.core.groups.stored import Record, group_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.ports import Clock, Report
-from penstock.types import GroupId
+from penstock.types import GroupId, TopicId, TopicName
 
 _TOO_LARGE = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
 
@@ -29,10 +30,26 @@ class Loaded(Enum):
     ACTIVE = "active"
 
 
+class Partitions(Protocol):
+    """What the group rules need to know of topics."""
+
+    def exists(self, topic: TopicName, partition: int) -> bool:
+        """Whether there is such a partition."""
+        ...
+
+    def topic_id(self, topic: TopicName) -> TopicId | None:
+        """The id of the topic that has the name now."""
+        ...
+
+    def partition_count(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 when there is no such topic."""
+        ...
+
+
 class Directory:
     """The groups of this node."""
 
-    def __init__(self, settings: GroupSettings, log: OffsetsLog, clock: Clock, report: Report) -> None:
+    def __init__(self, settings: GroupSettings, log: InternalTopic, clock: Clock, report: Report) -> None:
         self.settings = settings
         self.clock = clock
         self.deadlines = Deadlines()

@@ -7,7 +7,7 @@ with a fresh session: a restart of the broker is no reason for its consumers to 
 from collections.abc import Iterator
 from itertools import islice
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.requests import CommittedOffset, GroupState, MemberProtocol, PartitionKey

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.access import Action, Caller
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.idempotency.appending import Appended, OnceAppends
 from penstock.core.idempotency.attempts import (
     NOTHING_APPENDED,
@@ -37,7 +38,6 @@ from penstock.core.idempotency.keys import Keys
 from penstock.core.idempotency.loading import KeysLoad
 from penstock.core.idempotency.search import Search
 from penstock.core.idempotency.stored import Key, Note, digest_of, with_key
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason

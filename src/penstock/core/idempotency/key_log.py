@@ -5,8 +5,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.idempotency.stored import Key, Note, encode_key, encode_note, keys_partition
-from penstock.core.internal_topic import InternalTopic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Flusher, Report
 from penstock.types import Buffer, TopicName

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Deadlines
+from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.queues.block import NEVER_MS, Block
 from penstock.core.queues.floors import Floors
 from penstock.core.queues.partition import QueuePartition

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import ACK_TIMEOUT, Delivery

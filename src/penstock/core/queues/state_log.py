@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.internal_topic import InternalTopic, StateRecord
+from penstock.core.coordinators.topic import InternalTopic, StateRecord
 from penstock.core.queues.delivery import Done
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB

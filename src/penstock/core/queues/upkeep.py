@@ -10,9 +10,9 @@ it, and unloaded when it ceases to: from then on nothing here says, writes or de
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.delivery import Done

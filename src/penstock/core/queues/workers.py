@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.queues.delivery import Delivery
 from penstock.errors import Reason
 

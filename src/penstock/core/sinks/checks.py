@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.core.access import Action, Caller
+from penstock.core.coordinators.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.partition import NOT_A_PRODUCERS_BITS, Partition, attributes_refused, time_refused, too_large
-from penstock.core.sinks.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.sinks.sink import Part
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.stored import STAGING_PARTITION, Range, merged

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.core.internal_topic import InternalTopic
+from penstock.core.coordinators.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.partition import Partition
 from penstock.core.sinks.checks import Checks, Planned
-from penstock.core.sinks.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
 from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
 from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work

@@ -16,11 +16,11 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from penstock.core.access import Action, Caller
-from penstock.core.internal_topic import InternalTopic
+from penstock.core.coordinators.jobs import Jobs, Resume, Wait
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import Commits, wake
-from penstock.core.sinks.jobs import Jobs, Resume, Wait
 from penstock.core.sinks.loading import SinksLoad
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
 from penstock.core.sinks.settings import SinkSettings

@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.groups.storage import StoredDone
 from penstock.core.reading import read_from, record_bytes
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason

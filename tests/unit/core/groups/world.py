@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from penstock.core.coordinators.topic import InternalTopic, StoredDone, partition_of
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import (
     NO_GENERATION,
@@ -24,7 +25,6 @@ from penstock.core.groups.requests import (
     SyncResult,
 )
 from penstock.core.groups.settings import GroupSettings
-from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.groups.stored import Record
 from penstock.errors import PenstockError, Reason
 from penstock.types import Buffer, GroupId, MemberId, TopicName
@@ -81,7 +81,7 @@ class CountingEntropy:
         return UUID(int=self.count)
 
 
-class MemoryOffsetsLog:
+class MemoryOffsetsLog(InternalTopic):
     """Appends are committed at once, or when the test says so."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:

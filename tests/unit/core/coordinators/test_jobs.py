@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Outcome
+from penstock.core.coordinators.jobs import TURN_BYTES, Jobs, Outcome
 from penstock.errors import PenstockError, Reason
 from tests.crash.simulated_world import StepFlusher
 

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.storage import partition_of
+from penstock.core.coordinators.jobs import TURN_BYTES, Jobs, Steps
+from penstock.core.coordinators.topic import partition_of
 from penstock.core.idempotency.stored import keys_partition
 from penstock.core.partition import Partition
 from penstock.core.replication.rules import ALL, Rules
-from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Steps
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -33,8 +33,6 @@ from penstock.types import NodeId, TopicName
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-BUNDLE: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
-"""In the order in which they are loaded."""
 _FAMILIES: Final[dict[str, tuple[TopicName, ...]]] = {
     OFFSETS_TOPIC: BUNDLE,
     QUEUE_STATE_TOPIC: BUNDLE,

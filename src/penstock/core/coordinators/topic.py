@@ -4,14 +4,15 @@ In a cluster each partition is written by its leader alone, and by it only while
 refused with NOT_LEADER_OR_FOLLOWER, and so is a wait. Committed is what every replica in sync has.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import mul
+from struct import unpack
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.partition import Partition
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.errors import PenstockError, Reason
-from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
+from penstock.limits import DECOMPRESSED_RATIO_MAX, GROUP_ID_CHARS_MAX, MIB
 from penstock.ports import Report
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
@@ -21,17 +22,22 @@ from penstock.types import Buffer, TopicName
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
+_MASK: Final = 0xFFFFFFFF
+_POWERS: Final = tuple(pow(31, at, 1 << 32) for at in range(2 * GROUP_ID_CHARS_MAX))
+"""Of Java's hash, one for each unit that a name may have."""
 _READ_BYTES: Final = 1 * MIB
 """Some milliseconds: a replay goes on in steps, but not within a read."""
 _REFUSED_BELOW_MIN: Final = frozenset({OFFSETS_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
 """Where whoever writes is told at once that too few replicas are in sync, and may come again. Queues wait instead: leases go on without."""
 
+StoredDone = Callable[[Reason | None], None]
+"""Called with None once the records are committed, or with the reason why they are not."""
 StateRecord = tuple[bytes, bytes | None]
 """A key and its state; None when there is none any more."""
 
 
 class InternalTopic:
-    """One of them. For groups it is the real :class:`penstock.core.groups.storage.OffsetsLog`."""
+    """One of them. Within a partition, answers come in the order of the appends."""
 
     def __init__(self, broker: "Broker", name: TopicName, partitions: int, report: Report) -> None:
         self.name: Final = name
@@ -142,3 +148,16 @@ def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer
             if record.offset >= offset and record.key is not None:
                 yield record.key, record.value, record.timestamp
         position = end
+
+
+def partition_of(owner: str, partitions: int) -> int:
+    """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
+    # No group has a longer name, and whoever sends one must not hold up everybody else while it is hashed.
+    encoded = owner[:GROUP_ID_CHARS_MAX].encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
+    value: int = sum(map(mul, reversed(units), _POWERS)) & _MASK
+    if value >= 1 << 31:
+        value = (1 << 32) - value  # the absolute value of a negative 32-bit number
+        if value == 1 << 31:
+            value = 0  # which the least one does not have
+    return value % partitions
