@@ -91,7 +91,7 @@ class CoordinatorCluster(QueueCluster):
         except PenstockError:
             return False
         return all(keys._served.get(index) is True for index, led in enumerate(leads) if led) and (
-            sinks._is_loaded is True or not is_sinks_node
+            any(shard.is_served for shard in sinks.family.shards.values()) or not is_sinks_node
         )
 
     # Keys.

@@ -204,9 +204,7 @@ class Broker:
         for index in range(state_topic.partition_count):
             if self.logs.has_records(state_topic.topic_id, index):
                 self.queues.load(index)
-        sinks_topic = self.topics.require(SINKS_TOPIC)
-        indexes = range(sinks_topic.partition_count)
-        self.sinks.load([index for index in indexes if self.logs.has_records(sinks_topic.topic_id, index)])
+        self.sinks.family.load(0)
         self.awaited_groups.begin_all()
 
     def close(self) -> None:

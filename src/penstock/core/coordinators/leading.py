@@ -170,7 +170,7 @@ class Coordinators:
     def _expect(self, family: str, index: int) -> None:
         broker = self._broker
         if family == SINKS_TOPIC:
-            broker.sinks.expect()
+            broker.sinks.family.expect(index)
         elif family == IDEMPOTENCY_TOPIC:
             broker.idempotency.expect(index)
         else:
@@ -188,8 +188,8 @@ class Coordinators:
         if _is_over(taken):
             return
         if family == SINKS_TOPIC:
-            broker.sinks.begin_load([index])
-            load_some = broker.sinks.load_some
+            broker.sinks.family.begin_load(index)
+            load_some = partial(broker.sinks.family.load_some, index)
         elif family == IDEMPOTENCY_TOPIC:
             broker.idempotency.begin_load(index)
             load_some = partial(broker.idempotency.load_some, index)
@@ -218,7 +218,7 @@ class Coordinators:
         taken.over = True
         broker, (family, index) = self._broker, key
         if family == SINKS_TOPIC:
-            broker.sinks.unload()
+            broker.sinks.family.unload(index)
         elif family == IDEMPOTENCY_TOPIC:
             broker.idempotency.unload(index)
         else:

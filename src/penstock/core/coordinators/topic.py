@@ -43,7 +43,7 @@ class InternalTopic:
         self.name: Final = name
         self._broker = broker
         self._partitions = partitions
-        self._report = report
+        self.report: Final = report
 
     @property
     def partition_count(self) -> int:
@@ -65,6 +65,10 @@ class InternalTopic:
         if self.name in _REFUSED_BELOW_MIN:
             target.check_in_sync()
         return target.append(builder.build(), now_ms, keys_checked=True, hurried=hurried) + len(records)
+
+    def gather(self, action: Callable[[], None]) -> None:
+        """Call ``action`` at the end of this turn, to append what the turn brought."""
+        self._broker.flusher.gather(action)
 
     def can_store(self, partition: int) -> bool:
         """Whether an append would not be refused for want of replicas in sync."""
@@ -107,16 +111,14 @@ class InternalTopic:
             done(error.reason)
             return None
 
-    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record, oldest first."""
-        for key, value, _ in self.replay_timed(partition):
-            yield key, value
+    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
+        """Every committed record (or every one that is written), oldest first, with the time of its append by the clock of its leader.
 
-    def replay_timed(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-        """The same (or every record that is written), each with the time of its append by the clock of the node that led then.
-
-        Damaged ones are passed over: the others must not suffer for them.
+        Damaged ones are skipped: the others must not suffer for them.
         """
+        if not self._broker.logs.has_records(self._broker.topics.require(self.name).topic_id, partition):
+            # It need not be opened for that.
+            return
         source = self._broker.partition(self.name, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         log = source.log
@@ -129,7 +131,7 @@ class InternalTopic:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
                 if not damaged:
-                    self._report(f"{self.name}/{partition}, replayed without the damaged records: {error.text}")
+                    self.report(f"{self.name}/{partition}, replayed without the damaged records: {error.text}")
                 damaged = True
                 offset += 1
                 continue

@@ -112,7 +112,9 @@ class GroupCoordinator:
         assert partition not in self._loads, "it is being loaded"
         if self._directory.partitions.get(partition) is not Loaded.LOADING:
             self.expect(partition)
-        self._loads[partition] = Load(self._directory, partition, self._log.replay(partition))
+        self._loads[partition] = Load(
+            self._directory, partition, ((key, value) for key, value, _ in self._log.replay(partition))
+        )
 
     def load_some(self, partition: int) -> bool:
         """Go on with the replay, for some milliseconds; True when its groups are served, or will not be."""

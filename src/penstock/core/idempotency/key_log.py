@@ -41,7 +41,7 @@ class KeyLog:
 
     def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
         """Every committed record, oldest first."""
-        return self._topic.replay(partition)
+        return ((key, value) for key, value, _ in self._topic.replay(partition))
 
     def _write(self) -> None:
         gathered, self._gathered = self._gathered, {}

@@ -151,7 +151,7 @@ class StateLog:
 
     def replay(self, state_partition: int) -> Iterator[tuple[Buffer, Buffer | None, int]]:
         """Everything that is written, oldest first, each with the time at which it was."""
-        return self._topic.replay_timed(state_partition, written=True)
+        return self._topic.replay(state_partition, written=True)
 
 
 def _records(pending: _Pending) -> Iterator[StateRecord]:

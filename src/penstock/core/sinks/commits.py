@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from penstock.core.coordinators.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
-from penstock.core.coordinators.topic import InternalTopic
+from penstock.core.coordinators.runtime import Family
 from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.partition import Partition
 from penstock.core.sinks.checks import Checks, Planned
 from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
+from penstock.core.sinks.loading import SinksShard
 from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.staging import Staging, check_life
-from penstock.core.sinks.stored import Intent, StoredSink, Target, encode, encode_key
+from penstock.core.sinks.stored import PARTITION, Intent, StoredSink, Target, encode, encode_key
 from penstock.core.standing import AskedProducer, Standing
 from penstock.core.topic_config import TopicConfig
 from penstock.core.topics import Topic
@@ -72,10 +73,10 @@ class Commits:
     """The steps. The door (``sinks.py``) says when, and for which sink."""
 
     def __init__(
-        self, broker: "Broker", log: InternalTopic, jobs: Jobs, pause: Callable[[int], Wait], report: Report
+        self, broker: "Broker", family: Family[SinksShard], jobs: Jobs, pause: Callable[[int], Wait], report: Report
     ) -> None:
         self._broker = broker
-        self._log = log
+        self._family = family
         self._jobs = jobs
         self._pause = pause
         self._report = report
@@ -433,10 +434,7 @@ class Commits:
 
     def write(self, name: str, stored: StoredSink | None, done: Callable[[Reason | None], None]) -> None:
         """One record of ``__sinks``; None forgets the sink."""
-        partition = self._log.partition_for(name)
-        value = None if stored is None else encode(stored)
-        next_offset = self._log.append(partition, [(encode_key(name), value)])
-        self._log.when_committed(partition, next_offset, done)
+        self._family.append(PARTITION, [(encode_key(name), None if stored is None else encode(stored))], done)
 
     def _off_loop(self, work: Callable[[], T]) -> Steps[T]:
         done: list[T] = []

@@ -109,8 +109,8 @@ class MemoryOffsetsLog(InternalTopic):
         else:
             self._waiting.append((partition, next_offset, done))
 
-    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        yield from self.records[partition][: self.committed[partition]]
+    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
+        yield from ((key, value, 0) for key, value in self.records[partition][: self.committed[partition]])
 
     def settle(self) -> None:
         """Everything appended is committed."""
