@@ -90,8 +90,8 @@ class CoordinatorCluster(QueueCluster):
             is_sinks_node = running.cluster.coordinators.sinks_node() == running.broker.node_id
         except PenstockError:
             return False
-        return all(keys._served.get(index) is True for index, led in enumerate(leads) if led) and (
-            any(shard.is_served for shard in sinks.family.shards.values()) or not is_sinks_node
+        return all(keys.family.serves(index) for index, led in enumerate(leads) if led) and (
+            sinks.family.serves(0) or not is_sinks_node
         )
 
     # Keys.

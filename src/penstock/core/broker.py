@@ -198,8 +198,7 @@ class Broker:
             self.groups.load(index)
         keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
         for index in range(keys_topic.partition_count):
-            if self.logs.has_records(keys_topic.topic_id, index):
-                self.idempotency.load(index)
+            self.idempotency.family.load(index)
         state_topic = self.topics.require(QUEUE_STATE_TOPIC)
         for index in range(state_topic.partition_count):
             if self.logs.has_records(state_topic.topic_id, index):

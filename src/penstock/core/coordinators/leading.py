@@ -172,7 +172,7 @@ class Coordinators:
         if family == SINKS_TOPIC:
             broker.sinks.family.expect(index)
         elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.expect(index)
+            broker.idempotency.family.expect(index)
         else:
             broker.groups.expect(index)
 
@@ -191,8 +191,8 @@ class Coordinators:
             broker.sinks.family.begin_load(index)
             load_some = partial(broker.sinks.family.load_some, index)
         elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.begin_load(index)
-            load_some = partial(broker.idempotency.load_some, index)
+            broker.idempotency.family.begin_load(index)
+            load_some = partial(broker.idempotency.family.load_some, index)
         else:
             broker.groups.begin_load(index)
             load_some = partial(broker.groups.load_some, index)
@@ -220,7 +220,7 @@ class Coordinators:
         if family == SINKS_TOPIC:
             broker.sinks.family.unload(index)
         elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.unload(index)
+            broker.idempotency.family.unload(index)
         else:
             if taken.has_queues:
                 broker.queues.unload(index)

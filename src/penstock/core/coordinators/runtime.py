@@ -88,6 +88,11 @@ class Family(Generic[S]):
             )
         return shard
 
+    def serves(self, index: int) -> bool:
+        """Whether the shard is loaded."""
+        shard = self.shards.get(index)
+        return shard is not None and shard.is_served
+
     def not_coordinator(self) -> PenstockError:
         """The refusal of a node that does not lead the partition."""
         return PenstockError(Reason.NOT_COORDINATOR, f"another node coordinates {self._name}; send the request again")
