@@ -195,7 +195,7 @@ class Broker:
             # They are few, and one commit of one of them is many records elsewhere.
             await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True)
         for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
-            self.groups.load(index)
+            self.groups.family.load(index)
         keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
         for index in range(keys_topic.partition_count):
             self.idempotency.family.load(index)

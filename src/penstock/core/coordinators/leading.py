@@ -174,7 +174,7 @@ class Coordinators:
         elif family == IDEMPOTENCY_TOPIC:
             broker.idempotency.family.expect(index)
         else:
-            broker.groups.expect(index)
+            broker.groups.family.expect(index)
 
     def _load(self, key: _Key, taken: Taken) -> Steps[None]:
         try:
@@ -194,14 +194,14 @@ class Coordinators:
             broker.idempotency.family.begin_load(index)
             load_some = partial(broker.idempotency.family.load_some, index)
         else:
-            broker.groups.begin_load(index)
-            load_some = partial(broker.groups.load_some, index)
+            broker.groups.family.begin_load(index)
+            load_some = partial(broker.groups.family.load_some, index)
         while not load_some():
             self._jobs.spend(TURN_BYTES)
             yield None
             if _is_over(taken):
                 return
-        if family == OFFSETS_TOPIC and index in broker.groups.loaded_partitions:
+        if family == OFFSETS_TOPIC and broker.groups.family.serves(index):
             taken.has_queues = True
             broker.queues.begin_load(index)
             while not broker.queues.load_some(index):
@@ -224,7 +224,7 @@ class Coordinators:
         else:
             if taken.has_queues:
                 broker.queues.unload(index)
-            broker.groups.unload(index)
+            broker.groups.family.unload(index)
 
 
 def _is_over(taken: Taken) -> bool:

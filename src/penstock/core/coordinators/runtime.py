@@ -97,6 +97,11 @@ class Family(Generic[S]):
         """The refusal of a node that does not lead the partition."""
         return PenstockError(Reason.NOT_COORDINATOR, f"another node coordinates {self._name}; send the request again")
 
+    @property
+    def loading(self) -> int | None:
+        """One of the partitions that are being loaded."""
+        return next((index for index, shard in self.shards.items() if shard.steps is not None), None)
+
     # Loading and unloading.
 
     def expect(self, index: int) -> S:

@@ -404,7 +404,7 @@ class Idempotency:
             return
         self._searches.append(Search(source, wanted, source.high_watermark, self._found))
 
-    def leave(self, partition: int) -> None:
+    def resign(self, partition: int) -> None:
         """Stop coordinating the keys of a partition: everyone who waits is answered, and late answers change nothing."""
         for attempt in [each for each in self._attempts.values() if self._partition_of(each.key.topic_id) == partition]:
             self._end(attempt, self.family.not_coordinator(), forget=False)

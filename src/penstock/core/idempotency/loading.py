@@ -47,4 +47,4 @@ class KeysShard(Shard):
         self._keys.restored(self)
 
     def unloaded(self, _: Reason) -> None:
-        self._keys.leave(self.index)
+        self._keys.resign(self.index)

@@ -34,4 +34,4 @@ class SinksShard(Shard):
         return iter(())
 
     def unloaded(self, reason: Reason) -> None:
-        self._sinks.leave(reason)
+        self._sinks.resign(reason)

@@ -342,7 +342,7 @@ class Sinks:
         """The broker stops: everyone who waits is answered. What was intended is carried out after the next start."""
         self._end(Reason.SHUTTING_DOWN)
 
-    def leave(self, reason: Reason) -> None:
+    def resign(self, reason: Reason) -> None:
         """Stop coordinating sinks: everyone who waits is answered, no job continues, and nothing more is written. The next coordinator
         continues where this one was.
         """

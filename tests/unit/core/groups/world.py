@@ -177,7 +177,7 @@ class World:
             self.settings, self.log, self.topics, self.clock, self.entropy, self.reports.append
         )
         for partition in range(len(self.log.records)):
-            self.groups.load(partition)
+            self.groups.family.load(partition)
 
     def restart(self) -> None:
         self.log.crash()
