@@ -16,6 +16,7 @@ from penstock.core.backlog import Backlog, BacklogSettings
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster_image import ClusterImage
 from penstock.core.coordinators.leading import Coordinators
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.dead_letters.dead_letters import DeadLetters
 from penstock.core.dead_letters.queue_letters import QueueLetters
@@ -147,6 +148,13 @@ class Broker:
         sinks_topic = InternalTopic(self, SINKS_TOPIC, 1, report)
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
         self.timed.append(self.sinks)
+        self.families: Final[tuple[Family[Shard], ...]] = (
+            self.groups.family,
+            self.queues.family,
+            self.idempotency.family,
+            self.sinks.family,
+        )
+        """All replicated state, in the order in which it is loaded."""
         self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
         self.timed.append(self.dead_letters)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
@@ -194,16 +202,9 @@ class Broker:
         if SINKS_TOPIC not in self.topics:
             # They are few, and one commit of one of them is many records elsewhere.
             await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True)
-        for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
-            self.groups.family.load(index)
-        keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
-        for index in range(keys_topic.partition_count):
-            self.idempotency.family.load(index)
-        state_topic = self.topics.require(QUEUE_STATE_TOPIC)
-        for index in range(state_topic.partition_count):
-            if self.logs.has_records(state_topic.topic_id, index):
-                self.queues.load(index)
-        self.sinks.family.load(0)
+        for family in self.families:
+            for index in range(family.topic.partition_count):
+                family.load(index)
         self.awaited_groups.begin_all()
 
     def close(self) -> None:

@@ -1,89 +1,74 @@
-"""Which groups, queues, produce keys and sinks this node speaks for: those of the internal partitions that it leads.
+"""Which groups, queues, produce keys and sinks this node coordinates: those of the internal partitions that it leads.
 
-Partition i of the topics of offsets and queue states belong together (a bundle): what a group has in both is looked after by one node.
-The controller names one leader for the two; until it has, nobody serves them. Produce keys are by topic, not by group, so ``__idempotency``
-stands alone. ``__sinks`` has one partition. What is staged for a sink is read, checked and cut by whoever speaks for the sinks, so the
-staging topics have its replicas, and the controller names its leader for them too: everything but the targets is at hand then.
+Partition i of the topics of offsets and of queue states belong together: one node coordinates what a group has in both. The controller
+names one leader for the two; until it has, no node serves them. Produce keys are stored by topic, not by group, so ``__idempotency`` is
+led independently. ``__sinks`` has one partition. The coordinator of the sinks reads, checks and cuts what is staged for them. So the staging
+topics have the replicas of ``__sinks``, and the controller names the same leader for them.
 
 Before anything is served, everything that an earlier leader may have promised must be committed: the high watermark must have reached the
-end that the log had when this leader's epoch began. Only then is the log replayed, a piece at a time. Until the end of that, whoever
-asks is told COORDINATOR_LOAD_IN_PROGRESS. From the moment that a partition is led here no more, the answer is NOT_COORDINATOR, also for those who
-wait, and nothing is written.
-
-What is loaded is looked at only after the turn of the event loop in which this node was named: topics that were made before are known then,
-in whatever order the news came.
+end that the log had when this leader's epoch began. Then the log is replayed (``runtime.py``), after the turn of the event loop in which this
+node was named: by then all topics that were made before are known, in whatever order the news came.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.jobs import TURN_BYTES, Jobs, Steps
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import partition_of
 from penstock.core.idempotency.stored import keys_partition
 from penstock.core.partition import Partition
 from penstock.core.replication.rules import ALL, Rules
-from penstock.core.topic_names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topic_records import PartitionRecord
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Report
-from penstock.types import NodeId, TopicName
+from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-_FAMILIES: Final[dict[str, tuple[TopicName, ...]]] = {
-    OFFSETS_TOPIC: BUNDLE,
-    QUEUE_STATE_TOPIC: BUNDLE,
-    IDEMPOTENCY_TOPIC: (IDEMPOTENCY_TOPIC,),
-    SINKS_TOPIC: (SINKS_TOPIC,),
-}
-"""What is served when all of it is led here; the first gives the family its name."""
-
-
-class Taken:
-    """What this node has taken on itself, until it resigns."""
-
-    __slots__ = ("has_queues", "loading", "over")
-
-    def __init__(self) -> None:
-        self.loading = False
-        """All of it is committed: it is being replayed, or was."""
-        self.has_queues = False
-        self.over = False
-
-
 _Key = tuple[str, int]
-"""The name of a family and the number of the partition."""
+"""The name of the first topic of those that belong together, and the number of the partition."""
+
+
+def together(name: str) -> tuple[str, ...]:
+    """The topics whose partitions of one number are coordinated by one node, in the order in which they are loaded."""
+    return BUNDLE if name in BUNDLE else (name,)
 
 
 class Coordinators:
-    """Loads and unloads what this node speaks for, as it comes to lead and ceases to."""
+    """Loads a shard when this node begins to lead its partition, and unloads it when that ends."""
 
     def __init__(self, broker: "Broker", report: Report, rules: Rules = ALL) -> None:
         self._broker = broker
         self._report = report
         self._rules = rules
         self._jobs = Jobs(broker.flusher)
-        self._led: dict[str, dict[int, Partition]] = {name: {} for name in _FAMILIES}
+        self._families: Final[dict[str, Family[Shard]]] = {family.topic.name: family for family in broker.families}
+        self._led: dict[str, dict[int, Partition]] = {name: {} for name in self._families}
         self._watched: dict[Partition, Callable[[], None]] = {}
-        self._taken: dict[_Key, Taken] = {}
+        self._expected: set[_Key] = set()
+        """Led here, and not known to be committed yet."""
+        self._loading_groups = 0
+        """Partitions of groups that are being loaded."""
 
     # Asking.
 
     def node_of(self, group: str) -> NodeId:
-        """The node that speaks for a group; COORDINATOR_NOT_AVAILABLE while there is none."""
+        """The coordinator of a group; COORDINATOR_NOT_AVAILABLE while there is none."""
         return self._leader(OFFSETS_TOPIC, partition_of(group, self._made(OFFSETS_TOPIC).partition_count))
 
     def keys_node(self, topic: Topic) -> NodeId:
-        """The node that speaks for the produce keys of a topic; COORDINATOR_NOT_AVAILABLE while there is none."""
+        """The coordinator of the produce keys of a topic; COORDINATOR_NOT_AVAILABLE while there is none."""
         return self._leader(
             IDEMPOTENCY_TOPIC, keys_partition(topic.topic_id, self._made(IDEMPOTENCY_TOPIC).partition_count)
         )
 
     def sinks_node(self) -> NodeId:
-        """The node that speaks for sinks; COORDINATOR_NOT_AVAILABLE while there is none."""
+        """The coordinator of sinks; COORDINATOR_NOT_AVAILABLE while there is none."""
         return self._leader(SINKS_TOPIC, 0)
 
     def _made(self, name: str) -> Topic:
@@ -96,14 +81,12 @@ class Coordinators:
         return topic
 
     def _leader(self, family: str, index: int) -> NodeId:
-        topics, names = self._broker.topics, _FAMILIES[family]
+        topics, names = self._broker.topics, together(family)
         found = [topics.partition(topic, index) for name in names if (topic := topics.get(name)) is not None]
         leaders = {record.leader for record in found}
-        # One that is named in an earlier life speaks for nobody: it may be named again, or another.
+        # A leader that was named before it started again coordinates nothing: it may be named again, or another node.
         if len(found) < len(names) or len(leaders) != 1 or not all(map(self._is_led, found)):
-            raise PenstockError(
-                Reason.COORDINATOR_NOT_AVAILABLE, "Nobody coordinates this at the moment. Try again in a moment."
-            )
+            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "No coordinator is available. Try again in a moment.")
         return NodeId(leaders.pop())
 
     def _is_led(self, record: PartitionRecord) -> bool:
@@ -122,27 +105,29 @@ class Coordinators:
         self._look(partition.topic.name, partition.index)
 
     def resign(self, partition: Partition) -> None:
-        """It does not any more."""
+        """This node does not lead it any more."""
         name, index = partition.topic.name, partition.index
         led = self._led.get(name)
         if led is None:
             return
         led.pop(index, None)
         self._unwatch(partition)
-        self._let_go((_FAMILIES[name][0], index))
+        self._expected.discard((together(name)[0], index))
+        for each in reversed(together(name)):
+            self._families[each].unload(index)
 
     def _look(self, name: str, index: int) -> None:
-        """Take what belongs together, if all of it is led here, and load it once it is known to be committed."""
-        names = _FAMILIES[name]
+        """Expect what belongs together, if all of it is led here, and load it once it is known to be committed."""
+        names = together(name)
         key = names[0], index
         partitions = [found for each in names if (found := self._led[each].get(index)) is not None]
         if len(partitions) < len(names):
             return
-        taken = self._taken.get(key)
-        if taken is None:
-            taken = self._taken[key] = Taken()
-            self._expect(*key)
-        elif taken.loading:
+        if index not in self._families[name].shards:
+            self._expected.add(key)
+            for each in names:
+                self._families[each].expect(index)
+        elif key not in self._expected:
             return
         behind = [partition for partition in partitions if not self._is_known(partition)]
         for partition in behind:
@@ -153,8 +138,9 @@ class Coordinators:
             return
         for partition in partitions:
             self._unwatch(partition)
-        taken.loading = True
-        self._jobs.start(self._load(key, taken))
+        self._expected.discard(key)
+        self._loading_groups += OFFSETS_TOPIC in names
+        self._jobs.start(self._load(names, index, [self._families[each].shards[index] for each in names]))
 
     def _is_known(self, partition: Partition) -> bool:
         in_sync = partition.in_sync
@@ -167,66 +153,20 @@ class Coordinators:
         if wake is not None:
             partition.unwatch(wake)
 
-    def _expect(self, family: str, index: int) -> None:
-        broker = self._broker
-        if family == SINKS_TOPIC:
-            broker.sinks.family.expect(index)
-        elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.family.expect(index)
-        else:
-            broker.groups.family.expect(index)
-
-    def _load(self, key: _Key, taken: Taken) -> Steps[None]:
+    def _load(self, names: tuple[str, ...], index: int, shards: Sequence[Shard]) -> Steps[None]:
         try:
-            yield from self._load_all(key, taken)
+            for name, shard in zip(names, shards, strict=True):
+                family = self._families[name]
+                if family.shards.get(index) is shard:
+                    family.begin_load(index)
+                while family.shards.get(index) is shard and not family.load_some(index):
+                    self._jobs.spend(TURN_BYTES)
+                    yield None
         except PenstockError as error:
             # Resigned, or the disk fails: then this node will not lead for long.
-            self._report(f"{key[0]}/{key[1]} cannot be loaded: {error.text}")
-
-    def _load_all(self, key: _Key, taken: Taken) -> Steps[None]:
-        broker, (family, index) = self._broker, key
-        if _is_over(taken):
-            return
-        if family == SINKS_TOPIC:
-            broker.sinks.family.begin_load(index)
-            load_some = partial(broker.sinks.family.load_some, index)
-        elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.family.begin_load(index)
-            load_some = partial(broker.idempotency.family.load_some, index)
-        else:
-            broker.groups.family.begin_load(index)
-            load_some = partial(broker.groups.family.load_some, index)
-        while not load_some():
-            self._jobs.spend(TURN_BYTES)
-            yield None
-            if _is_over(taken):
-                return
-        if family == OFFSETS_TOPIC and broker.groups.family.serves(index):
-            taken.has_queues = True
-            broker.queues.begin_load(index)
-            while not broker.queues.load_some(index):
-                self._jobs.spend(TURN_BYTES)
-                yield None
-                if _is_over(taken):
-                    return
-            broker.awaited_groups.begin_all()
-
-    def _let_go(self, key: _Key) -> None:
-        taken = self._taken.pop(key, None)
-        if taken is None:
-            return
-        taken.over = True
-        broker, (family, index) = self._broker, key
-        if family == SINKS_TOPIC:
-            broker.sinks.family.unload(index)
-        elif family == IDEMPOTENCY_TOPIC:
-            broker.idempotency.family.unload(index)
-        else:
-            if taken.has_queues:
-                broker.queues.unload(index)
-            broker.groups.family.unload(index)
-
-
-def _is_over(taken: Taken) -> bool:
-    """Asked anew each time: this node may have resigned while others had their turn."""
-    return taken.over
+            self._report(f"{names[0]}/{index} cannot be loaded: {error.text}")
+        if OFFSETS_TOPIC in names:
+            self._loading_groups -= 1
+            if not self._loading_groups:
+                # Once for all that were loaded together.
+                self._broker.awaited_groups.begin_all()

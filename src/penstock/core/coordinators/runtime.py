@@ -61,23 +61,23 @@ class Shard(ABC):
         """The end, for this reason. It may come at any time, also while it is being loaded."""
 
 
-S = TypeVar("S", bound=Shard)
+S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
 
-class Family(Generic[S]):
+class Family(Generic[S_co]):
     """All state of one kind. ``name`` is what texts call the state of one caller."""
 
-    def __init__(self, topic: InternalTopic, make: Callable[[int], S], name: str) -> None:
+    def __init__(self, topic: InternalTopic, make: Callable[[int], S_co], name: str) -> None:
         self.topic: Final = topic
-        self.shards: Final[dict[int, S]] = {}
+        self.shards: Final[dict[int, S_co]] = {}
         """Those that are served, loaded, or expected to be loaded soon."""
         self._make = make
         self._name = name
-        self._gathered: dict[S, tuple[int, list[StateRecord], list[StoredDone]]] = {}
+        self._gathered: dict[Shard, tuple[int, list[StateRecord], list[StoredDone]]] = {}
 
     # Asking.
 
-    def served(self, index: int) -> S:
+    def served(self, index: int) -> S_co:
         """The shard; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS when this node does not serve it."""
         shard = self.shards.get(index)
         if shard is None:
@@ -104,7 +104,7 @@ class Family(Generic[S]):
 
     # Loading and unloading.
 
-    def expect(self, index: int) -> S:
+    def expect(self, index: int) -> S_co:
         """This node leads the partition; until its records are known to be committed, and loaded, callers are told that it is being loaded."""
         assert index not in self.shards, "unload a partition before it is loaded again"
         shard = self.shards[index] = self._make(index)
@@ -140,7 +140,7 @@ class Family(Generic[S]):
         while not self.load_some(index):
             pass
 
-    def _load(self, index: int, shard: S) -> Iterator[int]:
+    def _load(self, index: int, shard: Shard) -> Iterator[int]:
         for key, value, written_ms in self.topic.replay(index):
             shard.replay(key, value, written_ms)
             yield _RECORD_BYTES + (0 if value is None else len(value))

@@ -17,7 +17,6 @@ from penstock.core.queues.delivery import Done
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB
 from penstock.ports import Report
-from penstock.types import Buffer
 
 if TYPE_CHECKING:
     from penstock.core.queues.partition import QueuePartition
@@ -148,10 +147,6 @@ class StateLog:
         if pending is not None:
             for done in (*pending.written, *pending.committed):
                 done(reason)
-
-    def replay(self, state_partition: int) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-        """Everything that is written, oldest first, each with the time at which it was."""
-        return self._topic.replay(state_partition, written=True)
 
 
 def _records(pending: _Pending) -> Iterator[StateRecord]:

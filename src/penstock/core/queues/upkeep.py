@@ -8,16 +8,18 @@ it, and unloaded when it ceases to: from then on nothing here says, writes or de
 """
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.deadlines import Timer
+from penstock.core.coordinators.runtime import Family
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.floors import Floors, release
-from penstock.core.queues.loading import ImageReader, QueueImage, fill, read_images
+from penstock.core.queues.loading import QueueImage, QueuesShard, fill, read_images
 from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
@@ -39,8 +41,6 @@ _BLOCKS_PER_TICK: Final = 6
 _LOOKS_PER_TICK: Final = 4
 _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500
-_FILLS_AT_ONCE: Final = 20
-"""Queues that one piece of a load makes."""
 _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
@@ -53,16 +53,6 @@ _PAUSE_MS: Final = 1000
 """How long a queue hands out nothing after its state could not be stored."""
 
 
-class _Loading:
-    """A partition of the state topic that is being loaded: read first, then made into queues."""
-
-    __slots__ = ("images", "reader")
-
-    def __init__(self, reader: ImageReader) -> None:
-        self.reader: Final = reader
-        self.images: dict[QueueId, QueueImage] | None = None
-
-
 class Upkeep:
     """All queues of a node, without their door."""
 
@@ -71,6 +61,7 @@ class Upkeep:
         self._broker = broker
         self._clock = broker.clock
         topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
+        self.family: Final = Family(topic, partial(QueuesShard, self, report), "the queues of the group")
         context.state_log = StateLog(topic, context.schedule, self._lose, report)
         retry = Timer(context.schedule)
         context.floors = Floors(
@@ -85,8 +76,6 @@ class Upkeep:
         context.reload = self._reload
         self._queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
-        self._loaded: set[int] = set()
-        self._loading: dict[int, _Loading] = {}
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
@@ -99,55 +88,29 @@ class Upkeep:
 
     # -- life
 
-    def load(self, state_partition: int) -> None:
-        """Take in the queues of a partition of the state topic."""
-        self.begin_load(state_partition)
-        while not self.load_some(state_partition):
-            pass
-
-    def begin_load(self, state_partition: int) -> None:
-        """The same, a piece at a time: then call :meth:`load_some` until it is done."""
-        self._loading[state_partition] = _Loading(ImageReader(self._context, state_partition))
-
-    def load_some(self, state_partition: int) -> bool:
-        """Take in a piece; whether all is loaded, or nobody wants it any more. PenstockError when it cannot be read."""
-        loading = self._loading.get(state_partition)
-        if loading is None:
-            return True
-        # What is loaded goes by the clock as it is now.
+    def restore(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
+        """Make a queue of what was loaded."""
+        # What is loaded is judged by the clock as it is now.
         self._follow_clock()
-        if loading.images is None:
-            if loading.reader.read_some():
-                loading.images = loading.reader.images()
-            return False
-        for _ in range(min(_FILLS_AT_ONCE, len(loading.images))):
-            queue_id, image = loading.images.popitem()
-            topic = self._broker.topics.get_by_id(queue_id.topic_id)
-            if topic is None:
-                self._drop_image(state_partition, queue_id, image)
-                continue
-            queue = self._add(topic, queue_id.group)
-            fill(queue, image)
-            self._unopened.append(queue)
-        if loading.images:
-            return False
-        del self._loading[state_partition]
-        self._loaded.add(state_partition)
-        return True
+        topic = self._broker.topics.get_by_id(queue_id.topic_id)
+        if topic is None:
+            self._drop_image(state_partition, queue_id, image)
+            return
+        queue = self._add(topic, queue_id.group)
+        fill(queue, image)
+        self._unopened.append(queue)
 
-    def unload(self, state_partition: int) -> None:
-        """Another node works for these groups: whoever waits for records is told, and nothing of the queues is kept here."""
-        self._loaded.discard(state_partition)
-        self._loading.pop(state_partition, None)
+    def resign(self, state_partition: int, reason: Reason) -> None:
+        """Stop working for the groups of a partition: everyone who waits gets the reason, and nothing of the queues is kept here."""
         queues = self._by_partition.pop(state_partition, {})
         context = self._context
         for queue in queues.values():
             self._queues.pop((queue.topic, queue.group), None)
             queue.close()
         # What this turn was about to write, and whoever waits for it.
-        context.state_log.refuse(state_partition, Reason.NOT_COORDINATOR)
+        context.state_log.refuse(state_partition, reason)
         for queue in queues.values():
-            self._end(queue, Reason.NOT_COORDINATOR)
+            self._end(queue, reason)
             context.floors.forget(queue.partitions)
         self._unopened = deque(queue for queue in self._unopened if queue.alive)
         self._paused.pop(state_partition, None)
@@ -158,7 +121,7 @@ class Upkeep:
     def check_loaded(self, group: str) -> None:
         """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
         broker = self._broker
-        if broker.cluster is None or self._context.state_log.partition_for(group) in self._loaded:
+        if broker.cluster is None or self.family.serves(self._context.state_log.partition_for(group)):
             return
         node = broker.cluster.coordinators.node_of(group)
         if node == broker.node_id:
@@ -377,7 +340,7 @@ class Upkeep:
 
     def _lose(self, state_partition: int) -> None:
         """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
-        if self._context.in_cluster and state_partition not in self._loaded:
+        if not self.family.serves(state_partition):
             return
         self._context.lost[state_partition] = None
         if state_partition not in self._paused:
@@ -397,7 +360,7 @@ class Upkeep:
         for queue in queues.values():
             queue.paused_until_ms = now_ms + _PAUSE_MS
         try:
-            images = read_images(context, state_partition)
+            images = read_images(self.family, state_partition)
         except PenstockError as error:
             context.report(f"the state of queues cannot be read: {error.text}")
             context.lost[state_partition] = None

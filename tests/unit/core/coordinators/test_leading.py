@@ -38,11 +38,11 @@ INTERNAL = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC)
 class Node(ClusterNode):
     """Has the internal topics, of one partition each, led by whom the test says."""
 
-    async def made(self, leader: int = NODE) -> None:
+    async def made(self, leader: int = NODE, partitions: int = 1) -> None:
         await self.place(TOPIC, (OTHER, NODE, THIRD))
         replicas = [leader, *(node for node in (NODE, OTHER, THIRD) if node != leader)]
         for name in INTERNAL:
-            new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments={0: replicas})
+            new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments=dict.fromkeys(range(partitions), replicas))
             await self.broker.topics.create(new, internal=True)
 
     async def lead(self, name: str, leader: int) -> None:
@@ -380,6 +380,18 @@ async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_commi
         node.copied(name)
     await until(lambda: node.send() is None, "the keys are served")
     await until(lambda: refused(node.broker.sinks.names) is None, "the sinks are served")
+
+
+async def test_registered_groups_are_looked_through_once_for_all_partitions_that_are_loaded_together(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = node.broker.registry
+    awaited_topics, scans = registry.awaited_topics, list[int]()
+    monkeypatch.setattr(registry, "awaited_topics", lambda: scans.append(1) or awaited_topics())
+    await node.made(partitions=5)
+    await until(lambda: len(node.broker.groups.family.shards) == 5, "the groups are expected")
+    await until(lambda: all(map(node.broker.queues.family.serves, range(5))), "the queues are served")
+    assert scans == [1]
 
 
 async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_yet(node: Node) -> None:

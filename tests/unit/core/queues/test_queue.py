@@ -118,7 +118,7 @@ def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world)
     assert queue is not None
     assert len(queue.partitions[0].blocks) <= 1
     world.turn()
-    state = {key: value for key, value, _ in world.queues._context.state_log.replay(0)}
+    state = {key: value for key, value, _ in world.queues.family.topic.replay(0, written=True)}
     assert sum(value is not None for value in state.values()) <= 3
 
 
