@@ -19,7 +19,6 @@ from penstock.core.coordinators.leading import Coordinators
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.dead_letters.dead_letters import DeadLetters
-from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
@@ -155,7 +154,7 @@ class Broker:
             self.sinks.family,
         )
         """All replicated state, in the order in which it is loaded."""
-        self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
+        self.dead_letters: Final = DeadLetters(self)
         self.timed.append(self.dead_letters)
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
         """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""

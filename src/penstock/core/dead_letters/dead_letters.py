@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action, Caller
 from penstock.core.dead_letters.jobs import (
-    Counting,
     Finishing,
     Job,
     JobDone,
-    Letters,
-    Showing,
+    Reading,
     Told,
     finish_together,
     move_back_each,
@@ -27,7 +25,9 @@ from penstock.core.dead_letters.letters import (
     DeadLetter,
     DeadLetterFilter,
     Plan,
+    Tally,
 )
+from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dead_letters.scan import Scan
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics import Topic
@@ -57,9 +57,9 @@ class DeadLetterTopic:
 class DeadLetters:
     """Dead letters of all topics of this node."""
 
-    def __init__(self, broker: "Broker", letters: Letters) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._letters = letters
+        self._letters = QueueLetters(broker)
         self._jobs: list[Job] = []
 
     def topics(self, caller: Caller) -> list[DeadLetterTopic]:
@@ -86,7 +86,9 @@ class DeadLetters:
     ) -> Cancel:
         """Open dead letters that are meant, partition by partition, oldest first. PenstockError when there is no such topic."""
         self._require(caller, topic, Action.READ)
-        return self._begin(Showing(self._scan(topic, wanted, max_records), done))
+        found: list[DeadLetter] = []
+        scan = self._scan(topic, wanted, max_records)
+        return self._begin(Reading(scan, found.extend, lambda error: done(found if error is None else error)))
 
     def plan(
         self,
@@ -100,7 +102,12 @@ class DeadLetters:
         """Count what a redrive with this filter would move now. PenstockError when there is no such topic."""
         found = self._require(caller, topic, Action.READ)
         original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
-        return self._begin(Counting(self._scan(topic, wanted, max_records), original, found.name, done))
+        tally = Tally()
+
+        def counted(error: PenstockError | None) -> None:
+            done(Plan(original, found.name, tally.count, tally.reasons()) if error is None else error)
+
+        return self._begin(Reading(self._scan(topic, wanted, max_records), tally.add, counted))
 
     def redrive(
         self,
@@ -157,14 +164,7 @@ class DeadLetters:
         if rate_per_second < 0:
             raise PenstockError(Reason.INVALID_REQUEST, "a rate is 0, for as fast as it goes, or so many a second")
         make_scan = partial(self._scan, topic, wanted, max_records)
-        job = Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done)
-        cancel = self._begin(job)
-
-        def stop() -> None:
-            job.cancel()
-            cancel()
-
-        return stop
+        return self._begin(Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done))
 
     def _require_write(self, caller: Caller, letter: DeadLetter) -> None:
         """A letter says itself where it came from, and anyone who writes to the dead-letter topic may have said it."""
