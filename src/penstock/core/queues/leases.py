@@ -9,8 +9,7 @@ from typing import Final
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, FINISHED, LEASED, MOVING, READY, WAITING
 from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED, Done
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.queue import Queue
-from penstock.core.queues.state import Answer
+from penstock.core.queues.queue import Answer, Queue
 from penstock.errors import PenstockError, Reason
 
 _LOST: Final = frozenset({ACK_TIMEOUT, OWNER_DISCONNECTED})
@@ -45,7 +44,7 @@ def nack(queue: Queue, index: int, owner: str, offsets: Sequence[int], reason: s
     for run in _runs(unique):
         _check_leased(part, owner, run)
     for offset in unique:
-        queue.fail(part, offset, reason, backs_off=True)
+        queue.failures.fail(part, offset, reason, backs_off=True)
     queue.context.meters.nacks.add((*queue.labels, reason), len(unique))
     _when_stored(queue, part, unique, done)
 

@@ -176,5 +176,5 @@ def _drop_orphans(queue: Queue, index: int) -> None:
         while at >= 0:
             offset = (number << BLOCK_BITS) + at
             if offset >= part.floor and offset not in part.moves:
-                queue.make_ready(part, offset, block, None)
+                queue.failures.make_ready(part, offset, block, None)
             at = block.states.find(MOVING, at + 1)

@@ -75,7 +75,7 @@ class Queues(Upkeep):
             on_gone,
             releases=release_on_detach,
         )
-        queue.add_worker(worker)
+        queue.dispatcher.add_worker(worker)
         return worker
 
     def lease(
@@ -97,11 +97,11 @@ class Queues(Upkeep):
         if max_records < 1:
             raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1.")
         queue = self._require(topic, group)
-        queue.check_can_lease()
+        queue.dispatcher.check_can_lease()
         poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
         if wait_ms > 0:
             self._context.deadlines.set(poll.timer, self._clock.monotonic_ms() + wait_ms)
-        queue.add(poll)
+        queue.dispatcher.add(poll)
         return poll.cancel
 
     # -- what workers say about records

@@ -213,15 +213,15 @@ class Upkeep:
                 break
             queue, part, number = due
             if number == LOOK_AHEAD:
-                queue.pass_deadlines(part, wall_ms)
+                queue.failures.pass_deadlines(part, wall_ms)
             elif queue.is_here(part):
-                queue.due(part, number, wall_ms)
+                queue.failures.due(part, number, wall_ms)
             else:
                 context.arm_again(queue, part, number, wall_ms + _COPY_RETRY_MS)
         for part in list(context.to_look)[:_LOOKS_PER_TICK]:
             queue = context.to_look.pop(part)
             if queue.alive:
-                queue.look_ahead(part, wall_ms)
+                queue.failures.look_ahead(part, wall_ms)
         if self._next_key_ms() <= wall_ms:
             for each in self._queues.values():
                 each.expire_keys(wall_ms, _KEYS_PER_TICK)
