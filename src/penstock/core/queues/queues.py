@@ -6,6 +6,7 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action, Caller
 from penstock.core.groups.requests import PartitionKey
@@ -28,11 +29,29 @@ from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
+from penstock.ports import Flusher, Report
 from penstock.types import GroupId, TopicName
 
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
 
-class Queues(Upkeep):
+
+class Queues:
     """All queues of a node."""
+
+    def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
+        self._broker = broker
+        self._upkeep = Upkeep(settings, broker, flusher, report)
+        self._context = self._upkeep.context
+        self._queues = self._upkeep.queues
+        self.family: Final = self._upkeep.family
+        self.check_loaded: Final = self._upkeep.check_loaded
+        self.topic_changed: Final = self._upkeep.topic_changed
+        self.forget_topic: Final = self._upkeep.forget_topic
+        self.forget_group: Final = self._upkeep.forget_group
+        self.next_deadline_ms: Final = self._upkeep.next_deadline_ms
+        self.tick: Final = self._upkeep.tick
+        self.close: Final = self._upkeep.close
 
     @property
     def settings(self) -> QueueSettings:
@@ -100,7 +119,7 @@ class Queues(Upkeep):
         queue.dispatcher.check_can_lease()
         poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
         if wait_ms > 0:
-            self._context.deadlines.set(poll.timer, self._clock.monotonic_ms() + wait_ms)
+            self._context.deadlines.set(poll.timer, self._context.clock.monotonic_ms() + wait_ms)
         queue.dispatcher.add(poll)
         return poll.cancel
 
@@ -289,8 +308,8 @@ class Queues(Upkeep):
                 raise PenstockError(
                     Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the most; delete groups first."
                 )
-            queue = self._add(found, GroupId(group))
-            self._note(queue)
+            queue = self._upkeep.add(found, GroupId(group))
+            self._upkeep.note(queue)
             queue.open()
             # From now on the group is there for every tool, before its first ack.
             for part in queue.partitions:

@@ -54,10 +54,10 @@ _PAUSE_MS: Final = 1000
 
 
 class Upkeep:
-    """All queues of a node, without their door."""
+    """All queues of a node."""
 
     def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
-        context = self._context = Context(settings, broker, flusher, report)
+        context = self.context = Context(settings, broker, flusher, report)
         self._broker = broker
         self._clock = broker.clock
         topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
@@ -74,7 +74,7 @@ class Upkeep:
         )
         context.mover = Mover(context)
         context.reload = self._reload
-        self._queues: dict[tuple[str, str], Queue] = {}
+        self.queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
@@ -96,16 +96,16 @@ class Upkeep:
         if topic is None:
             self._drop_image(state_partition, queue_id, image)
             return
-        queue = self._add(topic, queue_id.group)
+        queue = self.add(topic, queue_id.group)
         fill(queue, image)
         self._unopened.append(queue)
 
     def resign(self, state_partition: int, reason: Reason) -> None:
         """Stop working for the groups of a partition: everyone who waits gets the reason, and nothing of the queues is kept here."""
         queues = self._by_partition.pop(state_partition, {})
-        context = self._context
+        context = self.context
         for queue in queues.values():
-            self._queues.pop((queue.topic, queue.group), None)
+            self.queues.pop((queue.topic, queue.group), None)
             queue.close()
         # What this turn was about to write, and whoever waits for it.
         context.state_log.refuse(state_partition, reason)
@@ -121,7 +121,7 @@ class Upkeep:
     def check_loaded(self, group: str) -> None:
         """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
         broker = self._broker
-        if broker.cluster is None or self.family.serves(self._context.state_log.partition_for(group)):
+        if broker.cluster is None or self.family.serves(self.context.state_log.partition_for(group)):
             return
         node = broker.cluster.coordinators.node_of(group)
         if node == broker.node_id:
@@ -133,24 +133,24 @@ class Upkeep:
 
     def close(self) -> None:
         """The broker stops: whoever waits for records is told."""
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             self._end(queue, Reason.SHUTTING_DOWN)
-        self._queues.clear()
+        self.queues.clear()
 
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._forget(self._queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
+        for key in [key for key in self.queues if key[0] == topic]:
+            self._forget(self.queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
 
     def forget_group(self, group: str) -> None:
         """A group is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[1] == group]:
-            self._forget(self._queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
+        for key in [key for key in self.queues if key[1] == group]:
+            self._forget(self.queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
 
     def _forget(self, queue: Queue, reason: Reason) -> None:
         self._by_partition[queue.state_partition].pop(queue.queue_id, None)
         queue.forget()
-        self._context.state_log.remove(queue.state_partition, queue_record(queue.queue_id, None)[0])
+        self.context.state_log.remove(queue.state_partition, queue_record(queue.queue_id, None)[0])
         self._end(queue, reason)
 
     def _end(self, queue: Queue, reason: Reason) -> None:
@@ -158,14 +158,14 @@ class Upkeep:
         takers, queue.takers = list(queue.takers), deque()
         for taker in takers:
             if isinstance(taker, Poll):
-                self._context.deadlines.cancel(taker.timer)
+                self.context.deadlines.cancel(taker.timer)
             taker.gone(reason)
         for part in queue.partitions:
             if part.source is not None:
-                self._context.cache.forget(part.source)
+                self.context.cache.forget(part.source)
             if part.retry is not None:
-                self._context.deadlines.cancel(part.retry)
-            self._context.to_look.pop(part, None)
+                self.context.deadlines.cancel(part.retry)
+            self.context.to_look.pop(part, None)
             waiting, part.floor_waiting = [done for _, done in part.floor_waiting], []
             for moving in part.move_waiting.values():
                 waiting += moving
@@ -175,7 +175,7 @@ class Upkeep:
 
     def _drop_image(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
         """What is left of a queue whose topic is gone."""
-        log = self._context.state_log
+        log = self.context.state_log
         log.remove(state_partition, queue_record(queue_id, None)[0])
         for kind, places in ((Kind.BLOCK, image.blocks), (Kind.MOVE, image.moves)):
             prefix = key_prefix(kind, queue_id)
@@ -188,7 +188,7 @@ class Upkeep:
 
     def next_deadline_ms(self) -> int:
         """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
-        context = self._context
+        context = self.context
         now_ms = self._clock.monotonic_ms()
         wall_ms = self._clock.now_ms()
         if context.to_look or self._unopened or self._set_back_ms() >= _SET_BACK_MS_MIN:
@@ -201,7 +201,7 @@ class Upkeep:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
-        context = self._context
+        context = self.context
         self._follow_clock()
         wall_ms = self._clock.now_ms()
         context.deadlines.expire(now_ms)
@@ -223,7 +223,7 @@ class Upkeep:
             if queue.alive:
                 queue.failures.look_ahead(part, wall_ms)
         if self._next_key_ms() <= wall_ms:
-            for each in self._queues.values():
+            for each in self.queues.values():
                 each.expire_keys(wall_ms, _KEYS_PER_TICK)
         retry_ms = context.mover.next_ms()
         if retry_ms is not None and retry_ms <= now_ms:
@@ -244,26 +244,26 @@ class Upkeep:
         self._ahead_ms -= back_ms
         if back_ms < 0:
             return
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             for part in queue.partitions:
                 for number, block in part.blocks.items():
                     block.set_back(back_ms)
-                    self._context.state_log.mark(part, number)
-                    self._context.arm(queue, part, number, block)
+                    self.context.state_log.mark(part, number)
+                    self.context.arm(queue, part, number, block)
 
     def _refresh(self, wall_ms: int) -> None:
         """An offset that nobody commits expires; those of a queue that is at work must not."""
         old_ms = wall_ms - self._broker.settings.groups.offsets_retention_ms // 2
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             for key, committed in self._broker.groups.fetch_offsets(queue.group, None).items():
                 if key.topic == queue.topic and committed.commit_ms < old_ms and key.partition < len(queue.partitions):
                     part = queue.partitions[key.partition]
                     # Dead letters are kept for ever, and those that were redriven must not be open again.
                     if queue.takers or part.blocks or queue.group == REDRIVE_GROUP:
-                        self._context.floors.refresh(part)
+                        self.context.floors.refresh(part)
 
     def _next_key_ms(self) -> int:
-        times = (queue.keys.next_ms() for queue in self._queues.values())
+        times = (queue.keys.next_ms() for queue in self.queues.values())
         return min((time_ms for time_ms in times if time_ms is not None), default=NEVER_MS)
 
     def _open(self, queue: Queue) -> None:
@@ -271,14 +271,14 @@ class Upkeep:
             if queue.alive:
                 queue.open()
         except PenstockError as error:
-            self._context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
+            self.context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
 
     def _resume(self, now_ms: int) -> None:
         for state_partition, until_ms in list(self._paused.items()):
             if until_ms <= now_ms:
                 del self._paused[state_partition]
-                if self._context.lost:
-                    self._context.schedule()
+                if self.context.lost:
+                    self.context.schedule()
                 for queue in self._by_partition.get(state_partition, {}).values():
                     queue.wake()
 
@@ -286,7 +286,7 @@ class Upkeep:
 
     def topic_changed(self, topic: Topic) -> None:
         """A topic may have more partitions now: they are worked too."""
-        for (name, _), queue in list(self._queues.items()):
+        for (name, _), queue in list(self.queues.items()):
             if name == topic.name:
                 queue.grow(topic.partition_count)
                 self._open(queue)
@@ -305,11 +305,11 @@ class Upkeep:
 
     def _needs(self, group: GroupId) -> bool:
         """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""
-        siblings = self._by_partition.get(self._context.state_log.partition_for(group), {})
+        siblings = self._by_partition.get(self.context.state_log.partition_for(group), {})
         return any(queue.is_at_work for queue_id, queue in siblings.items() if queue_id.group == group)
 
     def _part(self, group: GroupId, key: PartitionKey) -> tuple[Queue, QueuePartition] | None:
-        queue = self._queues.get((key.topic, group))
+        queue = self.queues.get((key.topic, group))
         if queue is None or key.partition >= len(queue.partitions):
             return None
         return queue, queue.partitions[key.partition]
@@ -323,14 +323,14 @@ class Upkeep:
         else:
             part.rewound = part.committing is not None
             for number in part.rewind(floor):
-                self._context.state_log.mark(part, number)
+                self.context.state_log.mark(part, number)
             release(part, NEVER_MS)
         queue.drop_finished(part)
-        self._context.look(queue, part)
+        self.context.look(queue, part)
         queue.wake_partition(part)
 
     def _floor_stored(self, part: QueuePartition) -> None:
-        queue = self._queues.get((part.topic, part.queue.group))
+        queue = self.queues.get((part.topic, part.queue.group))
         if queue is None or part.gone:
             return
         if part.committed > part.floor:
@@ -342,13 +342,13 @@ class Upkeep:
         """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
         if not self.family.serves(state_partition):
             return
-        self._context.lost[state_partition] = None
+        self.context.lost[state_partition] = None
         if state_partition not in self._paused:
-            self._context.schedule()
+            self.context.schedule()
 
     def _reload(self, state_partition: int) -> None:
         """Go back to what the log says."""
-        context = self._context
+        context = self.context
         context.state_log.refuse(state_partition)
         if state_partition in self._paused:
             # The disk is still full, perhaps. Reading everything in every turn would not make it better.
@@ -374,7 +374,7 @@ class Upkeep:
             queue.reset()
             image = images.get(queue_id)
             if image is None or image.made_ms is None:
-                self._note(queue)
+                self.note(queue)
             if image is not None:
                 fill(queue, image)
             for done in refused:
@@ -382,13 +382,15 @@ class Upkeep:
 
     # -- making queues
 
-    def _add(self, topic: Topic, group: GroupId) -> Queue:
-        queue = Queue(self._context, topic, group)
-        self._queues[topic.name, group] = queue
+    def add(self, topic: Topic, group: GroupId) -> Queue:
+        """A queue that does not exist yet; nothing of it is stored."""
+        queue = Queue(self.context, topic, group)
+        self.queues[topic.name, group] = queue
         self._by_partition.setdefault(queue.state_partition, {})[queue.queue_id] = queue
         return queue
 
-    def _note(self, queue: Queue) -> None:
+    def note(self, queue: Queue) -> None:
+        """Store that there is this queue."""
         key, value = queue_record(queue.queue_id, self._clock.now_ms())
         assert value is not None
-        self._context.state_log.put(queue.state_partition, key, value)
+        self.context.state_log.put(queue.state_partition, key, value)

@@ -104,7 +104,7 @@ def test_memory_is_given_back(world) -> None:
     assert not context.cache._pieces
     assert not context.mover._targets
     assert not world.queues._queues
-    assert not world.queues._by_partition
+    assert not world.queues._upkeep._by_partition
     assert context.next_due_ms() > world.clock.now_ms() + 10**12
 
 
