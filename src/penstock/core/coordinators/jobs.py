@@ -58,6 +58,32 @@ class Outcome:
             raise PenstockError(self.reason)
 
 
+class Answer:
+    """One answer to a caller who waits for several things: once all are known, the first failure if there was one."""
+
+    __slots__ = ("_done", "_left", "_reason")
+
+    def __init__(self, done: Callable[[Reason | None], None]) -> None:
+        self._done = done
+        self._left = 1
+        self._reason: Reason | None = None
+
+    def expect(self) -> Callable[[Reason | None], None]:
+        """One more thing to wait for; returns what to call when it is known."""
+        self._left += 1
+        return self._tell
+
+    def close(self) -> None:
+        """Nothing more will be expected."""
+        self._tell(None)
+
+    def _tell(self, reason: Reason | None) -> None:
+        self._left -= 1
+        self._reason = self._reason or reason
+        if not self._left:
+            self._done(self._reason)
+
+
 class Jobs:
     """The jobs of a node. All calls are made on the event loop."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from penstock.core.coordinators.jobs import Answer
 from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
@@ -116,10 +117,10 @@ class Commits:
         pieces = [lacking[at : at + _START_PIECE] for at in range(0, len(lacking), _START_PIECE)]
         if not pieces:
             self._forget_if_void(group)
-            done(None)
-        reasons: list[Reason | None] = []
+        answer = Answer(done)
         for piece in pieces:
-            self._store(group, dict.fromkeys(piece, first), partial(_one_started, reasons, len(pieces), done))
+            self._store(group, dict.fromkeys(piece, first), answer.expect())
+        answer.close()
 
     def _living(self, group_id: GroupId) -> Group:
         """The group, made when it does not exist, for an API without membership."""
@@ -314,12 +315,6 @@ def _is_expired(group: Group, key: PartitionKey, committed: CommittedOffset, now
     if group.state is GroupState.STABLE and group.subscribed is not None and key.topic not in group.subscribed:
         return now_ms - committed.commit_ms >= retention_ms
     return False
-
-
-def _one_started(reasons: list[Reason | None], pieces: int, done: StoredDone, reason: Reason | None) -> None:
-    reasons.append(reason)
-    if len(reasons) == pieces:
-        done(next((found for found in reasons if found is not None), None))
 
 
 def _answer_commit(

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.coordinators.runtime import Family
 from penstock.core.coordinators.topic import InternalTopic, StoredDone
-from penstock.core.groups.commits import Commits, DeleteDone, Keeps, Needs, OnCommitted, OnForgotten
+from penstock.core.groups.commits import Commits, DeleteDone
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import GroupsShard
@@ -56,8 +55,7 @@ class GroupCoordinator:
         entropy: Entropy,
         report: Report,
     ) -> None:
-        self.report: Final = report
-        self.family: Final = Family(log, partial(GroupsShard, self), "the group")
+        self.family: Final = Family(log, self._shard, "the group")
         self._topics = partitions
         self._directory = Directory(settings, self.family, clock, report)
         self._rebalancer = Rebalancer(self._directory, entropy)
@@ -65,51 +63,23 @@ class GroupCoordinator:
         self.shared: Final = SharedGroups(self._directory, partitions)
         """Members whose partitions the broker assigns."""
 
-    @property
-    def deadlines(self) -> Deadlines:
+        self.deadlines: Final = self._directory.deadlines
         """The timers of members and rebalances."""
-        return self._directory.deadlines
-
-    @property
-    def on_forgotten(self) -> list[OnForgotten]:
-        """Told of every offset that is deleted or has expired."""
-        return self._commits.on_forgotten
-
-    @property
-    def needed_by(self) -> list[Needs]:
+        self.on_committed: Final = self._commits.on_committed
+        """Called with every commit once it is stored, whichever API made it."""
+        self.on_forgotten: Final = self._commits.on_forgotten
+        """Called with every offset that is deleted or has expired."""
+        self.on_deleted: Final = self._directory.on_deleted
+        """Called with every group that is deleted."""
+        self.needed_by: Final = self._commits.needed_by
         """Asked before a group without members and offsets is removed because nobody uses it."""
-        return self._commits.needed_by
-
-    @property
-    def kept_by(self) -> list[Keeps]:
+        self.kept_by: Final = self._commits.kept_by
         """Asked before an offset expires."""
-        return self._commits.kept_by
 
-    @property
-    def on_deleted(self) -> list[Callable[[GroupId], None]]:
-        """Told of every group that is deleted."""
-        return self._directory.on_deleted
+    def _shard(self, partition: int) -> GroupsShard:
+        return GroupsShard(self._directory, self._rebalancer, self._commits, self.shared, partition)
 
     # -- which groups this node coordinates
-
-    def new_group(self, group_id: GroupId, partition: int) -> Group:
-        """An empty group that is not listed yet."""
-        return self._directory.new_group(group_id, partition)
-
-    def restore(self, shard: GroupsShard) -> None:
-        """Serve the groups of a partition that were loaded."""
-        for group in shard.groups:
-            self._directory.groups[group.group_id] = group
-            for member in group.members.values():
-                self._rebalancer.watch(group, member)
-                self._directory.keep_alive(member)
-            self._commits.forget_missing_topics(group, shard.deleted_topics)
-
-    def resign(self, partition: int, reason: Reason) -> None:
-        """Stop coordinating the groups of a partition: everyone who waits gets the reason, and nothing more is written for them."""
-        for group in self._directory.of_partition(partition):
-            self._rebalancer.abandon(group, reason)
-            self.shared.abandon(group)
 
     def close(self) -> None:
         """The broker stops: everyone who waits looks for a coordinator again."""
@@ -179,11 +149,6 @@ class GroupCoordinator:
             found = self._commits.fetch(group_id, [key]).get(key)
             offset = None if found is None else found.offset
         return [] if offset is None else [offset]
-
-    @property
-    def on_committed(self) -> list[OnCommitted]:
-        """Hooks that are told of every commit once it is stored, whoever made it."""
-        return self._commits.on_committed
 
     def delete_offsets(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
         """Delete offsets that no member reads by; PenstockError for the whole request."""

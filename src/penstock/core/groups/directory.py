@@ -9,10 +9,9 @@ from functools import partial
 from typing import Protocol
 
 from penstock.core.coordinators.deadlines import Deadlines
-from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.loading import GroupsShard
 from penstock.core.groups.requests import GroupState
 from penstock.core.groups.settings import GroupSettings
 from penstock.core.groups.stored import Record, group_record, tombstones
@@ -43,7 +42,7 @@ class Partitions(Protocol):
 class Directory:
     """The groups of this node."""
 
-    def __init__(self, settings: GroupSettings, family: Family[GroupsShard], clock: Clock, report: Report) -> None:
+    def __init__(self, settings: GroupSettings, family: Family[Shard], clock: Clock, report: Report) -> None:
         self.settings = settings
         self.clock = clock
         self.deadlines = Deadlines()

@@ -5,12 +5,16 @@ with a fresh session: a restart of the broker is no reason for its consumers to 
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.coordinators.runtime import Shard
+from penstock.core.groups.commits import Commits
+from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member
+from penstock.core.groups.rebalance import Rebalancer
 from penstock.core.groups.requests import CommittedOffset, GroupState, MemberProtocol, PartitionKey
+from penstock.core.groups.shared import SharedGroups
 from penstock.core.groups.stored import (
     GroupRecordKey,
     StoredGroup,
@@ -22,9 +26,6 @@ from penstock.core.groups.stored import (
 from penstock.errors import Reason
 from penstock.types import Buffer, GroupId, TopicName
 
-if TYPE_CHECKING:
-    from penstock.core.groups.coordinator import GroupCoordinator
-
 _OPEN_BYTES: Final = 512
 """What it costs to open a record, or to make a group."""
 
@@ -32,13 +33,16 @@ _OPEN_BYTES: Final = 512
 class GroupsShard(Shard):
     """The groups of one partition."""
 
-    def __init__(self, coordinator: "GroupCoordinator", index: int) -> None:
-        self.index: Final = index
-        self.groups: Final[list[Group]] = []
-        """Until they are served."""
+    def __init__(
+        self, directory: Directory, rebalancer: Rebalancer, commits: Commits, shared: SharedGroups, index: int
+    ) -> None:
+        self._directory = directory
+        self._rebalancer = rebalancer
+        self._commits = commits
+        self._shared = shared
+        self._index = index
         self.deleted_topics: Final[set[TopicName]] = set()
         """Topics that were deleted during the load: one of that name that exists by now is another."""
-        self._coordinator = coordinator
         self._latest: dict[bytes, Buffer | None] = {}
 
     def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
@@ -58,23 +62,30 @@ class GroupsShard(Shard):
                     unreadable.append(error)
             yield _OPEN_BYTES
         if unreadable:
-            self._coordinator.report(
-                f"{len(unreadable)} records in partition {self.index} of the offsets topic cannot be read and are skipped, "
+            self._directory.report(
+                f"{len(unreadable)} records in partition {self._index} of the offsets topic cannot be read and are skipped, "
                 f"the first because {unreadable[0]}"
             )
+        made: list[Group] = []
         for group_id in groups | offsets:
-            group = self._coordinator.new_group(group_id, self.index)
+            group = self._directory.new_group(group_id, self._index)
             if (stored := groups.get(group_id)) is not None:
                 _restore(group, stored)
             for key, committed in offsets.get(group_id, {}).items():
                 group.offsets.set(key, committed)
-            self.groups.append(group)
+            made.append(group)
             yield _OPEN_BYTES
-        self._coordinator.restore(self)
-        self.groups.clear()
+        for group in made:
+            self._directory.groups[group.group_id] = group
+            for member in group.members.values():
+                self._rebalancer.watch(group, member)
+                self._directory.keep_alive(member)
+            self._commits.forget_missing_topics(group, self.deleted_topics)
 
     def unloaded(self, reason: Reason) -> None:
-        self._coordinator.resign(self.index, reason)
+        for group in self._directory.of_partition(self._index):
+            self._rebalancer.abandon(group, reason)
+            self._shared.abandon(group)
 
 
 def _open(

@@ -6,10 +6,11 @@ A call counts for all the records it names or, with PenstockError, for none. ``d
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from penstock.core.coordinators.jobs import Answer
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, FINISHED, LEASED, MOVING, READY, WAITING
 from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED, Done
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.queue import Answer, Queue
+from penstock.core.queues.queue import Queue
 from penstock.errors import PenstockError, Reason
 
 _LOST: Final = frozenset({ACK_TIMEOUT, OWNER_DISCONNECTED})

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from penstock.core.coordinators.jobs import Answer
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
@@ -331,29 +332,3 @@ class Queue:
                 log.remove(sp, part.move_key(offset))
         for key in self.keys.expire(1 << 62, len(self.keys)):
             log.remove(sp, idempotency_record(self._key_prefix, key, None)[0])
-
-
-class Answer:
-    """One answer to somebody who waits for several things; the first failure is the answer, once all are known."""
-
-    __slots__ = ("_done", "_left", "_reason")
-
-    def __init__(self, done: Done) -> None:
-        self._done = done
-        self._left = 1
-        self._reason: Reason | None = None
-
-    def expect(self) -> Done:
-        """One more thing to wait for; returns whom to tell."""
-        self._left += 1
-        return self._tell
-
-    def close(self) -> None:
-        """Nothing more will be expected."""
-        self._tell(None)
-
-    def _tell(self, reason: Reason | None) -> None:
-        self._left -= 1
-        self._reason = self._reason or reason
-        if not self._left:
-            self._done(self._reason)

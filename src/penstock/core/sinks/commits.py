@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from msgspec.structs import replace
 
 from penstock.core.coordinators.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
-from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.partition import Partition
 from penstock.core.sinks.checks import Checks, Planned
 from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
-from penstock.core.sinks.loading import SinksShard
 from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
@@ -73,7 +72,7 @@ class Commits:
     """The steps. The door (``sinks.py``) says when, and for which sink."""
 
     def __init__(
-        self, broker: "Broker", family: Family[SinksShard], jobs: Jobs, pause: Callable[[int], Wait], report: Report
+        self, broker: "Broker", family: Family[Shard], jobs: Jobs, pause: Callable[[int], Wait], report: Report
     ) -> None:
         self._broker = broker
         self._family = family
