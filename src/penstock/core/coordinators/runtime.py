@@ -46,7 +46,6 @@ class Shard(ABC):
     steps: Iterator[int] | None = None
     """The load that is under way."""
     is_served = False
-    over = False
 
     @abstractmethod
     def replay(self, key: Buffer, value: Buffer | None, written_ms: int) -> None:
@@ -150,7 +149,7 @@ class Family(Generic[S_co]):
         """This node does not lead the partition any more; fine when it did not."""
         shard = self.shards.pop(index, None)
         if shard is not None:
-            shard.over, shard.steps = True, None
+            shard.steps = None
             self._gathered.pop(shard, None)
             shard.unloaded(reason)
 
@@ -168,7 +167,7 @@ class Family(Generic[S_co]):
         self.topic.when_committed(index, self.topic.append(index, records), done)
 
     def put(self, index: int, key: bytes, value: bytes | None, done: StoredDone | None = None) -> None:
-        """Append a record at the end of this turn, if the shard is not over by then. Without ``done`` nobody waits for it."""
+        """Append a record at the end of this turn, unless the shard is unloaded by then. Without ``done`` nobody waits for it."""
         shard = self.shards.get(index)
         if shard is None:
             return
