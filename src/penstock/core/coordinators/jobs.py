@@ -1,13 +1,14 @@
-"""Work that is longer than a turn of the event loop: generators that say when they can wait, run a piece at a time.
+"""Work that is longer than a turn of the event loop: coroutines that say when they can wait, run a piece at a time.
 
-A job yields what it waits for, or ``None`` when it only lets others have their turn. All jobs of a turn together do about
-:data:`TURN_BYTES` of work, which they tell by :meth:`Jobs.spend`; the next turn comes after all connections had theirs.
+A job awaits an :class:`Outcome`, any other :class:`Waiting`, or :data:`NEXT_TURN` when it only lets others have their turn. It cannot await
+what belongs to the event loop. All jobs of a turn together do about :data:`TURN_BYTES` of work, which they report by :meth:`Jobs.spend`; the
+next turn comes after all connections had theirs.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
@@ -21,11 +22,23 @@ CALL_BYTES: Final = 4096
 BATCH_BYTES: Final = 16 * 1024
 """What a batch costs however small it is."""
 
-T = TypeVar("T")
 Resume = Callable[[], None]
-Wait = Callable[[Resume], None]
-"""Calls what it is given once the job can go on: later, or at once."""
-Steps = Generator[Wait | None, None, T]
+Job = Coroutine["Waiting", None, None]
+
+
+class Waiting:
+    """Something that a job can await. ``wait`` calls what it is given once the job can continue: later, or at once."""
+
+    __slots__ = ("wait",)
+
+    def __init__(self, wait: Callable[[Resume], None]) -> None:
+        self.wait: Final = wait
+
+    def __await__(self) -> Generator["Waiting", None, None]:
+        yield self
+
+
+NEXT_TURN: Final = Waiting(lambda resume: resume())
 
 
 class Outcome:
@@ -45,8 +58,16 @@ class Outcome:
         if resume is not None:
             resume()
 
-    def wait(self, resume: Resume) -> None:
-        """A :data:`Wait`."""
+    def __await__(self) -> Generator[Waiting, None, None]:
+        """Wait for the end, and raise what it failed with."""
+        yield from self.known().__await__()
+        self.check()
+
+    def known(self) -> Waiting:
+        """Waits for the end, whatever it is."""
+        return Waiting(self._wait)
+
+    def _wait(self, resume: Resume) -> None:
         if self.is_known:
             resume()
         else:
@@ -89,25 +110,27 @@ class Jobs:
 
     def __init__(self, flusher: Flusher) -> None:
         self._flusher = flusher
-        self._ready: deque[Steps[None]] = deque()
+        self._ready: deque[Callable[[], None]] = deque()
         self._scheduled = False
         self._left_bytes = 0
         self.closed = False
 
-    def start(self, job: Steps[None]) -> None:
-        """Run it, or go on with it, at the end of this turn; never when they are closed."""
-        if self.closed:
-            return
-        self._ready.append(job)
-        self._schedule()
+    def start(self, work: Callable[[], Job]) -> None:
+        """Begin a job at the end of this turn; never when they are closed."""
+        self._continue(lambda: self._run(work()))
+
+    def _continue(self, step: Callable[[], None]) -> None:
+        if not self.closed:
+            self._ready.append(step)
+            self._schedule()
 
     def spend(self, size_bytes: int) -> bool:
-        """So much was done; True when it is enough for this turn, and the job should yield."""
+        """So much was done; True when it is enough for this turn, and the job should await the next one."""
         self._left_bytes -= size_bytes
         return self._left_bytes <= 0
 
     def close(self) -> None:
-        """No job goes on."""
+        """No job continues."""
         self.closed = True
         self._ready.clear()
 
@@ -122,16 +145,13 @@ class Jobs:
         try:
             while self._ready and self._left_bytes > 0 and not self.closed:
                 self._left_bytes -= CALL_BYTES
-                self._run(self._ready.popleft())
+                self._ready.popleft()()
         finally:
             self._schedule()
 
-    def _run(self, job: Steps[None]) -> None:
+    def _run(self, job: Job) -> None:
         try:
-            wait = next(job)
+            waiting = job.send(None)
         except StopIteration:
             return
-        if wait is None:
-            self._ready.append(job)
-        else:
-            wait(partial(self.start, job))
+        waiting.wait(partial(self._continue, partial(self._run, job)))

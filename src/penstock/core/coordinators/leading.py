@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.coordinators.jobs import TURN_BYTES, Jobs, Steps
+from penstock.core.coordinators.jobs import NEXT_TURN, TURN_BYTES, Jobs
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import partition_of
 from penstock.core.idempotency.stored import keys_partition
@@ -140,7 +140,7 @@ class Coordinators:
             self._unwatch(partition)
         self._expected.discard(key)
         self._loading_groups += OFFSETS_TOPIC in names
-        self._jobs.start(self._load(names, index, [self._families[each].shards[index] for each in names]))
+        self._jobs.start(partial(self._load, names, index, [self._families[each].shards[index] for each in names]))
 
     def _is_known(self, partition: Partition) -> bool:
         in_sync = partition.in_sync
@@ -153,7 +153,7 @@ class Coordinators:
         if wake is not None:
             partition.unwatch(wake)
 
-    def _load(self, names: tuple[str, ...], index: int, shards: Sequence[Shard]) -> Steps[None]:
+    async def _load(self, names: tuple[str, ...], index: int, shards: Sequence[Shard]) -> None:
         try:
             for name, shard in zip(names, shards, strict=True):
                 family = self._families[name]
@@ -161,7 +161,7 @@ class Coordinators:
                     family.begin_load(index)
                 while family.shards.get(index) is shard and not family.load_some(index):
                     self._jobs.spend(TURN_BYTES)
-                    yield None
+                    await NEXT_TURN
         except PenstockError as error:
             # Resigned, or the disk fails: then this node will not lead for long.
             self._report(f"{names[0]}/{index} cannot be loaded: {error.text}")

@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from penstock.core.access import Action, Caller
-from penstock.core.coordinators.jobs import Jobs, Resume, Wait
+from penstock.core.coordinators.jobs import Jobs, Resume, Waiting
 from penstock.core.coordinators.runtime import Family
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
@@ -128,7 +128,7 @@ class Sinks:
         if sink.left is not None:
             return
         if reason is None:
-            self._jobs.start(self._commits.serve(sink))
+            self._jobs.start(partial(self._commits.serve, sink))
             return
         del self._sinks[sink.name]
         sink.gone = True
@@ -172,7 +172,7 @@ class Sinks:
     def _use_saved(self, sink: Sink, stored: StoredSink, reason: Reason | None) -> None:
         if reason is None:
             sink.stored = stored
-        self._jobs.start(self._commits.serve(sink))
+        self._jobs.start(partial(self._commits.serve, sink))
 
     def delete(self, caller: Caller, name: str, done: DeleteDone) -> None:
         """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
@@ -241,7 +241,7 @@ class Sinks:
     def _serve(self, sink: Sink) -> None:
         if not sink.busy:
             sink.busy = True
-            self._jobs.start(self._commits.serve(sink))
+            self._jobs.start(partial(self._commits.serve, sink))
 
     def abort(self, caller: Caller, name: str, batch_id: int, done: AbortDone) -> None:
         """Drop what is staged, unless this batch is committed or about to be."""
@@ -271,7 +271,7 @@ class Sinks:
         if reason is None:
             sink.stored = stored
             self._commits.staging.cut(sink, at_least_bytes=1)
-        self._jobs.start(self._commits.serve(sink))
+        self._jobs.start(partial(self._commits.serve, sink))
         done(Aborted(True) if reason is None else PenstockError(reason))
 
     # Looking.
@@ -365,9 +365,9 @@ class Sinks:
 
     # Time.
 
-    def _pause(self, ms: int) -> Wait:
+    def _pause(self, ms: int) -> Waiting:
         due_ms = self._broker.clock.monotonic_ms() + ms
-        return lambda resume: self._paused.append((due_ms, resume))
+        return Waiting(lambda resume: self._paused.append((due_ms, resume)))
 
     def next_deadline_ms(self) -> int | None:
         """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""
