@@ -43,7 +43,7 @@ from penstock.core.replication.strays import Strays
 from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
@@ -126,7 +126,7 @@ class Broker:
         """Where long work is done; the runtime has threads for it."""
         self.http: Address | None = None
         """Where the HTTP listener is, once it listens: Kafka's clients are told."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
+        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self)
@@ -136,7 +136,7 @@ class Broker:
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
+        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(self, keys_topic, flusher, report, window_ms=settings.idempotency_ms)
         self.backlog: Final = Backlog(self, settings.backlog)
         if self.backlog.is_on:
@@ -144,7 +144,7 @@ class Broker:
         self.timed.append(self.idempotency)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
         self.timed.append(self.queues)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, 1, report)
+        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
         self.timed.append(self.sinks)
         self.families: Final[tuple[Family[Shard], ...]] = (
@@ -191,16 +191,10 @@ class Broker:
             await self._start_alone()
 
     async def _start_alone(self) -> None:
-        # As many partitions each: what a group has in all of them is then looked after by one node.
-        count = self.settings.groups.offsets_topic_partitions
-        if (offsets := self.topics.get(OFFSETS_TOPIC)) is not None:
-            count = offsets.partition_count
-        for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
-            if name not in self.topics:
-                await self.topics.create(NewTopic(name, count, configs=INTERNAL_CONFIGS), internal=True)
-        if SINKS_TOPIC not in self.topics:
-            # They are few, and one commit of one of them is many records elsewhere.
-            await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True)
+        for topic in (family.topic for family in self.families):
+            if topic.name not in self.topics:
+                new = NewTopic(topic.name, topic.partition_count, configs=INTERNAL_CONFIGS)
+                await self.topics.create(new, internal=True)
         for family in self.families:
             for index in range(family.topic.partition_count):
                 family.load(index)

@@ -17,8 +17,7 @@ from penstock.ports import Flusher
 TURN_BYTES: Final = 1 * MIB
 """Read, checked, copied and written: some milliseconds."""
 CALL_BYTES: Final = 4096
-"""What a step costs that moves no bytes to speak of, in bytes."""
-
+"""What a step costs that moves hardly any bytes, in bytes."""
 BATCH_BYTES: Final = 16 * 1024
 """What a batch costs however small it is."""
 
@@ -42,7 +41,7 @@ NEXT_TURN: Final = Waiting(lambda resume: resume())
 
 
 class Outcome:
-    """Something that is told once how it ended, and a job that waits for it."""
+    """The end of something: it is called once, with the reason if that failed, and a job may wait for it."""
 
     __slots__ = ("_resume", "is_known", "reason")
 
@@ -52,19 +51,19 @@ class Outcome:
         self._resume: Resume | None = None
 
     def __call__(self, reason: Reason | None) -> None:
-        """It ended: well, or for this reason."""
+        """It succeeded, or failed for this reason."""
         self.is_known, self.reason = True, reason
         resume, self._resume = self._resume, None
         if resume is not None:
             resume()
 
     def __await__(self) -> Generator[Waiting, None, None]:
-        """Wait for the end, and raise what it failed with."""
+        """Wait for the end; PenstockError if it failed."""
         yield from self.known().__await__()
         self.check()
 
     def known(self) -> Waiting:
-        """Waits for the end, whatever it is."""
+        """Wait for the end, without an error."""
         return Waiting(self._wait)
 
     def _wait(self, resume: Resume) -> None:
@@ -74,7 +73,7 @@ class Outcome:
             self._resume = resume
 
     def check(self) -> None:
-        """Raise what it failed with."""
+        """PenstockError if it failed."""
         if self.reason is not None:
             raise PenstockError(self.reason)
 
@@ -125,7 +124,7 @@ class Jobs:
             self._schedule()
 
     def spend(self, size_bytes: int) -> bool:
-        """So much was done; True when it is enough for this turn, and the job should await the next one."""
+        """Report work that was done; True when it is enough for this turn, and the job should await the next one."""
         self._left_bytes -= size_bytes
         return self._left_bytes <= 0
 

@@ -60,7 +60,7 @@ class Upkeep:
         context = self.context = Context(settings, broker, flusher, report)
         self._broker = broker
         self._clock = broker.clock
-        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
+        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, report)
         self.family: Final = Family(topic, partial(QueuesShard, self, report), "the queues of the group")
         context.state_log = StateLog(topic, context.schedule, self._lose, report)
         retry = Timer(context.schedule)
