@@ -1,6 +1,5 @@
 """What the queues of a node share: the logs, the clock, the timers, and the end of the turn."""
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
     from penstock.core.queues.moves import Mover
     from penstock.core.queues.queue import Queue
+    from penstock.core.queues.upkeep import Upkeep
 
 LOOK_AHEAD: Final = -1
 """In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
@@ -33,8 +33,7 @@ class Context:
     state_log: StateLog
     floors: Floors
     mover: "Mover"
-    reload: Callable[[int], None]
-    """Loads the queues of a partition of the state topic again."""
+    upkeep: "Upkeep"
 
     def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
         self.settings: Final = settings
@@ -74,7 +73,7 @@ class Context:
         self.scheduled = False
         for state_partition in list(self.lost):
             del self.lost[state_partition]
-            self.reload(state_partition)
+            self.upkeep.reload(state_partition)
         queues, self.to_dispatch = self.to_dispatch, {}
         for queue in queues:
             queue.dispatcher.dispatch()

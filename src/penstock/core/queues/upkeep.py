@@ -11,7 +11,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.coordinators.deadlines import Timer
 from penstock.core.coordinators.runtime import Family
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.groups.requests import PartitionKey
@@ -45,8 +44,6 @@ _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
 """After which the clock looks again at records that are not copied to this node yet."""
-_REPLICAS_RETRY_MS: Final = 100
-"""After which it is looked again whether enough replicas are in sync to store a floor."""
 _SET_BACK_MS_MIN: Final = 1000
 """A wall clock that went back by less is let be: it is being kept right, not set."""
 _PAUSE_MS: Final = 1000
@@ -62,18 +59,10 @@ class Upkeep:
         self._clock = broker.clock
         topic = InternalTopic(broker, QUEUE_STATE_TOPIC, report)
         self.family: Final = Family(topic, partial(QueuesShard, self, report), "the queues of the group")
-        context.state_log = StateLog(topic, context.schedule, self._lose, report)
-        retry = Timer(context.schedule)
-        context.floors = Floors(
-            broker.groups,
-            schedule=context.schedule,
-            schedule_retry=lambda: context.deadlines.set(retry, self._clock.monotonic_ms() + _REPLICAS_RETRY_MS),
-            on_stored=self._floor_stored,
-            on_lost=self._lose,
-            is_lost=context.lost.__contains__,
-        )
+        context.state_log = StateLog(context, topic)
+        context.floors = Floors(context)
+        context.upkeep = self
         context.mover = Mover(context)
-        context.reload = self._reload
         self.queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
         self._unopened: deque[Queue] = deque()
@@ -329,7 +318,8 @@ class Upkeep:
         self.context.look(queue, part)
         queue.wake_partition(part)
 
-    def _floor_stored(self, part: QueuePartition) -> None:
+    def floor_stored(self, part: QueuePartition) -> None:
+        """A floor is committed."""
         queue = self.queues.get((part.topic, part.queue.group))
         if queue is None or part.gone:
             return
@@ -338,7 +328,7 @@ class Upkeep:
             queue.end_moves(part, part.forward(part.committed))
         queue.drop_finished(part)
 
-    def _lose(self, state_partition: int) -> None:
+    def lose(self, state_partition: int) -> None:
         """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
         if not self.family.serves(state_partition):
             return
@@ -346,7 +336,7 @@ class Upkeep:
         if state_partition not in self._paused:
             self.context.schedule()
 
-    def _reload(self, state_partition: int) -> None:
+    def reload(self, state_partition: int) -> None:
         """Go back to what the log says."""
         context = self.context
         context.state_log.refuse(state_partition)
