@@ -129,7 +129,7 @@ class Broker:
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
-        self.awaited_groups: Final = AwaitedGroups(self)
+        self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
         self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
