@@ -78,8 +78,8 @@ class Outcome:
             raise PenstockError(self.reason)
 
 
-class Answer:
-    """One answer to a caller who waits for several things: once all are known, the first failure if there was one."""
+class AllOf:
+    """One answer to a caller who waits for several things: the first failure, if there is one, once all are known."""
 
     __slots__ = ("_done", "_left", "_reason")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Action, Caller
 from penstock.core.dead_letters.jobs import (
+    DeadLetterJob,
     Finishing,
-    Job,
     JobDone,
     Reading,
     Told,
@@ -60,7 +60,7 @@ class DeadLetters:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._letters = QueueLetters(broker)
-        self._jobs: list[Job] = []
+        self._jobs: list[DeadLetterJob] = []
 
     def topics(self, caller: Caller) -> list[DeadLetterTopic]:
         """The dead-letter topics that there are, with how many are open in each, by name."""
@@ -198,7 +198,7 @@ class DeadLetters:
 
     # -- time
 
-    def _begin(self, job: Job) -> Cancel:
+    def _begin(self, job: DeadLetterJob) -> Cancel:
         self._jobs = [each for each in self._jobs if not each.over]
         if len(self._jobs) >= JOBS_MAX:
             raise PenstockError(
@@ -214,7 +214,7 @@ class DeadLetters:
 
         return cancel
 
-    def _step(self, job: Job, now_ms: int) -> None:
+    def _step(self, job: DeadLetterJob, now_ms: int) -> None:
         try:
             job.step(now_ms)
         except PenstockError as error:

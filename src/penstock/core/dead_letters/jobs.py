@@ -197,6 +197,6 @@ def finish_together(port: QueueLetters, letters: list[DeadLetter], job: Finishin
         job.settled(len(letters), error.reason, error.text)
 
 
-Job = Reading | Finishing
+DeadLetterJob = Reading | Finishing
 """What the door drives: :meth:`step` at :meth:`next_ms`, until ``over``. It is set from outside when nobody waits any more: what is under
 way then ends by itself, and all else stays open."""

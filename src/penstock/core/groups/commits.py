@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.coordinators.jobs import Answer
+from penstock.core.coordinators.jobs import AllOf
 from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
@@ -117,7 +117,7 @@ class Commits:
         pieces = [lacking[at : at + _START_PIECE] for at in range(0, len(lacking), _START_PIECE)]
         if not pieces:
             self._forget_if_void(group)
-        answer = Answer(done)
+        answer = AllOf(done)
         for piece in pieces:
             self._store(group, dict.fromkeys(piece, first), answer.expect())
         answer.close()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from penstock.core.coordinators.jobs import Answer
+from penstock.core.coordinators.jobs import AllOf
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
@@ -276,7 +276,7 @@ class Queue:
 
         What lies below the floor is certain once the floor is committed; a block with nothing else in it is not written.
         """
-        answer = Answer(done)
+        answer = AllOf(done)
         highest: dict[int, int] = {}
         lowest = part.floor
         for offset in offsets:
