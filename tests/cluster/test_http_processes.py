@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from penstock.core.groups.storage import partition_of
+from penstock.core.coordinators.topic import partition_of
 from tests.conformance.driftq.client import Driftq
 from tests.support.cluster_processes import ClusterProcesses
 from tests.support.etcd import Etcd

@@ -90,8 +90,8 @@ class CoordinatorCluster(QueueCluster):
             is_sinks_node = running.cluster.coordinators.sinks_node() == running.broker.node_id
         except PenstockError:
             return False
-        return all(keys._served.get(index) is True for index, led in enumerate(leads) if led) and (
-            sinks._is_loaded is True or not is_sinks_node
+        return all(keys.family.serves(index) for index, led in enumerate(leads) if led) and (
+            sinks.family.serves(0) or not is_sinks_node
         )
 
     # Keys.

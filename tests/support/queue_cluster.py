@@ -7,7 +7,7 @@ from typing import Any
 from penstock.core.access import Caller, Principal
 from penstock.core.broker import Broker
 from penstock.core.cluster_image import node_key
-from penstock.core.groups.storage import partition_of
+from penstock.core.coordinators.topic import partition_of
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.reading import read_from
 from penstock.core.topic_names import QUEUE_STATE_TOPIC

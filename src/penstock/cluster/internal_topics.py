@@ -1,6 +1,6 @@
 """The controller makes the internal topics: with all their replicas once there are nodes enough, and with fewer when no more nodes come for a while.
 
-Those that belong together (``core/coordinators.py``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
+Those that belong together (``core/coordinators/``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
 replicas grows when more nodes come (``core/replication/moves.py``).
 """
 
@@ -8,9 +8,8 @@ import logging
 from typing import Final
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
-from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.records import target_of
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import BUNDLE, OFFSETS_TOPIC
 from penstock.core.topics import NewTopic
 from penstock.types import NodeId
 
@@ -34,8 +33,7 @@ class InternalTopics:
     async def make(self) -> float | None:
         """Make what is missing, if it can be; else in how many seconds to look again."""
         topics = self._broker.topics
-        missing = [name for name in (*BUNDLE, IDEMPOTENCY_TOPIC, SINKS_TOPIC) if name not in topics]
-        if not missing:
+        if all(family.topic.name in topics for family in self._broker.families):
             return None
         wait_ms = self._wait_ms()
         if wait_ms > 0:
@@ -77,11 +75,9 @@ class InternalTopics:
         for name in BUNDLE:
             if name not in topics:
                 await self._create(NewTopic(name, configs=INTERNAL_CONFIGS, assignments=replicas))
-        if IDEMPOTENCY_TOPIC not in topics:
-            await self._create(NewTopic(IDEMPOTENCY_TOPIC, offsets.partition_count, factor, configs=INTERNAL_CONFIGS))
-        if SINKS_TOPIC not in topics:
-            # They are few, and one commit of one of them is many records elsewhere.
-            await self._create(NewTopic(SINKS_TOPIC, 1, factor, configs=INTERNAL_CONFIGS))
+        for topic in (family.topic for family in self._broker.families):
+            if topic.name not in topics:
+                await self._create(NewTopic(topic.name, topic.partition_count, factor, configs=INTERNAL_CONFIGS))
 
     async def _create(self, new: NewTopic) -> None:
         await self._broker.topics.create(new, internal=True, exist_ok=True)

@@ -14,14 +14,14 @@ from penstock.core.awaited_groups import AwaitedGroups
 from penstock.core.backlog import Backlog
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster_image import ClusterImage
-from penstock.core.coordinators import Coordinators
+from penstock.core.coordinators.leading import Coordinators
+from penstock.core.coordinators.runtime import Family, Shard
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.dead_letters.dead_letters import DeadLetters
-from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
 from penstock.core.idempotency.idempotency import Idempotency
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.led_appends import LedAppends
 from penstock.core.operations.door import Door
 from penstock.core.partition import Partition
@@ -41,7 +41,7 @@ from penstock.core.replication.strays import Strays
 from penstock.core.settling import Settling
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics import NewTopic, Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
@@ -105,17 +105,17 @@ class Broker:
         """Where long work is done; the runtime has threads for it."""
         self.http: Address | None = None
         """Where the HTTP listener is, once it listens: Kafka's clients are told."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, settings.groups.offsets_topic_partitions, report)
+        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
-        self.awaited_groups: Final = AwaitedGroups(self)
+        self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
         self.timed: Final[list[Timed]] = [self.groups, self.meters]
         """What has deadlines; the runtime drives them."""
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
+        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(
             self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
         )
@@ -125,10 +125,17 @@ class Broker:
         self.timed.append(self.idempotency)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
         self.timed.append(self.queues)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, 1, report)
+        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
         self.timed.append(self.sinks)
-        self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
+        self.families: Final[tuple[Family[Shard], ...]] = (
+            self.groups.family,
+            self.queues.family,
+            self.idempotency.family,
+            self.sinks.family,
+        )
+        """All replicated state, in the order in which it is loaded."""
+        self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed.extend((self.dead_letters, self.settling))
         self.door: Final = Door(self)
@@ -170,29 +177,13 @@ class Broker:
             await self._start_alone()
 
     async def _start_alone(self) -> None:
-        # As many partitions each: what a group has in all of them is then looked after by one node.
-        count = self.settings.groups.offsets_topic_partitions
-        if (offsets := self.topics.get(OFFSETS_TOPIC)) is not None:
-            count = offsets.partition_count
-        for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC):
-            if name not in self.topics:
-                await self.topics.create(NewTopic(name, count, configs=INTERNAL_CONFIGS), internal=True)
-        if SINKS_TOPIC not in self.topics:
-            # They are few, and one commit of one of them is many records elsewhere.
-            await self.topics.create(NewTopic(SINKS_TOPIC, 1, configs=INTERNAL_CONFIGS), internal=True)
-        for index in range(self.topics.require(OFFSETS_TOPIC).partition_count):
-            self.groups.load(index)
-        keys_topic = self.topics.require(IDEMPOTENCY_TOPIC)
-        for index in range(keys_topic.partition_count):
-            if self.logs.has_records(keys_topic.topic_id, index):
-                self.idempotency.load(index)
-        state_topic = self.topics.require(QUEUE_STATE_TOPIC)
-        for index in range(state_topic.partition_count):
-            if self.logs.has_records(state_topic.topic_id, index):
-                self.queues.load(index)
-        sinks_topic = self.topics.require(SINKS_TOPIC)
-        indexes = range(sinks_topic.partition_count)
-        self.sinks.load([index for index in indexes if self.logs.has_records(sinks_topic.topic_id, index)])
+        for topic in (family.topic for family in self.families):
+            if topic.name not in self.topics:
+                new = NewTopic(topic.name, topic.partition_count, configs=INTERNAL_CONFIGS)
+                await self.topics.create(new, internal=True)
+        for family in self.families:
+            for index in range(family.topic.partition_count):
+                family.load(index)
         self.awaited_groups.begin_all()
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ retention's last look.
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from penstock.core.coordinators.topic import partition_of
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.groups.storage import partition_of
 from penstock.core.partition import Partition
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import Topic

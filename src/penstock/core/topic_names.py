@@ -18,6 +18,8 @@ IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
 SINKS_TOPIC: Final = TopicName("__sinks")
 """Exactly-once sinks: their last batches, and what they are about to append."""
 
+BUNDLE: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
+"""What a group has in partition i of each belongs together: one node coordinates both. In the order in which they are loaded."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
 """Topics that the broker makes for itself; users may read them, and neither make nor delete them."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from penstock.core.coordinators.topic import partition_of
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.groups.storage import partition_of
 from penstock.core.publish import NewRecord
 from penstock.core.queues import upkeep
 from penstock.core.queues.envelope import MAX_ATTEMPTS

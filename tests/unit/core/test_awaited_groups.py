@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.groups.storage import StoredDone
+from penstock.core.coordinators.topic import StoredDone
 from penstock.errors import Reason
 from penstock.types import GroupId, TopicName
 from tests.support.kafka_node import KafkaNode

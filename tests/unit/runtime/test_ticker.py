@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.requests import (
     NO_MEMBER,
     GroupState,

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Caller
 from penstock.core.dead_letters.jobs import (
-    Counting,
+    DeadLetterJob,
     Finishing,
-    Job,
     JobDone,
-    Letters,
-    Showing,
+    Reading,
     Told,
     finish_together,
     move_back_each,
 )
+from penstock.core.dead_letters.letters import Tally
+from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dead_letters.scan import Scan
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics import Topic
@@ -41,10 +41,10 @@ Cancel = Callable[[], None]
 class DeadLetters:
     """Dead letters of all topics of this node."""
 
-    def __init__(self, broker: "Broker", letters: Letters) -> None:
+    def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._letters = letters
-        self._jobs: list[Job] = []
+        self._letters = QueueLetters(broker)
+        self._jobs: list[DeadLetterJob] = []
 
     def topics(self) -> list[DeadLetterTopic]:
         """The dead-letter topics that there are, with how many are open in each, by name."""
@@ -66,7 +66,9 @@ class DeadLetters:
     ) -> Cancel:
         """Open dead letters that are meant, partition by partition, oldest first. PenstockError when there is no such topic."""
         self._require(topic)
-        return self._begin(Showing(self._scan(topic, wanted, max_records), done))
+        found: list[DeadLetter] = []
+        scan = self._scan(topic, wanted, max_records)
+        return self._begin(Reading(scan, found.extend, lambda error: done(found if error is None else error)))
 
     def plan(
         self,
@@ -79,7 +81,12 @@ class DeadLetters:
         """Count what a redrive with this filter would move now. PenstockError when there is no such topic."""
         found = self._require(topic)
         original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
-        return self._begin(Counting(self._scan(topic, wanted, max_records), original, found.name, done))
+        tally = Tally()
+
+        def counted(error: PenstockError | None) -> None:
+            done(tally.plan(original, found.name) if error is None else error)
+
+        return self._begin(Reading(self._scan(topic, wanted, max_records), tally.add, counted))
 
     def redrive(
         self,
@@ -133,14 +140,7 @@ class DeadLetters:
         if rate_per_second < 0:
             raise PenstockError(Reason.INVALID_REQUEST, "a rate is 0, for as fast as it goes, or so many a second")
         make_scan = partial(self._scan, topic, wanted, max_records)
-        job = Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done)
-        cancel = self._begin(job)
-
-        def stop() -> None:
-            job.cancel()
-            cancel()
-
-        return stop
+        return self._begin(Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done))
 
     def _require_write(self, caller: Caller, letter: DeadLetter) -> None:
         """A letter says itself where it came from, and anyone who writes to the dead-letter topic may have said it."""
@@ -171,7 +171,7 @@ class DeadLetters:
 
     # -- time
 
-    def _begin(self, job: Job) -> Cancel:
+    def _begin(self, job: DeadLetterJob) -> Cancel:
         self._jobs = [each for each in self._jobs if not each.over]
         if len(self._jobs) >= JOBS_MAX:
             raise PenstockError(
@@ -187,7 +187,7 @@ class DeadLetters:
 
         return cancel
 
-    def _step(self, job: Job, now_ms: int) -> None:
+    def _step(self, job: DeadLetterJob, now_ms: int) -> None:
         try:
             job.step(now_ms)
         except PenstockError as error:

@@ -8,15 +8,14 @@ crash, every dead letter is either open or back in its topic, and running it aga
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import UNSET
 
-from penstock.core.dead_letters.letters import Tally
+from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dead_letters.scan import Scan
 from penstock.errors import PenstockError, Reason
-from penstock.operations.dead_letters import DeadLetter, Progress, RedrivePlan
-from penstock.types import TopicName
+from penstock.operations.dead_letters import DeadLetter, Progress
 
 MOVES_MAX: Final = 256
 """Under way at a time, of one job."""
@@ -27,100 +26,33 @@ _FAILURES_MAX: Final = 1_000
 """A job ends after so many that could not be moved: the rest would not fare better."""
 
 
-class Letters(Protocol):
-    """What is open, and how a dead letter is finished: the queue core's part (``queue_letters.py`` is the real one)."""
-
-    def floor(self, topic: TopicName, partition: int) -> int:
-        """Below it no dead letter is open."""
-        ...
-
-    def is_open(self, topic: TopicName, partition: int, offset: int) -> bool:
-        """Whether this one is neither finished nor on its way back."""
-        ...
-
-    def open_count(self, topic: TopicName) -> int:
-        """How many there are."""
-        ...
-
-    def move_back(self, letter: DeadLetter, done: Callable[[Reason | None], None]) -> None:
-        """Put it back where it came from and finish it, both or neither. PenstockError when that cannot be."""
-        ...
-
-    def finish(self, letters: list[DeadLetter], done: Callable[[Reason | None], None]) -> None:
-        """Finish letters of one partition without moving them. PenstockError when that cannot be."""
-        ...
-
-
-class Job(Protocol):
-    """What the door drives."""
-
-    over: bool
-
-    def next_ms(self, now_ms: int, /) -> int:
-        """Monotonic time of the next step."""
-        ...
-
-    def step(self, now_ms: int, /) -> None:
-        """Do a piece."""
-        ...
-
-    def fail(self, error: PenstockError) -> None:
-        """It cannot go on."""
-        ...
-
-
-class Counting:
-    """Counts the dead letters that are meant, by reason."""
+class Reading:
+    """Goes over the dead letters that are meant, to count or to show them."""
 
     def __init__(
-        self, scan: Scan, topic: TopicName, dead_letters: TopicName, done: Callable[[RedrivePlan | PenstockError], None]
+        self, scan: Scan, take: Callable[[list[DeadLetter]], None], done: Callable[[PenstockError | None], None]
     ) -> None:
+        """``done`` is called at the end, with the error if there was one."""
         self.over = False
         self._scan = scan
-        self._topic = topic
-        self._dead_letters = dead_letters
+        self._take = take
         self._done = done
-        self._tally = Tally()
 
     def next_ms(self, now_ms: int) -> int:
         """At once."""
         return now_ms
 
     def step(self, _: int) -> None:
-        """Count a few."""
-        self._tally.add(self._scan.step())
+        """Take a few."""
+        self._take(self._scan.step())
         if self._scan.is_over:
-            self.over = True
-            self._done(self._tally.plan(self._topic, self._dead_letters))
+            self._end(None)
 
     def fail(self, error: PenstockError) -> None:
-        """It cannot go on."""
-        self.over = True
-        self._done(error)
+        """It cannot continue."""
+        self._end(error)
 
-
-class Showing:
-    """Gathers the dead letters that are meant."""
-
-    def __init__(self, scan: Scan, done: Callable[[list[DeadLetter] | PenstockError], None]) -> None:
-        self.over = False
-        self._scan = scan
-        self._done = done
-        self._found: list[DeadLetter] = []
-
-    def next_ms(self, now_ms: int) -> int:
-        """At once."""
-        return now_ms
-
-    def step(self, _: int) -> None:
-        """Gather a few."""
-        self._found += self._scan.step()
-        if self._scan.is_over:
-            self.over = True
-            self._done(self._found)
-
-    def fail(self, error: PenstockError) -> None:
-        """It cannot go on."""
+    def _end(self, error: PenstockError | None) -> None:
         self.over = True
         self._done(error)
 
@@ -201,14 +133,10 @@ class Finishing:
         return int(self._allowed)
 
     def fail(self, error: PenstockError) -> None:
-        """It cannot go on; what is under way ends by itself."""
+        """It cannot continue; what is under way ends by itself."""
         if not self.over:
             self.over = True
             self._done(error)
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more. What is under way ends by itself, and all else stays open."""
-        self.over = True
 
     # -- told by whoever finishes the letters
 
@@ -240,7 +168,7 @@ class Finishing:
 
 
 def move_back_each(
-    port: Letters, require: Callable[[DeadLetter], None], letters: list[DeadLetter], job: Finishing
+    port: QueueLetters, require: Callable[[DeadLetter], None], letters: list[DeadLetter], job: Finishing
 ) -> None:
     """The act of a redrive. ``require`` raises PenstockError for one that the caller may not move."""
     for letter in letters:
@@ -251,9 +179,14 @@ def move_back_each(
             job.settled(1, error.reason, error.text)
 
 
-def finish_together(port: Letters, letters: list[DeadLetter], job: Finishing) -> None:
+def finish_together(port: QueueLetters, letters: list[DeadLetter], job: Finishing) -> None:
     """The act of a purge: the letters of one step are of one partition."""
     try:
         port.finish(letters, partial(job.settled, len(letters)))
     except PenstockError as error:
         job.settled(len(letters), error.reason, error.text)
+
+
+DeadLetterJob = Reading | Finishing
+"""What the door drives: :meth:`step` at :meth:`next_ms`, until ``over``. It is set from outside when nobody waits any more: what is under
+way then ends by itself, and all else stays open."""

@@ -1,4 +1,7 @@
-"""Dead letters as the queue core sees them: records of a dead-letter topic that one group works."""
+"""Dead letters as the queue core sees them: records of a dead-letter topic that one group works.
+
+What is open, and how a dead letter is finished: put back where it came from and finished, both or neither, or finished where it is.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class QueueLetters:
-    """The real :class:`~penstock.core.dead_letters.jobs.Letters`."""
+    """The dead letters of a node. PenstockError when something cannot be done; ``done`` is not called then."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker

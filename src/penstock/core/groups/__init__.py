@@ -11,14 +11,12 @@ shared_members.py  who of a group reads which partitions then
 commits.py         committed offsets: commit, fetch, delete, expiry
 offsets.py         the committed offsets of one group
 stored.py          the records that lie in the offsets topic
-storage.py         where they lie: the port to the offsets topic
 loading.py         from records back to groups
-deadlines.py       timers that are cheap to reset
 subscription.py    the little these rules read of a member's own bytes
 =================  ==========================================================================================
 
 State is a log too: what must outlive the process is a record in the compacted topic ``__consumer_offsets`` before anybody
 is told of it. Time is read from the clock that is handed in: monotonic for what is waited for, wall time for what is stored.
 
-The directory, the storage and the offsets know nothing of how a group shares its partitions.
+The directory and the offsets know nothing of how a group shares its partitions.
 """

@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.directory import Directory
+from penstock.core.coordinators.jobs import AllOf
+from penstock.core.coordinators.topic import StoredDone
+from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import (
     CommitDone,
@@ -18,7 +20,6 @@ from penstock.core.groups.requests import (
     OffsetToCommit,
     PartitionKey,
 )
-from penstock.core.groups.storage import Partitions, StoredDone
 from penstock.core.groups.stored import offset_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import OFFSET_METADATA_BYTES_MAX
@@ -119,10 +120,10 @@ class Commits:
         pieces = [lacking[at : at + _START_PIECE] for at in range(0, len(lacking), _START_PIECE)]
         if not pieces:
             self._forget_if_void(group)
-            done(None)
-        reasons: list[Reason | None] = []
+        answer = AllOf(done)
         for piece in pieces:
-            self._store(group, dict.fromkeys(piece, first), partial(_one_started, reasons, len(pieces), done))
+            self._store(group, dict.fromkeys(piece, first), answer.expect())
+        answer.close()
 
     def _living(self, group_id: GroupId) -> Group:
         """The group, made when it does not exist, for an API without membership."""
@@ -317,12 +318,6 @@ def _is_expired(group: Group, key: PartitionKey, committed: CommittedOffset, now
     if group.state is GroupState.STABLE and group.subscribed is not None and key.topic not in group.subscribed:
         return now_ms - committed.commit_ms >= retention_ms
     return False
-
-
-def _one_started(reasons: list[Reason | None], pieces: int, done: StoredDone, reason: Reason | None) -> None:
-    reasons.append(reason)
-    if len(reasons) == pieces:
-        done(next((found for found in reasons if found is not None), None))
 
 
 def _answer_commit(

@@ -4,20 +4,19 @@ Nothing here waits. A call whose answer takes time has a ``done``, which is call
 returns. All calls are made on the event loop. Time comes from the clock that was handed in; :meth:`GroupCoordinator.tick`
 must be called at :meth:`GroupCoordinator.next_deadline_ms`.
 
-A node speaks for the groups of those partitions of the offsets topic that it has loaded: call :meth:`GroupCoordinator.load`
-(or ``begin_load``) for each partition this node leads, after the topics are known, and ``unload`` when it no longer does. From ``unload`` on
-nothing is written for its groups, and what was under way changes nothing here: another node speaks for them.
+A node coordinates the groups of those partitions of the offsets topic that ``family`` has loaded.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.commits import Commits, DeleteDone, Keeps, Needs, OnCommitted, OnForgotten
-from penstock.core.groups.deadlines import Deadlines
-from penstock.core.groups.directory import Directory, Loaded
+from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.topic import InternalTopic, StoredDone
+from penstock.core.groups.commits import Commits, DeleteDone
+from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
-from penstock.core.groups.loading import Load
+from penstock.core.groups.loading import GroupsShard
 from penstock.core.groups.rebalance import Rebalancer
 from penstock.core.groups.requests import (
     CommitDone,
@@ -35,15 +34,11 @@ from penstock.core.groups.requests import (
     SyncDone,
     SyncRequest,
 )
-from penstock.core.groups.shared import CountedPartitions, SharedGroups
-from penstock.core.groups.storage import OffsetsLog, StoredDone
+from penstock.core.groups.shared import SharedGroups
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock, Entropy, Report
 from penstock.settings import GroupSettings
 from penstock.types import GroupId, MemberId, TopicName
-
-_LOAD_RECORDS_MAX: Final = 2_000
-"""Records replayed in one tick: a few milliseconds."""
 
 DeleteGroupsDone = Callable[[dict[GroupId, Reason | None]], None]
 
@@ -54,100 +49,46 @@ class GroupCoordinator:
     def __init__(
         self,
         settings: GroupSettings,
-        log: OffsetsLog,
-        partitions: CountedPartitions,
+        log: InternalTopic,
+        partitions: Partitions,
         clock: Clock,
         entropy: Entropy,
         report: Report,
     ) -> None:
-        self._log = log
+        self.family: Final = Family(log, self._shard, "the group")
         self._topics = partitions
-        self._directory = Directory(settings, log, clock, report)
+        self._directory = Directory(settings, self.family, clock, report)
         self._rebalancer = Rebalancer(self._directory, entropy)
         self._commits = Commits(self._directory, partitions)
         self.shared: Final = SharedGroups(self._directory, partitions)
         """Members whose partitions the broker assigns."""
-        self._loads: dict[int, Load] = {}
 
-    @property
-    def deadlines(self) -> Deadlines:
+        self.deadlines: Final = self._directory.deadlines
         """The timers of members and rebalances."""
-        return self._directory.deadlines
-
-    @property
-    def on_forgotten(self) -> list[OnForgotten]:
-        """Told of every offset that is deleted or has expired."""
-        return self._commits.on_forgotten
-
-    @property
-    def needed_by(self) -> list[Needs]:
+        self.on_committed: Final = self._commits.on_committed
+        """Called with every commit once it is stored, whichever API made it."""
+        self.on_forgotten: Final = self._commits.on_forgotten
+        """Called with every offset that is deleted or has expired."""
+        self.on_deleted: Final = self._directory.on_deleted
+        """Called with every group that is deleted."""
+        self.needed_by: Final = self._commits.needed_by
         """Asked before a group without members and offsets is removed because nobody uses it."""
-        return self._commits.needed_by
-
-    @property
-    def kept_by(self) -> list[Keeps]:
+        self.kept_by: Final = self._commits.kept_by
         """Asked before an offset expires."""
-        return self._commits.kept_by
 
-    @property
-    def on_deleted(self) -> list[Callable[[GroupId], None]]:
-        """Told of every group that is deleted."""
-        return self._directory.on_deleted
+    def _shard(self, partition: int) -> GroupsShard:
+        return GroupsShard(self._directory, self._rebalancer, self._commits, self.shared, partition)
 
-    # -- which groups this node speaks for
-
-    def load(self, partition: int) -> None:
-        """Replay a partition of the offsets topic to its end, and serve its groups."""
-        self.begin_load(partition)
-        while not self.load_some(partition):
-            pass
-
-    def expect(self, partition: int) -> None:
-        """This node will speak for the groups of a partition, once it is known what they are; until then they are said to be loading."""
-        assert partition not in self._directory.partitions, "unload a partition before it is loaded again"
-        self._directory.partitions[partition] = Loaded.LOADING
-
-    def begin_load(self, partition: int) -> None:
-        """Replay a partition over the next ticks, or by :meth:`load_some`; its groups are said to be loading until then."""
-        assert partition not in self._loads, "it is being loaded"
-        if self._directory.partitions.get(partition) is not Loaded.LOADING:
-            self.expect(partition)
-        self._loads[partition] = Load(self._directory, partition, self._log.replay(partition))
-
-    def load_some(self, partition: int) -> bool:
-        """Go on with the replay, for some milliseconds; True when its groups are served, or will not be."""
-        load = self._loads.get(partition)
-        if load is None:
-            return True
-        if not load.step(_LOAD_RECORDS_MAX):
-            return False
-        del self._loads[partition]
-        self._directory.partitions[partition] = Loaded.ACTIVE
-        for group in load.groups:
-            self._directory.groups[group.group_id] = group
-            for member in group.members.values():
-                self._rebalancer.watch(group, member)
-                self._directory.keep_alive(member)
-            self._commits.forget_missing_topics(group, load.deleted_topics)
-        return True
-
-    def unload(self, partition: int, reason: Reason = Reason.NOT_COORDINATOR) -> None:
-        """Stop speaking for the groups of a partition; whoever waits is told ``reason``."""
-        self._loads.pop(partition, None)
-        self._directory.partitions.pop(partition, None)
-        for group in self._directory.of_partition(partition):
-            self._rebalancer.abandon(group, reason)
-            self.shared.abandon(group)
+    # -- which groups this node coordinates
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told to look for a coordinator again."""
-        for partition in list(self._directory.partitions):
-            self.unload(partition, Reason.COORDINATOR_NOT_AVAILABLE)
+        """The broker stops: everyone who waits looks for a coordinator again."""
+        self.family.close(Reason.COORDINATOR_NOT_AVAILABLE)
 
     @property
     def loaded_partitions(self) -> frozenset[int]:
-        """The partitions of the offsets topic whose groups are served, or will be when their replay ends."""
-        return frozenset(self._directory.partitions)
+        """The partitions of the offsets topic whose groups are served, or will be when they are loaded."""
+        return frozenset(self.family.shards)
 
     # -- membership
 
@@ -201,18 +142,13 @@ class GroupCoordinator:
         """For other nodes: the offset that a group has committed, or nothing; without a group, the least of all. PenstockError when this node
         does not speak for that partition of the offsets topic.
         """
-        self._directory.check_served(partition)
+        self.family.served(partition)
         if not group_id:
             offset = self.least_committed(key)
         else:
             found = self._commits.fetch(group_id, [key]).get(key)
             offset = None if found is None else found.offset
         return [] if offset is None else [offset]
-
-    @property
-    def on_committed(self) -> list[OnCommitted]:
-        """Hooks that are told of every commit once it is stored, whoever made it."""
-        return self._commits.on_committed
 
     def delete_offsets(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
         """Delete offsets that no member reads by; PenstockError for the whole request."""
@@ -221,8 +157,9 @@ class GroupCoordinator:
 
     def forget_topic(self, topic: TopicName) -> None:
         """A topic was deleted, and with it the offsets that every group had in it."""
-        for load in self._loads.values():
-            load.deleted_topics.add(topic)
+        for shard in self.family.shards.values():
+            if not shard.is_served:
+                shard.deleted_topics.add(topic)
         self._commits.forget_topic(topic)
         self.shared.topic_changed(topic)
 
@@ -246,8 +183,8 @@ class GroupCoordinator:
     def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
         """The groups of this node, in these states or in any. PenstockError while some are being loaded."""
         self._end_sessions()
-        if Loaded.LOADING in self._directory.partitions.values():
-            raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "groups are being loaded; try again in a moment")
+        for partition in self.family.shards:
+            self.family.served(partition)
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state)
             for group in self._directory.groups.values()
@@ -285,7 +222,7 @@ class GroupCoordinator:
 
     def next_deadline_ms(self) -> int:
         """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
-        if self._loads:
+        if self.family.loading is not None:
             return self._directory.clock.monotonic_ms()
         sweep_ms = self._commits.next_deadline_ms()
         timer_ms = self._directory.deadlines.next_ms()
@@ -294,8 +231,8 @@ class GroupCoordinator:
     def tick(self, now_ms: int) -> None:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
         self._directory.deadlines.expire(now_ms)
-        for partition in list(self._loads)[:1]:
-            self.load_some(partition)
+        if (partition := self.family.loading) is not None:
+            self.family.load_some(partition)
         self._commits.tick(now_ms)
 
 

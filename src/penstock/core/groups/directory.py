@@ -5,49 +5,58 @@ another node has it. Everything that is stored goes through :meth:`Directory.sto
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from enum import Enum
 from functools import partial
+from typing import Protocol
 
-from penstock.core.groups.deadlines import Deadlines
+from penstock.core.coordinators.deadlines import Deadlines
+from penstock.core.coordinators.runtime import Family, Shard
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.requests import GroupState
-from penstock.core.groups.storage import OffsetsLog, StoredDone
 from penstock.core.groups.stored import Record, group_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX
 from penstock.ports import Clock, Report
 from penstock.settings import GroupSettings
-from penstock.types import GroupId
+from penstock.types import GroupId, TopicId, TopicName
 
 _TOO_LARGE = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
 
 
-class Loaded(Enum):
-    """How far a partition of the offsets topic is."""
+class Partitions(Protocol):
+    """What the group rules need to know of topics."""
 
-    LOADING = "loading"
-    ACTIVE = "active"
+    def exists(self, topic: TopicName, partition: int) -> bool:
+        """Whether there is such a partition."""
+        ...
+
+    def topic_id(self, topic: TopicName) -> TopicId | None:
+        """The id of the topic that has the name now."""
+        ...
+
+    def partition_count(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 when there is no such topic."""
+        ...
 
 
 class Directory:
     """The groups of this node."""
 
-    def __init__(self, settings: GroupSettings, log: OffsetsLog, clock: Clock, report: Report) -> None:
+    def __init__(self, settings: GroupSettings, family: Family[Shard], clock: Clock, report: Report) -> None:
         self.settings = settings
         self.clock = clock
         self.deadlines = Deadlines()
         self.report = report
         self.groups: dict[GroupId, Group] = {}
-        self.partitions: dict[int, Loaded] = {}
         self.on_deleted: list[Callable[[GroupId], None]] = []
         """Told of a group once it and its offsets are gone for good."""
-        self._log = log
+        self._family = family
 
     def find(self, group_id: GroupId) -> Group | None:
         """The group, if it exists. PenstockError when this node cannot know."""
         group = self.groups.get(group_id)
         if group is None:
-            self._check_served(group_id)
+            self.partition_for(group_id)
         return group
 
     def find_or_create(self, group_id: GroupId) -> Group:
@@ -59,7 +68,7 @@ class Directory:
             raise PenstockError(
                 Reason.INVALID_GROUP_ID, f"a group id has at most {GROUP_ID_CHARS_MAX} characters; choose a shorter one"
             )
-        partition = self._check_served(group_id)
+        partition = self.partition_for(group_id)
         if len(self.groups) >= GROUPS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
@@ -73,20 +82,11 @@ class Directory:
         """An empty group that is not listed yet."""
         return Group(group_id, partition, self.clock.now_ms())
 
-    def _check_served(self, group_id: GroupId) -> int:
-        partition = self._log.partition_for(group_id)
-        self.check_served(partition)
+    def partition_for(self, group_id: GroupId) -> int:
+        """The partition of a group that this node serves; PenstockError when it does not."""
+        partition = self._family.topic.partition_for(group_id)
+        self._family.served(partition)
         return partition
-
-    def check_served(self, partition: int) -> None:
-        """NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS, when this node does not speak for the groups of a partition."""
-        loaded = self.partitions.get(partition)
-        if loaded is None:
-            raise PenstockError(
-                Reason.NOT_COORDINATOR, "this node does not coordinate the group; ask for its coordinator again"
-            )
-        if loaded is Loaded.LOADING:
-            raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the group is being loaded; try again in a moment")
 
     def keep_alive(self, member: Member) -> None:
         """The member showed itself: its session starts anew."""
@@ -98,17 +98,16 @@ class Directory:
 
     def can_store(self, group_id: GroupId) -> bool:
         """Whether enough replicas are in sync to store something of this group."""
-        return self._log.can_store(self._log.partition_for(group_id))
+        topic = self._family.topic
+        return topic.can_store(topic.partition_for(group_id))
 
     def store(self, partition: int, records: Sequence[Record], done: StoredDone) -> None:
         """Append ``records`` and tell ``done`` once they are committed, or why not, in words for a member of a group."""
         try:
-            next_offset = self._log.append(partition, records)
+            self._family.append(partition, records, partial(self._stored, done))
         except PenstockError as error:
             self.report(f"group records were not stored: {error.text}")
             done(_in_coordinator_words(error.reason))
-            return
-        self._log.when_committed(partition, next_offset, partial(self._stored, done))
 
     def _stored(self, done: StoredDone, reason: Reason | None) -> None:
         if reason is None:
@@ -156,6 +155,6 @@ def _in_coordinator_words(reason: Reason) -> Reason:
     """A failure of the log, said so that clients of groups do the right thing: look for the coordinator and try again."""
     if reason in _TOO_LARGE:
         return reason
-    if reason is Reason.NOT_LEADER_OR_FOLLOWER:
+    if reason in (Reason.NOT_LEADER_OR_FOLLOWER, Reason.NOT_COORDINATOR):
         return Reason.NOT_COORDINATOR
     return Reason.COORDINATOR_NOT_AVAILABLE

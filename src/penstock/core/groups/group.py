@@ -11,7 +11,7 @@ Invariants:
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.offsets import GroupOffsets
 from penstock.core.groups.requests import (
     NO_MEMBER,

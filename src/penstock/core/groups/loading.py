@@ -1,16 +1,20 @@
-"""From records back to groups: the replay of one partition of the offsets topic.
+"""From records back to groups: one partition of the offsets topic.
 
 The last record of a key is the state. A group whose members are stored comes back stable, in the same generation, each member
 with a fresh session: a restart of the broker is no reason for its consumers to rebalance.
 """
 
 from collections.abc import Iterator
-from itertools import islice
+from typing import Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
+from penstock.core.coordinators.runtime import Shard
+from penstock.core.groups.commits import Commits
 from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member
+from penstock.core.groups.rebalance import Rebalancer
 from penstock.core.groups.requests import CommittedOffset, GroupState, MemberProtocol, PartitionKey
+from penstock.core.groups.shared import SharedGroups
 from penstock.core.groups.stored import (
     GroupRecordKey,
     StoredGroup,
@@ -19,31 +23,33 @@ from penstock.core.groups.stored import (
     read_key,
     read_offset,
 )
+from penstock.errors import Reason
 from penstock.types import Buffer, GroupId, TopicName
 
+_OPEN_BYTES: Final = 512
+"""What it costs to open a record, or to make a group."""
 
-class Load:
-    """One replay, in steps, so that a large partition does not hold everything up."""
 
-    def __init__(self, directory: Directory, partition: int, records: Iterator[tuple[Buffer, Buffer | None]]) -> None:
-        self.partition = partition
-        self.groups: list[Group] = []
-        """The groups as they stood when the last record was written; all of them after the last step."""
-        self.deleted_topics: set[TopicName] = set()
-        """Topics that were deleted meanwhile: one of that name that is there by now is another."""
+class GroupsShard(Shard):
+    """The groups of one partition."""
+
+    def __init__(
+        self, directory: Directory, rebalancer: Rebalancer, commits: Commits, shared: SharedGroups, index: int
+    ) -> None:
         self._directory = directory
+        self._rebalancer = rebalancer
+        self._commits = commits
+        self._shared = shared
+        self._index = index
+        self.deleted_topics: Final[set[TopicName]] = set()
+        """Topics that were deleted during the load: one of that name that exists by now is another."""
         self._latest: dict[bytes, Buffer | None] = {}
-        self._pieces = self._run(records)
 
-    def step(self, pieces_max: int) -> bool:
-        """Read, open or make at most so many; True when there are no more."""
-        return sum(1 for _ in islice(self._pieces, pieces_max)) < pieces_max
+    def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
+        self._latest[bytes(key)] = value
 
-    def _run(self, records: Iterator[tuple[Buffer, Buffer | None]]) -> Iterator[None]:
-        latest = self._latest
-        for key, value in records:
-            latest[bytes(key)] = value
-            yield
+    def loaded(self) -> Iterator[int]:
+        latest, self._latest = self._latest, {}
         groups: dict[GroupId, StoredGroup] = {}
         offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]] = {}
         unreadable: list[UnreadableRecord] = []
@@ -54,25 +60,32 @@ class Load:
                     _open(key_data, value, groups, offsets)
                 except UnreadableRecord as error:
                     unreadable.append(error)
-            yield
+            yield _OPEN_BYTES
         if unreadable:
             self._directory.report(
-                f"{len(unreadable)} records in partition {self.partition} of the offsets topic cannot be read and are passed "
-                f"over, the first because {unreadable[0]}"
+                f"{len(unreadable)} records in partition {self._index} of the offsets topic cannot be read and are skipped, "
+                f"the first because {unreadable[0]}"
             )
+        made: list[Group] = []
         for group_id in groups | offsets:
-            self.groups.append(self._group(group_id, groups.get(group_id), offsets.get(group_id, {})))
-            yield
+            group = self._directory.new_group(group_id, self._index)
+            if (stored := groups.get(group_id)) is not None:
+                _restore(group, stored)
+            for key, committed in offsets.get(group_id, {}).items():
+                group.offsets.set(key, committed)
+            made.append(group)
+            yield _OPEN_BYTES
+        for group in made:
+            self._directory.groups[group.group_id] = group
+            for member in group.members.values():
+                self._rebalancer.watch(group, member)
+                self._directory.keep_alive(member)
+            self._commits.forget_missing_topics(group, self.deleted_topics)
 
-    def _group(
-        self, group_id: GroupId, stored: StoredGroup | None, offsets: dict[PartitionKey, CommittedOffset]
-    ) -> Group:
-        group = self._directory.new_group(group_id, self.partition)
-        if stored is not None:
-            _restore(group, stored)
-        for key, committed in offsets.items():
-            group.offsets.set(key, committed)
-        return group
+    def unloaded(self, reason: Reason) -> None:
+        for group in self._directory.of_partition(self._index):
+            self._rebalancer.abandon(group, reason)
+            self._shared.abandon(group)
 
 
 def _open(

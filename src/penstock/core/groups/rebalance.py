@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member, protocols_bytes
 from penstock.core.groups.requests import (

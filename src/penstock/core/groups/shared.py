@@ -9,14 +9,13 @@ or not anybody asks; a member without a session stays until it leaves.
 """
 
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
-from penstock.core.groups.deadlines import Timer
-from penstock.core.groups.directory import Directory
+from penstock.core.coordinators.deadlines import Timer
+from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import GroupState, MemberDescription
 from penstock.core.groups.shared_members import Change, OnChange, SharedMember, tell
-from penstock.core.groups.storage import Partitions
 from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, SHARED_MEMBER_TOPICS_MAX
@@ -26,18 +25,10 @@ PROTOCOL: Final = "broker"
 """What Kafka's clients show as the assignor of such a group."""
 
 
-class CountedPartitions(Partitions, Protocol):
-    """What the rules of sharing need to know of topics besides."""
-
-    def partition_count(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
-        ...
-
-
 class SharedGroups:
     """The rules of membership that the broker assigns, for all groups of a directory."""
 
-    def __init__(self, directory: Directory, partitions: CountedPartitions) -> None:
+    def __init__(self, directory: Directory, partitions: Partitions) -> None:
         self._directory = directory
         self._settings = directory.settings
         self._deadlines = directory.deadlines

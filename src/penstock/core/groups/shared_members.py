@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.types import TopicName
 
 OnChange = Callable[[tuple[int, ...]], None]

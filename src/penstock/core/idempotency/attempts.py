@@ -69,18 +69,3 @@ def check_key(tenant: str, key: str) -> None:
             f"an idempotency key has 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters, and a tenant no more than that; "
             "choose a shorter one",
         )
-
-
-def not_coordinator() -> PenstockError:
-    """Somebody else knows the keys."""
-    return PenstockError(
-        Reason.NOT_COORDINATOR,
-        "Another node looks after the produce keys of this topic. Send the record again with the same key.",
-    )
-
-
-def still_loading() -> PenstockError:
-    """In a moment this node knows the keys."""
-    return PenstockError(
-        Reason.COORDINATOR_LOAD_IN_PROGRESS, "The produce keys of this topic are being loaded. Try again in a moment."
-    )

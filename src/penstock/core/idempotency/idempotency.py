@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.access import Caller
+from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.topic import InternalTopic, StoredDone
 from penstock.core.idempotency.appending import Appended, OnceAppends
 from penstock.core.idempotency.attempts import (
     NOTHING_APPENDED,
@@ -29,16 +31,13 @@ from penstock.core.idempotency.attempts import (
     OnceDone,
     check_key,
     encoded,
-    not_coordinator,
-    still_loading,
 )
-from penstock.core.idempotency.key_log import KeyLog
 from penstock.core.idempotency.keys import Keys
-from penstock.core.idempotency.loading import KeysLoad
+from penstock.core.idempotency.loading import KeysShard
 from penstock.core.idempotency.search import Search
-from penstock.core.idempotency.stored import Key, Note, digest_of, with_key
-from penstock.core.internal_topic import InternalTopic
+from penstock.core.idempotency.stored import Key, Note, digest_of, encode_key, encode_note, keys_partition, with_key
 from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.topic_names import IDEMPOTENCY_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEYS_MAX
@@ -73,7 +72,7 @@ class Idempotency:
     ) -> None:
         self.window_ms: Final = window_ms
         self._broker = broker
-        self._log = KeyLog(log, flusher, report)
+        self.family: Final = Family(log, partial(KeysShard, self), "the produce keys of this topic")
         self._appends = OnceAppends(broker, flusher)
         self._report = report
         self._keys_max = keys_max
@@ -81,9 +80,6 @@ class Idempotency:
         self._attempts: dict[Key, Attempt] = {}
         self._searches: deque[Search] = deque()
         self._tombstones: deque[Key] = deque()
-        self._served: dict[int, bool] = {}
-        """The partitions of the internal topic that this node speaks for in a cluster, and whether they are loaded."""
-        self._loads: dict[int, KeysLoad] = {}
         self._sweep_due_ms = 0
 
     @property
@@ -113,8 +109,7 @@ class Idempotency:
         if not broker.access.allows_all:
             broker.access.require_topic(caller, Action.WRITE, topic)
         found = broker.topics.require(topic)
-        if broker.cluster is not None:
-            self._check_served(found.topic_id)
+        self.family.served(self._partition_of(found.topic_id))
         check_key(tenant, key)
         tenant_bytes, key_bytes = encoded(tenant), encoded(key)
         digest = digest_of(tenant_bytes, key_bytes)
@@ -147,9 +142,13 @@ class Idempotency:
         else:
             self._look_again(attempt, note)
 
-    def _check_served(self, topic_id: UUID) -> None:
-        if not (is_loaded := self._served.get(self._log.partition_for(topic_id))):
-            raise not_coordinator() if is_loaded is None else still_loading()
+    def _partition_of(self, topic_id: UUID) -> int:
+        return keys_partition(topic_id, self.family.topic.partition_count)
+
+    def _store(self, key: Key, note: Note | None, stored: StoredDone | None = None) -> None:
+        """Write with all else that this turn brings; None forgets the key."""
+        value = None if note is None else encode_note(note)
+        self.family.put(self._partition_of(key.topic_id), encode_key(key), value, stored)
 
     def _is_over(self, note: Note) -> bool:
         return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
@@ -207,7 +206,7 @@ class Idempotency:
             given_ms = asker.record.timestamp_ms
             note = note._replace(timestamp_ms=now_ms if given_ms is None else given_ms)
         self._keys.put(attempt.key, note)
-        self._log.store(attempt.key, note, partial(self._intended, attempt))
+        self._store(attempt.key, note, partial(self._intended, attempt))
 
     def _same_topic(self, attempt: Attempt) -> Topic:
         """The topic that the key was brought for: not another one that has its name by now."""
@@ -232,7 +231,7 @@ class Idempotency:
         if reason is not None:
             # The record was not appended, whether the intent survives or not.
             has_moved = reason is Reason.NOT_LEADER_OR_FOLLOWER
-            self._end(attempt, not_coordinator() if has_moved else PenstockError(reason), forget=True)
+            self._end(attempt, self.family.not_coordinator() if has_moved else PenstockError(reason), forget=True)
             return
         if self._broker.cluster is not None:
             self._append_once(attempt, was_known=False)
@@ -319,7 +318,7 @@ class Idempotency:
             return
         note = Note(True, placed.partition, placed.offset, noted.noted_ms, placed.timestamp_ms)
         self._keys.put(key, note)
-        self._log.store(key, note)
+        self._store(key, note)
 
     def _end(self, attempt: Attempt, error: PenstockError, *, forget: bool) -> None:
         """No place for this record. Everyone who waits is told, and may come again."""
@@ -327,7 +326,7 @@ class Idempotency:
         del self._attempts[attempt.key]
         if forget and self._keys.get(attempt.key) is not None:
             self._keys.drop(attempt.key)
-            self._log.store(attempt.key, None)
+            self._store(attempt.key, None)
         for asker in attempt.askers:
             asker.done(error, False)
 
@@ -364,7 +363,7 @@ class Idempotency:
             else:
                 attempt.over = True
                 del self._attempts[key]
-                self._log.store(key, None)
+                self._store(key, None)
             return
         placed = Placed(note.partition, record.offset, record.timestamp)
         self._note_place(key, placed)
@@ -373,48 +372,27 @@ class Idempotency:
         for asker in attempt.askers:
             self._answer_duplicate(attempt.topic, placed, asker)
 
-    # What this node speaks for.
+    # What this node coordinates.
 
-    def load(self, partition: int) -> None:
-        """Replay a partition of the internal topic to its end. The topics must be known, and nobody may publish yet."""
-        self.begin_load(partition)
-        while not self.load_some(partition):
-            pass
+    def restore(self, shard: KeysShard, key: Key, note: Note) -> None:
+        """A key that was loaded."""
+        topic = self._broker.topics.get_by_id(key.topic_id)
+        if topic is None:
+            self._tombstones.append(key)
+            return
+        self._keys.put(key, note)
+        if not note.is_placed and self._broker.cluster is None:
+            self._attempts[key] = Attempt(key, topic.name)
+            shard.open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
 
-    def expect(self, partition: int) -> None:
-        """This node will speak for the keys of a partition, once it is known what they are; until then they are said to be loading."""
-        self._served[partition] = False
-
-    def begin_load(self, partition: int) -> None:
-        """Replay a partition by :meth:`load_some`."""
-        self._served[partition] = False
-        self._loads[partition] = KeysLoad(self._log.replay(partition))
-
-    def load_some(self, partition: int) -> bool:
-        """Go on with the replay, for some milliseconds; True when its keys are served, or will not be."""
-        load = self._loads.get(partition)
-        if load is None:
-            return True
-        if not load.step():
-            return False
-        for key, note in load.take():
-            topic = self._broker.topics.get_by_id(key.topic_id)
-            if topic is None:
-                self._tombstones.append(key)
-                continue
-            self._keys.put(key, note)
-            if not note.is_placed and self._broker.cluster is None:
-                self._attempts[key] = Attempt(key, topic.name)
-                load.open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
-        if load.has_more:
-            return False
-        del self._loads[partition]
-        self._served[partition] = True
-        if load.strange:
-            self._report(f"{self._log.name}/{partition}: {load.strange} records of a later version were passed over")
-        for (name, index), wanted in load.open_keys.items():
+    def restored(self, shard: KeysShard) -> None:
+        """All keys of a partition are loaded."""
+        if shard.unreadable:
+            self._report(
+                f"{IDEMPOTENCY_TOPIC}/{shard.index}: {shard.unreadable} records of a later version were skipped"
+            )
+        for (name, index), wanted in shard.open_keys.items():
             self._search_from_start(name, index, wanted)
-        return True
 
     def _search_from_start(self, topic: TopicName, index: int, wanted: dict[Key, int]) -> None:
         try:
@@ -427,21 +405,14 @@ class Idempotency:
             return
         self._searches.append(Search(source, wanted, source.high_watermark, self._found))
 
-    def unload(self, partition: int) -> None:
-        """Stop speaking for the keys of a partition: whoever waits is told, nothing more is written, and late answers change nothing."""
-        self._log.drop(partition)
-        self._served.pop(partition, None)
-        self._loads.pop(partition, None)
-        for attempt in [
-            each for each in self._attempts.values() if self._log.partition_for(each.key.topic_id) == partition
-        ]:
-            self._end(attempt, not_coordinator(), forget=False)
-        self._searches = deque(
-            search for search in self._searches if self._log.partition_for(search.topic_id) != partition
-        )
-        self._tombstones = deque(key for key in self._tombstones if self._log.partition_for(key.topic_id) != partition)
+    def resign(self, partition: int) -> None:
+        """Stop coordinating the keys of a partition: everyone who waits is answered, and late answers change nothing."""
+        for attempt in [each for each in self._attempts.values() if self._partition_of(each.key.topic_id) == partition]:
+            self._end(attempt, self.family.not_coordinator(), forget=False)
+        self._searches = deque(search for search in self._searches if self._partition_of(search.topic_id) != partition)
+        self._tombstones = deque(key for key in self._tombstones if self._partition_of(key.topic_id) != partition)
         for topic_id in self._keys.topics():
-            if self._log.partition_for(topic_id) == partition:
+            if self._partition_of(topic_id) == partition:
                 self._keys.drop_topic(topic_id)
 
     def forget_topic(self, topic: Topic) -> None:
@@ -479,7 +450,7 @@ class Idempotency:
             key = self._tombstones.popleft()
             # It may be in use again since it was over.
             if self._keys.get(key) is None and key not in self._attempts:
-                self._log.store(key, None)
+                self._store(key, None)
 
     def _step_search(self) -> None:
         search = self._searches.popleft()

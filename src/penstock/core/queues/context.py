@@ -1,10 +1,9 @@
 """What the queues of a node share: the logs, the clock, the timers, and the end of the turn."""
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Deadlines
+from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.queues.block import NEVER_MS, Block
 from penstock.core.queues.floors import Floors
 from penstock.core.queues.partition import QueuePartition
@@ -17,7 +16,8 @@ from penstock.settings import QueueSettings
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
     from penstock.core.queues.moves import Mover
-    from penstock.core.queues.state import QueueState
+    from penstock.core.queues.queue import Queue
+    from penstock.core.queues.upkeep import Upkeep
 
 LOOK_AHEAD: Final = -1
 """In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
@@ -33,8 +33,7 @@ class Context:
     state_log: StateLog
     floors: Floors
     mover: "Mover"
-    reload: Callable[[int], None]
-    """Loads the queues of a partition of the state topic again."""
+    upkeep: "Upkeep"
 
     def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
         self.settings: Final = settings
@@ -47,11 +46,11 @@ class Context:
         self.deadlines: Final = Deadlines()
         """Of calls that wait; monotonic time."""
         self.deadlines.on_sooner = broker.wake_at
-        self.to_dispatch: dict[QueueState, None] = {}
+        self.to_dispatch: dict[Queue, None] = {}
         """Queues that may have something to hand out at the end of this turn."""
-        self.to_look: dict[QueuePartition, QueueState] = {}
+        self.to_look: dict[QueuePartition, Queue] = {}
         """Partitions whose next records were not looked at for deadlines; :meth:`look` adds them."""
-        self._timers: list[tuple[int, int, QueuePartition, int, QueueState]] = []
+        self._timers: list[tuple[int, int, QueuePartition, int, Queue]] = []
         self._timers_max = _TIMERS_SPARE
         self._sequence = 0
         self.lost: dict[int, None] = {}
@@ -74,10 +73,10 @@ class Context:
         self.scheduled = False
         for state_partition in list(self.lost):
             del self.lost[state_partition]
-            self.reload(state_partition)
+            self.upkeep.reload(state_partition)
         queues, self.to_dispatch = self.to_dispatch, {}
         for queue in queues:
-            queue.dispatch()
+            queue.dispatcher.dispatch()
         self.mover.flush()
         self.floors.flush()
         for state_partition in list(self.lost):
@@ -87,19 +86,19 @@ class Context:
 
     # -- timers, by wall time: leases outlive the process
 
-    def arm(self, queue: "QueueState", partition: QueuePartition, number: int, block: Block) -> None:
+    def arm(self, queue: "Queue", partition: QueuePartition, number: int, block: Block) -> None:
         """See to it that the block is looked at when its first record is due."""
         if block.due_ms < block.entry_ms:
             block.entry_ms = block.due_ms
             self._push(block.due_ms, partition, number, queue)
 
-    def arm_look(self, queue: "QueueState", partition: QueuePartition, due_ms: int) -> None:
+    def arm_look(self, queue: "Queue", partition: QueuePartition, due_ms: int) -> None:
         """The same for a deadline ahead of the cursor."""
         if due_ms < partition.look_entry_ms:
             partition.look_entry_ms = due_ms
             self._push(due_ms, partition, LOOK_AHEAD, queue)
 
-    def _push(self, due_ms: int, partition: QueuePartition, number: int, queue: "QueueState") -> None:
+    def _push(self, due_ms: int, partition: QueuePartition, number: int, queue: "Queue") -> None:
         self._sequence += 1
         timers = self._timers
         if len(timers) >= self._timers_max:
@@ -112,13 +111,13 @@ class Context:
             clock = self.clock
             self.broker.wake_at(clock.monotonic_ms() + max(0, due_ms - clock.now_ms()))
 
-    def look(self, queue: "QueueState", partition: QueuePartition) -> None:
+    def look(self, queue: "Queue", partition: QueuePartition) -> None:
         """Have the clock look at the next records of the partition for deadlines, those of a few turns together."""
         if not self.to_look:
             self.broker.wake_at(self.clock.monotonic_ms() + _LOOK_MS)
         self.to_look[partition] = queue
 
-    def arm_again(self, queue: "QueueState", partition: QueuePartition, number: int, due_ms: int) -> None:
+    def arm_again(self, queue: "Queue", partition: QueuePartition, number: int, due_ms: int) -> None:
         """A block whose time has come cannot be looked at yet."""
         block = partition.blocks.get(number)
         if block is not None:
@@ -136,7 +135,7 @@ class Context:
         """Wall time at which a timer is due, perhaps for nothing."""
         return self._timers[0][0] if self._timers else NEVER_MS
 
-    def pop_due(self, now_ms: int) -> "tuple[QueueState, QueuePartition, int] | None":
+    def pop_due(self, now_ms: int) -> "tuple[Queue, QueuePartition, int] | None":
         """The next block, or look ahead, whose time has come."""
         timers = self._timers
         while timers and timers[0][0] <= now_ms:
@@ -158,7 +157,7 @@ class Context:
         return None
 
 
-def _is_live(due_ms: int, _: int, partition: QueuePartition, number: int, queue: "QueueState") -> bool:
+def _is_live(due_ms: int, _: int, partition: QueuePartition, number: int, queue: "Queue") -> bool:
     if not queue.alive:
         return False
     if number == LOOK_AHEAD:

@@ -5,56 +5,62 @@ deadline it is finished. All of this runs by the clock, whether or not a worker 
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, LEASED, READY, UNTOUCHED, WAITING, Block
 from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED
 from penstock.core.queues.envelope import DEADLINE_MS, Envelope, read_envelope
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.state import QueueState
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.core.queues.queue import Queue
 
 LOOK_AHEAD_RECORDS: Final = 1000
 """How far ahead of the cursor deadlines are known."""
 _DOUBLINGS_MAX: Final = 40
 
 
-class Failures(QueueState):
-    """The rules of delivering again."""
+class Failures:
+    """The rules of delivering again, for one queue."""
+
+    def __init__(self, queue: "Queue") -> None:
+        self._queue: Final = queue
+        self._context: Final = queue.context
 
     def fail(self, part: QueuePartition, offset: int, error: str, *, backs_off: bool) -> None:
         """A delivery ended without an ack, for this reason."""
         number = offset >> BLOCK_BITS
         block = part.blocks[number]
         at = offset & BLOCK_MASK
-        now_ms = self.context.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         part.leased -= 1
         block.states[at] = READY
         block.set_error(at, error)
-        envelope = self.envelope(part, offset, block)
+        envelope = self._queue.envelope(part, offset, block)
         if envelope is None:
-            self.finish(part, (offset,))
+            self._queue.finish(part, (offset,))
             return
         if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
-            self.context.meters.deadline_exceeded.add(self.labels)
-            self.finish(part, (offset,))
+            self._context.meters.deadline_exceeded.add(self._queue.labels)
+            self._queue.finish(part, (offset,))
             return
         attempts = block.attempts[at]
-        settings = self.context.settings
+        settings = self._context.settings
         attempts_max = settings.max_attempts if envelope.max_attempts is None else envelope.max_attempts
         if attempts_max and attempts >= attempts_max:
-            self.context.mover.dead_letter(self, part, offset, attempts, error)
+            self._context.mover.dead_letter(self._queue, part, offset, attempts, error)
         elif backs_off and (wait_ms := self._backoff_ms(envelope, attempts)):
             block.wait(at, before_deadline(now_ms + wait_ms, envelope))
-            self.changed(part, number, block)
+            self._queue.changed(part, number, block)
         else:
             self.make_ready(part, offset, block, envelope)
         # There is room within the bound on records in flight, even if this record itself waits.
-        self.wake()
+        self._queue.wake()
 
     def _backoff_ms(self, envelope: Envelope, attempts: int) -> int:
-        settings = self.context.settings
+        settings = self._context.settings
         backoff_ms = envelope.backoff_ms
         if backoff_ms is None:
             # A record that brings its own limit of attempts and no backoff wants none.
@@ -69,15 +75,15 @@ class Failures(QueueState):
         block.make_ready(offset & BLOCK_MASK, 0 if envelope is None else envelope.deadline_ms or 0)
         block.flags[offset & BLOCK_MASK] &= ~DELAYED
         part.note_ready(number, block)
-        self.changed(part, number, block)
-        self.wake_partition(part)
+        self._queue.changed(part, number, block)
+        self._queue.wake_partition(part)
 
     def give_back(self, part: QueuePartition, offset: int) -> None:
         """Nobody got the record after all, so the delivery does not count."""
         block = part.blocks[offset >> BLOCK_BITS]
         part.leased -= 1
         block.attempts[offset & BLOCK_MASK] -= 1
-        self.make_ready(part, offset, block, self.envelope(part, offset, block))
+        self.make_ready(part, offset, block, self._queue.envelope(part, offset, block))
 
     def release(self, part: QueuePartition, offset: int) -> None:
         """End a lease whose worker has gone and asked for this. The delivery does not count; an earlier error stays."""
@@ -98,35 +104,35 @@ class Failures(QueueState):
                 timeouts += 1
                 self.fail(part, offset, ACK_TIMEOUT, backs_off=False)
                 continue
-            envelope = self.envelope(part, offset, block)
+            envelope = self._queue.envelope(part, offset, block)
             if envelope is None:
-                self.finish(part, (offset,))
+                self._queue.finish(part, (offset,))
             elif envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
-                self.context.meters.deadline_exceeded.add(self.labels)
-                self.finish(part, (offset,))
+                self._context.meters.deadline_exceeded.add(self._queue.labels)
+                self._queue.finish(part, (offset,))
             elif block.states[at] == WAITING:
                 self.make_ready(part, offset, block, envelope)
             else:
                 # Its deadline cannot be read any more: it stays ready, without one.
                 block.make_ready(at, envelope.deadline_ms or 0)
         if timeouts:
-            self.context.meters.lease_timeouts.add(self.labels, timeouts)
-        self.context.arm(self, part, number, block)
+            self._context.meters.lease_timeouts.add(self._queue.labels, timeouts)
+        self._context.arm(self._queue, part, number, block)
 
     # -- deadlines of records that nobody has touched
 
     def look_ahead(self, part: QueuePartition, now_ms: int) -> None:
         """Find the deadlines of the next records, and finish those that are over, though nobody may be there to take them."""
-        if self.group == REDRIVE_GROUP:
+        if self._queue.group == REDRIVE_GROUP:
             # A dead letter stays open until a person decides, however old it is.
             return
         try:
-            self.follow_start(part)
-            source = self.source(part)
+            self._queue.follow_start(part)
+            source = self._queue.source(part)
             offset = max(part.looked, part.cursor)
             end = min(source.high_watermark, part.cursor + LOOK_AHEAD_RECORDS)
             while offset < end:
-                piece = self.context.cache.piece(source, offset)
+                piece = self._context.cache.piece(source, offset)
                 if piece is None:
                     break
                 for record in piece.records[piece.index(offset) :]:
@@ -154,12 +160,12 @@ class Failures(QueueState):
             if part.state_at(offset) == UNTOUCHED:
                 over.append(offset)
         if over:
-            self.context.meters.deadline_exceeded.add(self.labels, len(over))
-            self.finish(part, over)
+            self._context.meters.deadline_exceeded.add(self._queue.labels, len(over))
+            self._queue.finish(part, over)
             # The floor may have moved, and the window with it.
-            self.context.look(self, part)
+            self._context.look(self._queue, part)
         if deadlines:
-            self.context.arm_look(self, part, deadlines[0][0])
+            self._context.arm_look(self._queue, part, deadlines[0][0])
 
 
 def before_deadline(until_ms: int, envelope: Envelope) -> int:

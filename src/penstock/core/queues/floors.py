@@ -4,47 +4,41 @@ At most one commit is under way for a partition; when it is done, the floor as i
 row cost as many commits as the disk can do, and the last one counts.
 
 While too few replicas are in sync, a floor waits, and the acks that wait for it: what is stored elsewhere waits for the same. Memory is sound then,
-because nothing was tried. A commit that was tried and failed is another matter: see ``on_lost``.
+because nothing was tried. A commit that was tried and failed is another matter: see ``Upkeep.lose``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.coordinator import GroupCoordinator
+from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state_log import LED_ELSEWHERE
 from penstock.errors import PenstockError, Reason
 
+if TYPE_CHECKING:
+    from penstock.core.queues.context import Context
+
+_REPLICAS_RETRY_MS: Final = 100
+"""After which it is checked again whether enough replicas are in sync to store a floor."""
+
 
 class Floors:
-    """The commits of all queues. ``schedule`` has :meth:`flush` called at the end of this turn, ``schedule_retry`` some time later."""
+    """The commits of all queues."""
 
-    def __init__(
-        self,
-        groups: GroupCoordinator,
-        *,
-        schedule: Callable[[], None],
-        schedule_retry: Callable[[], None],
-        on_stored: Callable[[QueuePartition], None],
-        on_lost: Callable[[int], None],
-        is_lost: Callable[[int], bool],
-    ) -> None:
-        """``on_lost`` gets the partition of the state topic that must be loaded again; ``is_lost`` says whether one is about to be."""
-        self._groups = groups
-        self._schedule = schedule
-        self._schedule_retry = schedule_retry
-        self._on_stored = on_stored
-        self._on_lost = on_lost
-        self._is_lost = is_lost
+    def __init__(self, context: "Context") -> None:
+        self._context = context
+        self._groups = context.broker.groups
         self._moved: dict[QueuePartition, None] = {}
         self._stale: set[QueuePartition] = set()
+        self._retry = Timer(context.schedule)
 
     def moved(self, partition: QueuePartition) -> None:
         """The floor is not what is stored."""
         self._moved[partition] = None
-        self._schedule()
+        self._context.schedule()
 
     def refresh(self, partition: QueuePartition) -> None:
         """The floor stays, but its commit grows old and must not expire."""
@@ -74,12 +68,12 @@ class Floors:
         if partition.floor == partition.committed and partition not in self._stale:
             release(partition, partition.floor)
             return
-        if self._is_lost(partition.state_partition):
+        if partition.state_partition in self._context.lost:
             # The floor in memory may lie above what is stored. Loading the state again says where it is.
             return
         if not self._groups.can_store(partition.queue.group):
             self._moved[partition] = None
-            self._schedule_retry()
+            self._context.deadlines.set(self._retry, self._context.clock.monotonic_ms() + _REPLICAS_RETRY_MS)
             return
         self._stale.discard(partition)
         floor = partition.committing = partition.floor
@@ -98,14 +92,14 @@ class Floors:
             else:
                 reason = Reason.STORAGE_ERROR
                 if not partition.gone:
-                    self._on_lost(partition.state_partition)
+                    self._context.upkeep.lose(partition.state_partition)
             for _, done in waiting:
                 done(reason)
             return
         rewound, partition.rewound = partition.rewound, False
         partition.committed = floor
         if not rewound:
-            self._on_stored(partition)
+            self._context.upkeep.floor_stored(partition)
         release(partition, floor)
         if partition.floor != floor:
             self.moved(partition)

@@ -6,11 +6,11 @@ A call counts for all the records it names or, with PenstockError, for none. ``d
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from penstock.core.coordinators.jobs import AllOf
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, FINISHED, LEASED, MOVING, READY, WAITING
 from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED, Done
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.state import Answer
 from penstock.errors import PenstockError, Reason
 
 _LOST: Final = frozenset({ACK_TIMEOUT, OWNER_DISCONNECTED})
@@ -45,7 +45,7 @@ def nack(queue: Queue, index: int, owner: str, offsets: Sequence[int], reason: s
     for run in _runs(unique):
         _check_leased(part, owner, run)
     for offset in unique:
-        queue.fail(part, offset, reason, backs_off=True)
+        queue.failures.fail(part, offset, reason, backs_off=True)
     queue.context.meters.nacks.add((*queue.labels, reason), len(unique))
     _when_stored(queue, part, unique, done)
 
@@ -83,7 +83,7 @@ def move(
         raise PenstockError(
             Reason.INVALID_TOPIC, f"{target_topic} is the broker's own topic; move records to another one."
         )
-    answer = Answer(done)
+    answer = AllOf(done)
     for offset in _unfinished(queue, part, offsets):
         queue.context.mover.redrive(queue, part, offset, target_topic, target_partition, answer.expect())
     answer.close()
@@ -108,7 +108,7 @@ def _unfinished(queue: Queue, part: QueuePartition, offsets: Sequence[int]) -> l
 
 
 def _finish_leased(queue: Queue, part: QueuePartition, runs: list[Run], done: Done) -> None:
-    answer = Answer(done)
+    answer = AllOf(done)
     remembered = False
     lowest, count = 1 << 62, 0
     for number, start, stop in runs:
@@ -138,7 +138,7 @@ def _finish_leased(queue: Queue, part: QueuePartition, runs: list[Run], done: Do
 
 def _when_stored(queue: Queue, part: QueuePartition, offsets: Sequence[int], done: Done) -> None:
     """Tell ``done`` once what these records are now is durable, be they finished or not."""
-    answer = Answer(done)
+    answer = AllOf(done)
     queue.context.state_log.when_committed(queue.state_partition, answer.expect())
     if any(offset < part.floor for offset in offsets):
         queue.context.floors.when_stored(part, answer.expect())

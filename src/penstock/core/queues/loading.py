@@ -8,11 +8,11 @@ are set back by as much: what was left when they were written is the most that i
 over is, and its record is delivered again.
 """
 
-from itertools import islice
-from typing import Final, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_OFFSETS, MOVING, UnreadableBlock, decode_block
-from penstock.core.queues.context import Context
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.stored import (
     Kind,
@@ -24,7 +24,13 @@ from penstock.core.queues.stored import (
     read_move,
     read_time,
 )
+from penstock.errors import Reason
+from penstock.limits import KIB
+from penstock.ports import Report
 from penstock.types import Buffer
+
+if TYPE_CHECKING:
+    from penstock.core.queues.upkeep import Upkeep
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,8 +38,8 @@ V = TypeVar("V")
 _Timed = tuple[bytes, int]
 """A value, and when it was written."""
 
-_RECORDS_AT_ONCE: Final = 2_000
-"""Some ten milliseconds of work."""
+_QUEUE_BYTES: Final = 50 * KIB
+"""What it costs to make a queue."""
 
 
 class QueueImage:
@@ -53,36 +59,34 @@ class QueueImage:
         return self.made_ms is None and not self.blocks and not self.moves and not self.keys
 
 
-def read_images(context: Context, state_partition: int) -> dict[QueueId, QueueImage]:
-    """All queues that have something in a partition of the state topic."""
-    reader = ImageReader(context, state_partition)
-    while not reader.read_some():
-        pass
-    return reader.images()
+class QueuesShard(Shard):
+    """The queues of one partition of the state topic. The last record of a key counts, so everything is collected before it is opened."""
 
-
-class ImageReader:
-    """The same, a piece at a time: what is written when it begins."""
-
-    def __init__(self, context: Context, state_partition: int) -> None:
-        self._context = context
-        self._records = context.state_log.replay(state_partition)
+    def __init__(self, upkeep: "Upkeep", report: Report, index: int) -> None:
+        self.index: Final = index
+        self._upkeep = upkeep
+        self._report = report
         self._images: dict[QueueId, QueueImage] = {}
 
-    def images(self) -> dict[QueueId, QueueImage]:
-        """What was found so far."""
-        return {queue_id: image for queue_id, image in self._images.items() if not image.is_empty}
+    def replay(self, key: Buffer, value: Buffer | None, written_ms: int) -> None:
+        try:
+            self._take(key, None if value is None else bytes(value), written_ms)
+        except UnreadableRecord as error:
+            self._report(f"a record of the state of queues is skipped: {error}")
 
-    def read_some(self) -> bool:
-        """Read the next records; whether these were the last."""
-        count = 0
-        for raw_key, raw_value, written_ms in islice(self._records, _RECORDS_AT_ONCE):
-            count += 1
-            try:
-                self._take(raw_key, None if raw_value is None else bytes(raw_value), written_ms)
-            except UnreadableRecord as error:
-                self._context.report(f"a record of the state of queues is passed over: {error}")
-        return count < _RECORDS_AT_ONCE
+    def images(self) -> dict[QueueId, QueueImage]:
+        """All queues that have something in what was replayed since this was last asked for."""
+        images, self._images = self._images, {}
+        return {queue_id: image for queue_id, image in images.items() if not image.is_empty}
+
+    def loaded(self) -> Iterator[int]:
+        images = self.images()
+        while images:
+            self._upkeep.restore(self.index, *images.popitem())
+            yield _QUEUE_BYTES
+
+    def unloaded(self, reason: Reason) -> None:
+        self._upkeep.resign(self.index, reason)
 
     def _take(self, raw_key: Buffer, value: bytes | None, written_ms: int) -> None:
         key = read_key(raw_key)
@@ -97,6 +101,14 @@ class ImageReader:
                 _set(image.blocks, (key.partition, key.number), timed)
             else:
                 _set(image.keys, bytes(raw_key), timed)
+
+
+def read_images(family: Family[QueuesShard], index: int) -> dict[QueueId, QueueImage]:
+    """What the log says now: every record that is written, because what is not committed yet may still become so."""
+    shard = family.shards[index]
+    for record in family.topic.replay(index, written=True):
+        shard.replay(*record)
+    return shard.images()
 
 
 def _set(items: dict[K, V], key: K, value: V | None) -> None:
@@ -164,5 +176,5 @@ def _drop_orphans(queue: Queue, index: int) -> None:
         while at >= 0:
             offset = (number << BLOCK_BITS) + at
             if offset >= part.floor and offset not in part.moves:
-                queue.make_ready(part, offset, block, None)
+                queue.failures.make_ready(part, offset, block, None)
             at = block.states.find(MOVING, at + 1)

@@ -1,16 +1,18 @@
 """A move as a record: what names it, what its copy in the target says of itself, and how it is found there."""
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.publish import record_id
 from penstock.core.queues import envelope as names
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.state import QueueState
 from penstock.core.queues.stored import Move, MoveKind, QueueId
 from penstock.core.reading import read_from
 from penstock.core.replica import Replica
 from penstock.limits import MIB
 from penstock.records.records import Headers, Record
+
+if TYPE_CHECKING:
+    from penstock.core.queues.queue import Queue
 
 _SEARCH_RECORDS: Final = 500
 
@@ -23,7 +25,7 @@ def move_id(queue: QueueId, partition: int, offset: int) -> bytes:
 class MoveEntry(NamedTuple):
     """A move under way."""
 
-    queue: QueueState
+    queue: "Queue"
     part: QueuePartition
     offset: int
     move: Move

@@ -11,7 +11,7 @@ each time, and appends what is not there (``Peers.append_once``): two who want t
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.partition import Partition
 from penstock.core.queues import envelope as names
@@ -20,7 +20,6 @@ from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.move_records import MoveEntry, find_moves, move_id, moved_headers
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.state import QueueState
 from penstock.core.queues.stored import Move, MoveKind, move_value
 from penstock.core.reading import record_bytes
 from penstock.core.remote import Peers
@@ -31,6 +30,9 @@ from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Record
 from penstock.types import GroupId, TopicId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.queues.queue import Queue
 
 DEAD_LETTER_PREFIX: Final = "dlq."
 REDRIVE_GROUP: Final = GroupId("penstock.redrive")
@@ -82,7 +84,7 @@ class Mover:
 
     # -- intents
 
-    def dead_letter(self, queue: QueueState, part: QueuePartition, offset: int, attempts: int, reason: str) -> None:
+    def dead_letter(self, queue: "Queue", part: QueuePartition, offset: int, attempts: int, reason: str) -> None:
         """A record has had its attempts."""
         target = dead_letter_topic(queue.topic)
         if target == queue.topic:
@@ -94,7 +96,7 @@ class Mover:
 
     def redrive(
         self,
-        queue: QueueState,
+        queue: "Queue",
         part: QueuePartition,
         offset: int,
         target_topic: str,
@@ -108,7 +110,7 @@ class Mover:
 
     def _begin(
         self,
-        queue: QueueState,
+        queue: "Queue",
         part: QueuePartition,
         offset: int,
         kind: MoveKind,
@@ -166,7 +168,7 @@ class Mover:
             if not target.to_append and not target.to_find and not target.is_asked:
                 del self._targets[key]
 
-    def resume(self, queue: QueueState, part: QueuePartition) -> None:
+    def resume(self, queue: "Queue", part: QueuePartition) -> None:
         """The state was loaded: whether its moves were appended is to be found out."""
         for offset, move in part.moves.items():
             entry = MoveEntry(queue, part, offset, move)
@@ -263,7 +265,7 @@ class Mover:
     def _give_up(self, entry: MoveEntry) -> None:
         queue, part, offset, _ = entry
         del part.moves[offset]
-        queue.make_ready(part, offset, part.block_of(offset), None)
+        queue.failures.make_ready(part, offset, part.block_of(offset), None)
         self._context.state_log.remove(queue.state_partition, part.move_key(offset))
         for done in part.move_waiting.pop(offset, ()):
             done(Reason.UNKNOWN_TOPIC_OR_PARTITION)

@@ -8,8 +8,8 @@ has it stored: blocks are kept from there on, since the log of commits and the l
 from heapq import heappop, heappush
 from typing import Final
 
-from penstock.core.groups.deadlines import Timer
-from penstock.core.internal_topic import StateRecord
+from penstock.core.coordinators.deadlines import Timer
+from penstock.core.coordinators.topic import StateRecord
 from penstock.core.queues.block import (
     BLOCK_BITS,
     BLOCK_MASK,

@@ -1,401 +1,334 @@
-"""One queue: a topic worked by a group. Here it hands records to workers, fairly.
+"""One queue: its partitions, what can be read of their records, and how a change gets stored.
 
-Per partition what is to be delivered again goes first, oldest first, then what was never touched, in order. Among takers with
-credit, and among partitions, turns are taken in small portions. A delivery leaves once its lease is written; in a cluster, once it is
-committed: a node that does not know yet that another works for the group would deliver what was acked there.
+Everything that changes a record marks its block here, so that it is written at the end of the turn; whoever must not go on
+before that waits at the state log or at the floors.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
-from penstock.core.groups.deadlines import Timer
-from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
+from penstock.core.coordinators.jobs import AllOf
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
-from penstock.core.queues.delivery import ACK_TIMEOUT
-from penstock.core.queues.envelope import has_policy, read_envelope
-from penstock.core.queues.failures import Failures, before_deadline
+from penstock.core.queues.delivery import Done
+from penstock.core.queues.dispatch import Dispatcher
+from penstock.core.queues.envelope import NO_ENVELOPE, Envelope, read_envelope
+from penstock.core.queues.failures import Failures
+from penstock.core.queues.idempotent import FinishedKeys, key_of
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.records import Piece
-from penstock.core.queues.state import NOT_HERE
-from penstock.core.queues.workers import Lease, Poll, Taker, Worker
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
+from penstock.core.queues.records import NOT_HERE
+from penstock.core.queues.stored import Kind, QueueId, idempotency_record, key_prefix
+from penstock.core.queues.workers import Taker
+from penstock.core.replica import Replica
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Delivery
 from penstock.records.records import Record
-from penstock.types import GroupId
-
-PORTION: Final = 32
-"""Records that one taker gets before the next one's turn."""
-PORTION_ALONE: Final = 256
-"""The same when nobody else waits."""
-_RETRY_MS: Final = 2_000
-"""After which records that could not be read are tried again."""
-_COPY_RETRY_MS: Final = 100
-"""The same for those that are not here yet."""
-_PASSES_MAX: Final = 500
-"""Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
+from penstock.types import GroupId, TopicName
 
 
-class _Take(NamedTuple):
-    """One portion on its way to a taker."""
-
-    taker: Taker
-    limit: int
-    now_ms: int
-    until_ms: int
-    out: list[Delivery]
-
-
-class Queue(Failures):
-    """A queue with its takers."""
-
-    _passes = _PASSES_MAX
-    """Records that this turn may still pass over."""
+class Queue:
+    """A topic worked by a group. ``alive`` until its topic or its group is deleted, or another node coordinates the group."""
 
     def __init__(self, context: Context, topic: Topic, group: GroupId) -> None:
-        super().__init__(context, topic, group)
-        self._retry: Final = Timer(self.wake)
+        self.context: Final = context
+        self.topic: Final[TopicName] = topic.name
+        self.group: Final = group
+        self.queue_id: Final = QueueId(group, topic.topic_id)
+        self.labels: Final = (str(topic.name), str(group))
+        self.state_partition: Final = context.state_log.partition_for(group)
+        self.alive = True
+        self.paused_until_ms = 0
+        """Monotonic: nothing is handed out before, since leases could not be stored a moment ago."""
+        self.keys = FinishedKeys()
+        self.partitions: list[QueuePartition] = []
+        self.takers: deque[Taker] = deque()
+        # Partitions that may have something to hand out; the first has its turn.
+        self.active: dict[QueuePartition, None] = {}
+        self._key_prefix = key_prefix(Kind.IDEMPOTENCY, self.queue_id)
+        self.failures: Final = Failures(self)
+        self.dispatcher: Final = Dispatcher(self)
+        self.grow(topic.partition_count)
+
+    # -- partitions
+
+    def grow(self, count: int) -> None:
+        """The topic has so many partitions now."""
+        committed = self.context.broker.groups.fetch_offsets(
+            self.group, [PartitionKey(self.topic, index) for index in range(len(self.partitions), count)]
+        )
+        for index in range(len(self.partitions), count):
+            found = committed.get(PartitionKey(self.topic, index))
+            floor = 0 if found is None else max(0, found.offset)
+            self.partitions.append(QueuePartition(self.queue_id, self.topic, index, self.state_partition, floor))
+
+    def reset(self) -> None:
+        """Forget everything that the log is about to tell."""
+        self.keys = FinishedKeys()
+        committed = self.context.broker.groups.fetch_offsets(
+            self.group, [PartitionKey(self.topic, part.index) for part in self.partitions]
+        )
+        for part in self.partitions:
+            found = committed.get(PartitionKey(self.topic, part.index))
+            part.clear(0 if found is None else max(0, found.offset))
+            self.active[part] = None
+            self.context.look(self, part)
+
+    def open(self) -> None:
+        """Follow the logs of all partitions."""
+        for part in self.partitions:
+            if part.source is None:
+                try:
+                    self.source(part)
+                except PenstockError as error:
+                    if error.reason not in NOT_HERE:
+                        raise
+                    # The others are worked meanwhile; whoever hands out records tries again.
+                    self.active[part] = None
 
     def close(self) -> None:
-        """Hand out nothing more."""
-        super().close()
-        self.context.deadlines.cancel(self._retry)
-
-    # -- takers
-
-    def add(self, taker: Taker) -> None:
-        """Somebody wants records."""
-        self.takers.append(taker)
-        self.wake()
-
-    def remove_poll(self, poll: Poll) -> None:
-        """A call has its answer or wants none."""
-        self.context.deadlines.cancel(poll.timer)
-        if poll in self.takers:
-            self.takers.remove(poll)
-
-    def add_worker(self, worker: Worker) -> None:
-        """A stream begins: what its owner holds and no open stream has goes to it first."""
-        with_others = {lease for other in self._streams_of(worker.owner) for lease in other.leases()}
+        """Follow them no more."""
+        self.alive = False
+        self.dispatcher.close()
         for part in self.partitions:
-            for offset in part.held_by(worker.owner):
-                lease = part.index, offset, part.block_of(offset).attempts[offset & BLOCK_MASK]
-                if lease not in with_others:
-                    worker.unsent.append(lease)
-        self.add(worker)
+            part.gone = True
+            if part.source is not None:
+                part.source.unwatch(part.wake)
 
-    def remove_worker(self, worker: Worker, released: Iterable[Lease], kept: Iterable[Lease]) -> None:
-        """A stream has ended. Of its leases some are released; another open stream of its owner gets the others again."""
-        if worker in self.takers:
-            self.takers.remove(worker)
-        if not self.alive:
-            return
-        for lease in released:
-            part = self.partitions[lease[0]]
-            if self.holds(worker.owner, *lease) and self.is_here(part):
-                self.release(part, lease[1])
-        for heir in self._streams_of(worker.owner):
-            heir.inherit(lease for lease in kept if self.holds(worker.owner, *lease))
-            self.wake()
-            break
+    def partition(self, index: int) -> QueuePartition:
+        """The partition; UNKNOWN_TOPIC_OR_PARTITION when there is none."""
+        if not 0 <= index < len(self.partitions):
+            raise PenstockError(
+                Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Topic {self.topic} has no partition {index}: it has {len(self.partitions)}.",
+            )
+        return self.partitions[index]
 
-    def _streams_of(self, owner: str) -> Iterator[Worker]:
-        return (taker for taker in self.takers if isinstance(taker, Worker) and taker.owner == owner)
+    @property
+    def leased(self) -> int:
+        """Records in flight."""
+        return sum(part.leased for part in self.partitions)
 
-    def holds(self, owner: str, index: int, offset: int, attempts: int) -> bool:
-        """Whether a record is still leased by this very delivery."""
-        part = self.partitions[index]
-        block = part.blocks.get(offset >> BLOCK_BITS)
-        at = offset & BLOCK_MASK
-        return (
-            block is not None
-            and offset >= part.floor
-            and block.states[at] == LEASED
-            and block.attempts[at] == attempts
-            and block.owner(at) == owner
-        )
+    @property
+    def is_at_work(self) -> bool:
+        """Whether somebody wants records, or something is known of one that the group's offsets do not say."""
+        return bool(self.takers) or any(part.blocks for part in self.partitions)
 
-    # -- handing out
+    def source(self, part: QueuePartition) -> Replica:
+        """The log of a partition, opened and followed, whoever leads it. PenstockError while nothing of it can be read here."""
+        source = part.source
+        if source is None or source.gone:
+            source = self._follow(part)
+        return source
 
-    def dispatch(self) -> None:
-        """Give takers with credit what there is, within the bound on records in flight."""
-        if not self.alive:
-            return
-        context = self.context
-        self._passes = _PASSES_MAX
-        if context.clock.monotonic_ms() >= self.paused_until_ms and self._can_lease():
-            log = context.state_log
-            when_leased = log.when_committed if context.in_cluster else log.when_written
-            now_ms = context.clock.now_ms()
-            for worker in [taker for taker in self.takers if isinstance(taker, Worker) and taker.unsent]:
-                again = self._send_again(worker, now_ms)
-                if again:
-                    when_leased(self.state_partition, partial(self._leave_again, worker, again))
-            for taker, deliveries in self._share(now_ms).items():
-                when_leased(self.state_partition, partial(self._leave, taker, deliveries))
-        for taker in list(self.takers):
-            if isinstance(taker, Poll) and (taker.served or (self._passes > 0 and not taker.waits)):
-                self.remove_poll(taker)
-                if not taker.served:
-                    taker.deliver([])
-        if self._passes <= 0:
-            self.wake()
-
-    def check_can_lease(self) -> None:
-        """NOT_ENOUGH_REPLICAS when a lease would not be committed: too few replicas of the queue's state are in sync."""
+    def _follow(self, part: QueuePartition) -> Replica:
+        source = self.context.broker.observe(self.topic, part.index, part.floor)
+        if part.source is not None:
+            # Its leader has changed: the same records are read from another copy, or the same copy in another role.
+            part.source.unwatch(part.wake)
+            self.context.cache.forget(part.source)
+        part.source = source
+        part.wake = partial(self._grew, part)
+        source.watch(part.wake)
         if self.context.in_cluster:
-            self.context.broker.partition(QUEUE_STATE_TOPIC, self.state_partition).check_in_sync()
+            needed_end = part.open_end()
+            part.needed_end = needed_end if source.high_watermark < needed_end else 0
+        self.follow_start(part)
+        self._grew(part)
+        return source
 
-    def _can_lease(self) -> bool:
-        """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and whoever waits is not held up."""
+    def _grew(self, part: QueuePartition) -> None:
+        self.context.look(self, part)
+        self.wake_partition(part)
+
+    def check_here(self, part: QueuePartition) -> None:
+        """COORDINATOR_LOAD_IN_PROGRESS while records that something is known of are not copied to this node yet.
+
+        What is to become of a record is written in it, so nothing is decided without it.
+        """
+        if not part.needed_end and part.source is not None and not part.source.gone:
+            return
+        source = self.source(part)
+        if source.high_watermark < part.needed_end:
+            raise PenstockError(
+                Reason.COORDINATOR_LOAD_IN_PROGRESS,
+                f"The records of {self.topic}/{part.index} are being copied to the node that works for group {self.group}. "
+                "Try again in a moment.",
+            )
+        part.needed_end = 0
+
+    def check_stored(self) -> None:
+        """STORAGE_ERROR while memory may be ahead of the log, because a change could not be stored: it is about to be loaded again."""
+        if self.state_partition in self.context.lost:
+            raise PenstockError(
+                Reason.STORAGE_ERROR,
+                f"The state of the queue {self.topic} of group {self.group} could not be stored. Try again in a second; the "
+                "broker's log says why.",
+            )
+
+    def follow_start(self, part: QueuePartition) -> None:
+        """Retention took records from under the floor: nobody can work them any more."""
+        source = self.source(part)
+        if source.first_offset > part.floor:
+            self.end_moves(part, part.forward(source.first_offset))
+            self.drop_finished(part)
+        elif source.log.start_offset > part.floor:
+            # The group went back behind what was copied for it.
+            self.context.broker.observe(self.topic, part.index, part.floor)
+            self.source(part)
+
+    def is_here(self, part: QueuePartition) -> bool:
+        """Whether :meth:`check_here` has nothing to say."""
         try:
-            self.check_can_lease()
+            self.check_here(part)
         except PenstockError:
-            self.context.deadlines.set(self._retry, self.context.clock.monotonic_ms() + _COPY_RETRY_MS)
             return False
         return True
 
-    def _send_again(self, worker: Worker, now_ms: int) -> list[Delivery]:
-        """The leases of the worker's owner that no stream has, as far as the worker has room."""
-        room = worker.room()
-        if room <= 0:
-            return []
-        unsent, worker.unsent = worker.unsent, deque()
-        stalled: set[QueuePartition] = set()
-        again: list[Delivery] = []
-        while unsent and len(again) < room and self._passes > 0:
-            lease = unsent.popleft()
-            part = self.partitions[lease[0]]
-            if part in stalled:
-                worker.unsent.append(lease)
-                continue
-            try:
-                delivery = self._deliver_again(part, worker, lease, now_ms)
-            except PenstockError as error:
-                self._stall(part, error)
-                stalled.add(part)
-                worker.unsent.append(lease)
-                continue
-            if delivery is not None:
-                again.append(delivery)
-        worker.unsent.extend(unsent)
-        worker.leased(again)
-        if again:
-            self.context.meters.redeliveries.add(self.labels, len(again))
-        return again
+    # -- who wants records
 
-    def _deliver_again(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
-        """The same attempt, until the same end: a worker that dies of a record and comes back at once must run out of attempts. None when
-        the lease has ended.
+    def wake(self) -> None:
+        """There may be something to hand out, and somebody to take it."""
+        if self.takers and self.alive:
+            self.context.to_dispatch[self] = None
+            self.context.schedule()
 
-        The block is stored again, though nothing changed: what is committed shows that this node still works for the group.
-        """
-        index, offset, attempts = lease
-        at = offset & BLOCK_MASK
-        if not self.holds(worker.owner, *lease) or part.block_of(offset).until_ms[at] <= now_ms:
-            return None
-        self.check_here(part)
-        record = self.read(part, offset)
-        block = part.block_of(offset)
-        if record is None or (block.flags[at] and self.ends_on_sight(read_envelope(record.headers), now_ms)):
-            self.finish(part, (offset,))
-            self._passes -= 1
-            return None
-        until_ms = block.until_ms[at]
-        self.changed(part, offset >> BLOCK_BITS, block)
-        _, timestamp, key, value, headers = record
-        return Delivery(self.topic, index, offset, attempts, key, value, headers, timestamp, block.error(at), until_ms)
+    def wake_partition(self, part: QueuePartition) -> None:
+        """The log has more, or a record became ready."""
+        self.active[part] = None
+        if self.takers:
+            self.wake()
 
-    def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
-        takers = self.takers
-        given: dict[Taker, list[Delivery]] = {}
-        idle = 0
-        room = self.context.settings.in_flight_max - self.leased
-        while idle < len(takers) and self.active and room > 0 and self._passes > 0:
-            taker = takers[0]
-            takers.rotate(-1)
-            wanted = taker.room()
-            if wanted <= 0:
-                idle += 1
-                continue
-            most = PORTION if len(takers) > 1 else PORTION_ALONE
-            out: list[Delivery] = []
-            self._fill(_Take(taker, min(wanted, most, room), now_ms, now_ms + taker.lease_ms, out))
-            if not out:
-                # There may still be something that another one is to get.
-                idle += 1
-                continue
-            idle = 0
-            room -= len(out)
-            taker.leased(out)
-            if isinstance(taker, Poll):
-                taker.served = True
-            given.setdefault(taker, []).extend(out)
-        return given
+    # -- reading
 
-    def _fill(self, take: _Take) -> None:
-        for part in list(self.active):
-            left = False
-            try:
-                self.check_here(part)
-                left = self._take_ready(part, take)
-                if len(take.out) < take.limit:
-                    self._take_fresh(part, take)
-                part.damage = None
-            except PenstockError as error:
-                self._stall(part, error)
-            # To the end of the line while there may be more: the other partitions come first.
-            del self.active[part]
-            is_enough = len(take.out) >= take.limit or self._passes <= 0
-            if left or is_enough:
-                self.active[part] = None
-            if is_enough:
-                break
-        if take.out:
-            self.context.meters.leases.add(self.labels, len(take.out))
-
-    def _stall(self, part: QueuePartition, error: PenstockError) -> None:
-        is_here = error.reason not in NOT_HERE
-        if is_here and part.damage != error.text:
-            part.damage = error.text
-            self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")
-        if part.retry is None:
-            part.retry = Timer(partial(self.wake_partition, part))
-        # The disk, or a person, may make it good, and nobody says so.
-        self.context.deadlines.set(
-            part.retry, self.context.clock.monotonic_ms() + (_RETRY_MS if is_here else _COPY_RETRY_MS)
-        )
-
-    def _take_ready(self, part: QueuePartition, take: _Take) -> bool:
-        """Deliver again what was delivered before; whether something is left for another taker."""
-        taker, limit, now_ms, until_ms, out = take
-        before = len(out)
-        left = False
-        while len(out) < limit and self._passes > 0 and (offset := part.next_ready()) >= 0:
-            block = part.blocks[offset >> BLOCK_BITS]
-            at = offset & BLOCK_MASK
-            last_error = block.error(at)
-            if last_error == ACK_TIMEOUT and block.owner(at) == taker.owner and self._others_wait(taker):
-                left = True
-                break
-            record = self.read(part, offset)
-            if record is None or (block.flags[at] and self.ends_on_sight(read_envelope(record.headers), now_ms)):
-                self.finish(part, (offset,))
-                self._passes -= 1
-                continue
-            attempts = block.lease(at, taker.owner, until_ms)
-            part.leased += 1
-            self.changed(part, offset >> BLOCK_BITS, block)
-            _, timestamp, key, value, headers = record
-            out.append(
-                Delivery(self.topic, part.index, offset, attempts, key, value, headers, timestamp, last_error, until_ms)
-            )
-        again = sum(delivery.attempts > 1 for delivery in out[before:])
-        if again:
-            self.context.meters.redeliveries.add(self.labels, again)
-        return left
-
-    def _others_wait(self, taker: Taker) -> bool:
-        return any(other.owner != taker.owner and other.room() > 0 for other in self.takers)
-
-    def _take_fresh(self, part: QueuePartition, take: _Take) -> None:
-        self.follow_start(part)
+    def read(self, part: QueuePartition, offset: int) -> Record | None:
+        """A record; None when there is none any more. PenstockError when it cannot be read."""
         source = self.source(part)
-        end = source.high_watermark
-        while len(take.out) < take.limit and self._passes > 0 and (offset := part.next_untouched(end)) < end:
-            piece = self.context.cache.piece(source, offset)
-            if piece is None:
-                break
-            self._take_piece(part, piece, offset, take)
-
-    def _take_piece(self, part: QueuePartition, piece: Piece, offset: int, take: _Take) -> None:
-        """Lease the untouched records of a piece from ``offset`` on; plain ones in runs, for they are nearly all."""
-        taker, limit, _, until_ms, out = take
-        topic, index, blocks = self.topic, part.index, part.blocks
-        run = expected = offset
-        records = piece.records
-        for at in range(piece.index(offset), len(records)):
-            record = records[at]
-            place, timestamp, key, value, headers = record
-            block = blocks.get(place >> BLOCK_BITS)
-            is_touched = block is not None and block.states[place & BLOCK_MASK] != UNTOUCHED
-            is_special = bool(headers) and has_policy(headers)
-            if place != expected or is_touched or is_special:
-                self._lease_run(part, run, expected, taker.owner, until_ms)
-                if place != expected:
-                    # Compaction left a gap: there is nothing to work.
-                    self.finish_gap(part, expected, place)
-                run = place + 1
-                if is_special and not is_touched:
-                    self._take_special(part, record, take)
-                elif not is_touched:
-                    run = place
-                    out.append(Delivery(topic, index, place, 1, key, value, headers, timestamp, None, until_ms))
-            else:
-                out.append(Delivery(topic, index, place, 1, key, value, headers, timestamp, None, until_ms))
-            expected = place + 1
-            if len(out) >= limit or self._passes <= 0:
-                self._lease_run(part, run, expected, taker.owner, until_ms)
-                break
-        else:
-            self._lease_run(part, run, expected, taker.owner, until_ms)
-            if expected < piece.next_offset:
-                self.finish_gap(part, expected, piece.next_offset)
-                expected = piece.next_offset
-        part.cursor = max(part.cursor, expected)
-
-    def _lease_run(self, part: QueuePartition, start: int, stop: int, owner: str, until_ms: int) -> None:
-        part.leased += stop - start
-        while start < stop:
-            block = part.block_of(start)
-            end = min(stop, (start | BLOCK_MASK) + 1)
-            block.lease_fresh(start & BLOCK_MASK, ((end - 1) & BLOCK_MASK) + 1, owner, until_ms)
-            self.changed(part, start >> BLOCK_BITS, block)
-            start = end
-
-    def _take_special(self, part: QueuePartition, record: Record, take: _Take) -> None:
-        """A record that says how it wants to be worked."""
-        offset, timestamp, key, value, headers = record
-        envelope = read_envelope(headers)
-        if self.ends_on_sight(envelope, take.now_ms):
-            self.finish(part, (offset,))
-            self._passes -= 1
-            return
-        block = part.block_of(offset)
-        at = offset & BLOCK_MASK
-        block.forget(at)
-        if envelope.not_before_ms is not None and envelope.not_before_ms > take.now_ms:
-            block.flags[at] = HAS_POLICY | DELAYED
-            block.wait(at, before_deadline(envelope.not_before_ms, envelope))
-            self._passes -= 1
-        else:
-            block.flags[at] = HAS_POLICY
-            block.lease(at, take.taker.owner, take.until_ms)
-            part.leased += 1
-            take.out.append(
-                Delivery(self.topic, part.index, offset, 1, key, value, headers, timestamp, None, take.until_ms)
+        is_ahead = offset >= source.high_watermark or source.first_offset <= offset < source.log.start_offset
+        if is_ahead and self.context.in_cluster:
+            raise PenstockError(
+                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet."
             )
-        self.changed(part, offset >> BLOCK_BITS, block)
+        return self.context.cache.record(source, offset)
 
-    def _leave(self, taker: Taker, deliveries: list[Delivery], reason: Reason | None) -> None:
-        """The leases are written: the records may be seen."""
-        if reason is not None:
-            taker.refuse(deliveries)
-        elif taker.attached:
-            taker.deliver(deliveries)
-        elif self.alive:
-            with_streams = {lease for worker in self._streams_of(taker.owner) for lease in worker.leases()}
-            for delivery in deliveries:
-                lease = delivery.partition, delivery.offset, delivery.attempts
-                if lease not in with_streams and self.holds(taker.owner, *lease):
-                    self.give_back(self.partitions[delivery.partition], delivery.offset)
+    def envelope(self, part: QueuePartition, offset: int, block: Block) -> Envelope | None:
+        """What a touched record says of itself; None when there is no record any more."""
+        if not block.flags[offset & BLOCK_MASK] & HAS_POLICY:
+            return NO_ENVELOPE
+        try:
+            record = self.read(part, offset)
+        except PenstockError:
+            # Damaged: the settings decide, as for a record that says nothing.
+            return NO_ENVELOPE
+        return None if record is None else read_envelope(record.headers)
 
-    def _leave_again(self, worker: Worker, deliveries: list[Delivery], reason: Reason | None) -> None:
-        """The same for records that their owner had already: they stay leased when the stream has ended meanwhile."""
-        if reason is not None:
-            worker.refuse(deliveries)
-        elif worker.attached:
-            worker.deliver(deliveries)
+    def ends_on_sight(self, envelope: Envelope, now_ms: int) -> bool:
+        """Whether a record needs no work: its deadline is over, it came back for another group, or its idempotency key was finished."""
+        if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+            self.context.meters.deadline_exceeded.add(self.labels)
+            return True
+        if envelope.for_group is not None and envelope.for_group != self.group:
+            return True
+        key = key_of(envelope)
+        if key is not None and self.keys.has(key, now_ms):
+            self.context.meters.duplicates_skipped.add(self.labels)
+            return True
+        return False
+
+    # -- changing
+
+    def changed(self, part: QueuePartition, number: int, block: Block) -> None:
+        """A block is to be stored, and its timer to be set."""
+        self.context.state_log.mark(part, number)
+        if block.due_ms < block.entry_ms:
+            self.context.arm(self, part, number, block)
+
+    def finish(self, part: QueuePartition, offsets: Iterable[int]) -> None:
+        """These records need no more work. It is stored though nobody waits for it."""
+        for number in self.mark_finished(part, offsets):
+            self.context.state_log.mark(part, number)
+
+    def mark_finished(self, part: QueuePartition, offsets: Iterable[int]) -> set[int]:
+        """The same, but the caller stores the blocks that are returned, as far as they are not below the floor."""
+        numbers: set[int] = set()
+        for offset in offsets:
+            part.finish(offset)
+            numbers.add(offset >> BLOCK_BITS)
+        if part.advance():
+            self.context.floors.moved(part)
+        # Room within the bound on records in flight.
+        self.wake()
+        return numbers
+
+    def finish_gap(self, part: QueuePartition, start: int, stop: int) -> None:
+        """There are no records at these offsets, which may be many."""
+        if start <= part.floor:
+            self.end_moves(part, part.forward(stop))
+            self.context.floors.moved(part)
+        else:
+            for number in part.finish_run(start, stop):
+                self.context.state_log.mark(part, number)
+
+    def when_finished(self, part: QueuePartition, offsets: Iterable[int], numbers: Iterable[int], done: Done) -> None:
+        """Store blocks with finished records, and tell ``done`` once it is certain that these are never delivered again.
+
+        What lies below the floor is certain once the floor is committed; a block with nothing else in it is not written.
+        """
+        answer = AllOf(done)
+        highest: dict[int, int] = {}
+        lowest = part.floor
+        for offset in offsets:
+            highest[offset >> BLOCK_BITS] = max(offset, highest.get(offset >> BLOCK_BITS, -1))
+            lowest = min(lowest, offset)
+        above = [number for number in numbers if highest.get(number, -1) >= part.floor]
+        for number in above:
+            self.context.state_log.mark(part, number)
+        if above:
+            self.context.state_log.when_committed(self.state_partition, answer.expect())
+        if lowest < part.floor:
+            self.context.floors.when_stored(part, answer.expect())
+        answer.close()
+
+    def drop_finished(self, part: QueuePartition) -> None:
+        """Blocks below what is committed are needed no more."""
+        for key in part.drop_finished():
+            self.context.state_log.remove(self.state_partition, key)
+
+    def end_moves(self, part: QueuePartition, offsets: Iterable[int]) -> None:
+        """Moves of records that are finished some other way."""
+        for offset in offsets:
+            self.context.state_log.remove(self.state_partition, part.move_key(offset))
+            for done in part.move_waiting.pop(offset, ()):
+                done(None)
+
+    def remember_key(self, envelope: Envelope) -> bool:
+        """A record was acked: others with its idempotency key are finished from now on. Whether there is such a key."""
+        key = key_of(envelope)
+        if key is None:
+            return False
+        until_ms = self.context.clock.now_ms() + self.context.settings.idempotency_ms
+        gone = self.keys.remember(key, until_ms)
+        stored, value = idempotency_record(self._key_prefix, key, until_ms)
+        assert value is not None
+        self.context.state_log.put(self.state_partition, stored, value)
+        if gone is not None:
+            self.context.state_log.remove(self.state_partition, idempotency_record(self._key_prefix, gone, None)[0])
+        return True
+
+    def expire_keys(self, now_ms: int, count_max: int) -> None:
+        """Forget idempotency keys that have had their time."""
+        for key in self.keys.expire(now_ms, count_max):
+            self.context.state_log.remove(self.state_partition, idempotency_record(self._key_prefix, key, None)[0])
+
+    def forget(self) -> None:
+        """Remove everything that is stored of the queue, but for the record that says it is there."""
+        log, sp = self.context.state_log, self.state_partition
+        for part in self.partitions:
+            for number in part.blocks:
+                log.remove(sp, part.key_of(number))
+            for offset in part.moves:
+                log.remove(sp, part.move_key(offset))
+        for key in self.keys.expire(1 << 62, len(self.keys)):
+            log.remove(sp, idempotency_record(self._key_prefix, key, None)[0])

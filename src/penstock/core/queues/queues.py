@@ -6,7 +6,7 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Caller
 from penstock.core.groups.requests import PartitionKey
@@ -21,15 +21,33 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
 from penstock.operations.operation import Action
 from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
+from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
 
 NACK_REASON_CHARS_MAX: Final = 1024
 """Longer reasons are cut."""
 
 
-class Queues(Upkeep):
+class Queues:
     """All queues of a node."""
+
+    def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
+        self._broker = broker
+        self._upkeep = Upkeep(settings, broker, flusher, report)
+        self._context = self._upkeep.context
+        self._queues = self._upkeep.queues
+        self.family: Final = self._upkeep.family
+        self.check_loaded: Final = self._upkeep.check_loaded
+        self.topic_changed: Final = self._upkeep.topic_changed
+        self.forget_topic: Final = self._upkeep.forget_topic
+        self.forget_group: Final = self._upkeep.forget_group
+        self.next_deadline_ms: Final = self._upkeep.next_deadline_ms
+        self.tick: Final = self._upkeep.tick
+        self.close: Final = self._upkeep.close
 
     @property
     def settings(self) -> QueueSettings:
@@ -72,7 +90,7 @@ class Queues(Upkeep):
             on_gone,
             releases=release_on_detach,
         )
-        queue.add_worker(worker)
+        queue.dispatcher.add_worker(worker)
         return worker
 
     def lease(
@@ -94,11 +112,11 @@ class Queues(Upkeep):
         if max_records < 1:
             raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1.")
         queue = self._require(topic, group)
-        queue.check_can_lease()
+        queue.dispatcher.check_can_lease()
         poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
         if wait_ms > 0:
-            self._context.deadlines.set(poll.timer, self._clock.monotonic_ms() + wait_ms)
-        queue.add(poll)
+            self._context.deadlines.set(poll.timer, self._context.clock.monotonic_ms() + wait_ms)
+        queue.dispatcher.add(poll)
         return poll.cancel
 
     # -- what workers say about records
@@ -286,8 +304,8 @@ class Queues(Upkeep):
                 raise PenstockError(
                     Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the most; delete groups first."
                 )
-            queue = self._add(found, GroupId(group))
-            self._note(queue)
+            queue = self._upkeep.add(found, GroupId(group))
+            self._upkeep.note(queue)
             queue.open()
             # From now on the group is there for every tool, before its first ack.
             for part in queue.partitions:

@@ -14,6 +14,10 @@ from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.records import Headers, Record, read_records
 
+NOT_HERE: Final = frozenset(
+    {Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.COORDINATOR_LOAD_IN_PROGRESS}
+)
+"""Why records of a cluster cannot be read on this node: it passes."""
 CACHE_BYTES_MAX: Final = 64 * MIB
 PIECES_MAX: Final = 8192
 """Records that come one at a time are a piece each, which costs more than the record, and finding the one to go takes longer."""

@@ -5,21 +5,20 @@ a turn: facts, then blocks, then tombstones. So however a turn is cut into batch
 known before its record is called moving, and forgotten after it is called finished.
 
 Invariant: memory is never ahead of the log for longer than a turn. When an append fails, all who wait are refused and
-``on_lost`` is told, which loads the partition again; what was refused is then as if it had never been asked for.
+``Upkeep.lose`` loads the partition again; what was refused is then as if it had never been asked for.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.internal_topic import InternalTopic, StateRecord
+from penstock.core.coordinators.topic import InternalTopic, StateRecord
 from penstock.core.queues.delivery import Done
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB
-from penstock.ports import Report
-from penstock.types import Buffer
 
 if TYPE_CHECKING:
+    from penstock.core.queues.context import Context
     from penstock.core.queues.partition import QueuePartition
 
 _BATCH_BYTES_MAX: Final = 512 * KIB
@@ -43,15 +42,11 @@ class _Pending:
 
 
 class StateLog:
-    """The state topic, as queues write it. ``schedule`` has :meth:`flush` called at the end of this turn."""
+    """The state topic, as queues write it."""
 
-    def __init__(
-        self, topic: InternalTopic, schedule: Callable[[], None], on_lost: Callable[[int], None], report: Report
-    ) -> None:
+    def __init__(self, context: "Context", topic: InternalTopic) -> None:
+        self._context = context
         self._topic = topic
-        self._schedule = schedule
-        self._on_lost = on_lost
-        self._report = report
         self._pending: dict[int, _Pending] = {}
 
     def partition_for(self, group: str) -> int:
@@ -91,7 +86,7 @@ class StateLog:
         pending = self._pending.get(state_partition)
         if pending is None:
             pending = self._pending[state_partition] = _Pending()
-            self._schedule()
+            self._context.schedule()
         return pending
 
     # -- the end of the turn
@@ -108,7 +103,7 @@ class StateLog:
                 # Those who wait for a change that needed no append wait for what was appended before.
                 end = self._topic.next_offset(state_partition)
             except PenstockError as error:
-                self._report(f"the state of queues was not stored: {error.text}")
+                self._context.report(f"the state of queues was not stored: {error.text}")
                 self._settle([*pending.written, *pending.committed], state_partition, error.reason)
                 continue
             if pending.written:
@@ -137,7 +132,7 @@ class StateLog:
         if reason in LED_ELSEWHERE:
             reason = Reason.NOT_COORDINATOR
         elif reason is not None and reason not in _ENDS:
-            self._on_lost(state_partition)
+            self._context.upkeep.lose(state_partition)
             reason = Reason.STORAGE_ERROR
         for done in waiting:
             done(reason)
@@ -148,10 +143,6 @@ class StateLog:
         if pending is not None:
             for done in (*pending.written, *pending.committed):
                 done(reason)
-
-    def replay(self, state_partition: int) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-        """Everything that is written, oldest first, each with the time at which it was."""
-        return self._topic.replay_timed(state_partition, written=True)
 
 
 def _records(pending: _Pending) -> Iterator[StateRecord]:

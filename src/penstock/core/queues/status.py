@@ -18,7 +18,7 @@ from penstock.core.queues.block import (
 )
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.state import NOT_HERE
+from penstock.core.queues.records import NOT_HERE
 from penstock.errors import PenstockError
 from penstock.operations.queues import (
     KnownStates,

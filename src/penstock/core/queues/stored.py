@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.internal_topic import StateRecord
+from penstock.core.coordinators.topic import StateRecord
 from penstock.types import Buffer, GroupId, TopicId, TopicName
 
 _VERSION: Final = 1

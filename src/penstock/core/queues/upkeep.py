@@ -8,16 +8,17 @@ it, and unloaded when it ceases to: from then on nothing here says, writes or de
 """
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.internal_topic import InternalTopic
 from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.floors import Floors, release
-from penstock.core.queues.loading import ImageReader, QueueImage, fill, read_images
+from penstock.core.queues.loading import QueueImage, QueuesShard, fill, read_images
 from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
@@ -39,54 +40,31 @@ _BLOCKS_PER_TICK: Final = 6
 _LOOKS_PER_TICK: Final = 4
 _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500
-_FILLS_AT_ONCE: Final = 20
-"""Queues that one piece of a load makes."""
 _REFRESH_MS: Final = 10 * 60 * 1000
 """How often floors are looked through for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
 """After which the clock looks again at records that are not copied to this node yet."""
-_REPLICAS_RETRY_MS: Final = 100
-"""After which it is looked again whether enough replicas are in sync to store a floor."""
 _SET_BACK_MS_MIN: Final = 1000
 """A wall clock that went back by less is let be: it is being kept right, not set."""
 _PAUSE_MS: Final = 1000
 """How long a queue hands out nothing after its state could not be stored."""
 
 
-class _Loading:
-    """A partition of the state topic that is being loaded: read first, then made into queues."""
-
-    __slots__ = ("images", "reader")
-
-    def __init__(self, reader: ImageReader) -> None:
-        self.reader: Final = reader
-        self.images: dict[QueueId, QueueImage] | None = None
-
-
 class Upkeep:
-    """All queues of a node, without their door."""
+    """All queues of a node."""
 
     def __init__(self, settings: QueueSettings, broker: "Broker", flusher: Flusher, report: Report) -> None:
-        context = self._context = Context(settings, broker, flusher, report)
+        context = self.context = Context(settings, broker, flusher, report)
         self._broker = broker
         self._clock = broker.clock
-        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, broker.settings.groups.offsets_topic_partitions, report)
-        context.state_log = StateLog(topic, context.schedule, self._lose, report)
-        retry = Timer(context.schedule)
-        context.floors = Floors(
-            broker.groups,
-            schedule=context.schedule,
-            schedule_retry=lambda: context.deadlines.set(retry, self._clock.monotonic_ms() + _REPLICAS_RETRY_MS),
-            on_stored=self._floor_stored,
-            on_lost=self._lose,
-            is_lost=context.lost.__contains__,
-        )
+        topic = InternalTopic(broker, QUEUE_STATE_TOPIC, report)
+        self.family: Final = Family(topic, partial(QueuesShard, self, report), "the queues of the group")
+        context.state_log = StateLog(context, topic)
+        context.floors = Floors(context)
+        context.upkeep = self
         context.mover = Mover(context)
-        context.reload = self._reload
-        self._queues: dict[tuple[str, str], Queue] = {}
+        self.queues: dict[tuple[str, str], Queue] = {}
         self._by_partition: dict[int, dict[QueueId, Queue]] = {}
-        self._loaded: set[int] = set()
-        self._loading: dict[int, _Loading] = {}
         self._unopened: deque[Queue] = deque()
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
@@ -99,55 +77,29 @@ class Upkeep:
 
     # -- life
 
-    def load(self, state_partition: int) -> None:
-        """Take in the queues of a partition of the state topic."""
-        self.begin_load(state_partition)
-        while not self.load_some(state_partition):
-            pass
-
-    def begin_load(self, state_partition: int) -> None:
-        """The same, a piece at a time: then call :meth:`load_some` until it is done."""
-        self._loading[state_partition] = _Loading(ImageReader(self._context, state_partition))
-
-    def load_some(self, state_partition: int) -> bool:
-        """Take in a piece; whether all is loaded, or nobody wants it any more. PenstockError when it cannot be read."""
-        loading = self._loading.get(state_partition)
-        if loading is None:
-            return True
-        # What is loaded goes by the clock as it is now.
+    def restore(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
+        """Make a queue of what was loaded."""
+        # What is loaded is judged by the clock as it is now.
         self._follow_clock()
-        if loading.images is None:
-            if loading.reader.read_some():
-                loading.images = loading.reader.images()
-            return False
-        for _ in range(min(_FILLS_AT_ONCE, len(loading.images))):
-            queue_id, image = loading.images.popitem()
-            topic = self._broker.topics.get_by_id(queue_id.topic_id)
-            if topic is None:
-                self._drop_image(state_partition, queue_id, image)
-                continue
-            queue = self._add(topic, queue_id.group)
-            fill(queue, image)
-            self._unopened.append(queue)
-        if loading.images:
-            return False
-        del self._loading[state_partition]
-        self._loaded.add(state_partition)
-        return True
+        topic = self._broker.topics.get_by_id(queue_id.topic_id)
+        if topic is None:
+            self._drop_image(state_partition, queue_id, image)
+            return
+        queue = self.add(topic, queue_id.group)
+        fill(queue, image)
+        self._unopened.append(queue)
 
-    def unload(self, state_partition: int) -> None:
-        """Another node works for these groups: whoever waits for records is told, and nothing of the queues is kept here."""
-        self._loaded.discard(state_partition)
-        self._loading.pop(state_partition, None)
+    def resign(self, state_partition: int, reason: Reason) -> None:
+        """Stop working for the groups of a partition: everyone who waits gets the reason, and nothing of the queues is kept here."""
         queues = self._by_partition.pop(state_partition, {})
-        context = self._context
+        context = self.context
         for queue in queues.values():
-            self._queues.pop((queue.topic, queue.group), None)
+            self.queues.pop((queue.topic, queue.group), None)
             queue.close()
         # What this turn was about to write, and whoever waits for it.
-        context.state_log.refuse(state_partition, Reason.NOT_COORDINATOR)
+        context.state_log.refuse(state_partition, reason)
         for queue in queues.values():
-            self._end(queue, Reason.NOT_COORDINATOR)
+            self._end(queue, reason)
             context.floors.forget(queue.partitions)
         self._unopened = deque(queue for queue in self._unopened if queue.alive)
         self._paused.pop(state_partition, None)
@@ -158,7 +110,7 @@ class Upkeep:
     def check_loaded(self, group: str) -> None:
         """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
         broker = self._broker
-        if broker.cluster is None or self._context.state_log.partition_for(group) in self._loaded:
+        if broker.cluster is None or self.family.serves(self.context.state_log.partition_for(group)):
             return
         node = broker.cluster.coordinators.node_of(group)
         if node == broker.node_id:
@@ -170,24 +122,24 @@ class Upkeep:
 
     def close(self) -> None:
         """The broker stops: whoever waits for records is told."""
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             self._end(queue, Reason.SHUTTING_DOWN)
-        self._queues.clear()
+        self.queues.clear()
 
     def forget_topic(self, topic: str) -> None:
         """A topic is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._forget(self._queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
+        for key in [key for key in self.queues if key[0] == topic]:
+            self._forget(self.queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
 
     def forget_group(self, group: str) -> None:
         """A group is deleted, and its queues with it."""
-        for key in [key for key in self._queues if key[1] == group]:
-            self._forget(self._queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
+        for key in [key for key in self.queues if key[1] == group]:
+            self._forget(self.queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
 
     def _forget(self, queue: Queue, reason: Reason) -> None:
         self._by_partition[queue.state_partition].pop(queue.queue_id, None)
         queue.forget()
-        self._context.state_log.remove(queue.state_partition, queue_record(queue.queue_id, None)[0])
+        self.context.state_log.remove(queue.state_partition, queue_record(queue.queue_id, None)[0])
         self._end(queue, reason)
 
     def _end(self, queue: Queue, reason: Reason) -> None:
@@ -195,14 +147,14 @@ class Upkeep:
         takers, queue.takers = list(queue.takers), deque()
         for taker in takers:
             if isinstance(taker, Poll):
-                self._context.deadlines.cancel(taker.timer)
+                self.context.deadlines.cancel(taker.timer)
             taker.gone(reason)
         for part in queue.partitions:
             if part.source is not None:
-                self._context.cache.forget(part.source)
+                self.context.cache.forget(part.source)
             if part.retry is not None:
-                self._context.deadlines.cancel(part.retry)
-            self._context.to_look.pop(part, None)
+                self.context.deadlines.cancel(part.retry)
+            self.context.to_look.pop(part, None)
             waiting, part.floor_waiting = [done for _, done in part.floor_waiting], []
             for moving in part.move_waiting.values():
                 waiting += moving
@@ -212,7 +164,7 @@ class Upkeep:
 
     def _drop_image(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
         """What is left of a queue whose topic is gone."""
-        log = self._context.state_log
+        log = self.context.state_log
         log.remove(state_partition, queue_record(queue_id, None)[0])
         for kind, places in ((Kind.BLOCK, image.blocks), (Kind.MOVE, image.moves)):
             prefix = key_prefix(kind, queue_id)
@@ -225,7 +177,7 @@ class Upkeep:
 
     def next_deadline_ms(self) -> int:
         """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
-        context = self._context
+        context = self.context
         now_ms = self._clock.monotonic_ms()
         wall_ms = self._clock.now_ms()
         if context.to_look or self._unopened or self._set_back_ms() >= _SET_BACK_MS_MIN:
@@ -238,7 +190,7 @@ class Upkeep:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
-        context = self._context
+        context = self.context
         self._follow_clock()
         wall_ms = self._clock.now_ms()
         context.deadlines.expire(now_ms)
@@ -250,17 +202,17 @@ class Upkeep:
                 break
             queue, part, number = due
             if number == LOOK_AHEAD:
-                queue.pass_deadlines(part, wall_ms)
+                queue.failures.pass_deadlines(part, wall_ms)
             elif queue.is_here(part):
-                queue.due(part, number, wall_ms)
+                queue.failures.due(part, number, wall_ms)
             else:
                 context.arm_again(queue, part, number, wall_ms + _COPY_RETRY_MS)
         for part in list(context.to_look)[:_LOOKS_PER_TICK]:
             queue = context.to_look.pop(part)
             if queue.alive:
-                queue.look_ahead(part, wall_ms)
+                queue.failures.look_ahead(part, wall_ms)
         if self._next_key_ms() <= wall_ms:
-            for each in self._queues.values():
+            for each in self.queues.values():
                 each.expire_keys(wall_ms, _KEYS_PER_TICK)
         retry_ms = context.mover.next_ms()
         if retry_ms is not None and retry_ms <= now_ms:
@@ -281,26 +233,26 @@ class Upkeep:
         self._ahead_ms -= back_ms
         if back_ms < 0:
             return
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             for part in queue.partitions:
                 for number, block in part.blocks.items():
                     block.set_back(back_ms)
-                    self._context.state_log.mark(part, number)
-                    self._context.arm(queue, part, number, block)
+                    self.context.state_log.mark(part, number)
+                    self.context.arm(queue, part, number, block)
 
     def _refresh(self, wall_ms: int) -> None:
         """An offset that nobody commits expires; those of a queue that is at work must not."""
         old_ms = wall_ms - self._broker.settings.groups.offsets_retention_ms // 2
-        for queue in self._queues.values():
+        for queue in self.queues.values():
             for key, committed in self._broker.groups.fetch_offsets(queue.group, None).items():
                 if key.topic == queue.topic and committed.commit_ms < old_ms and key.partition < len(queue.partitions):
                     part = queue.partitions[key.partition]
                     # Dead letters are kept for ever, and those that were redriven must not be open again.
                     if queue.takers or part.blocks or queue.group == REDRIVE_GROUP:
-                        self._context.floors.refresh(part)
+                        self.context.floors.refresh(part)
 
     def _next_key_ms(self) -> int:
-        times = (queue.keys.next_ms() for queue in self._queues.values())
+        times = (queue.keys.next_ms() for queue in self.queues.values())
         return min((time_ms for time_ms in times if time_ms is not None), default=NEVER_MS)
 
     def _open(self, queue: Queue) -> None:
@@ -308,14 +260,14 @@ class Upkeep:
             if queue.alive:
                 queue.open()
         except PenstockError as error:
-            self._context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
+            self.context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
 
     def _resume(self, now_ms: int) -> None:
         for state_partition, until_ms in list(self._paused.items()):
             if until_ms <= now_ms:
                 del self._paused[state_partition]
-                if self._context.lost:
-                    self._context.schedule()
+                if self.context.lost:
+                    self.context.schedule()
                 for queue in self._by_partition.get(state_partition, {}).values():
                     queue.wake()
 
@@ -323,7 +275,7 @@ class Upkeep:
 
     def topic_changed(self, topic: Topic) -> None:
         """A topic may have more partitions now: they are worked too."""
-        for (name, _), queue in list(self._queues.items()):
+        for (name, _), queue in list(self.queues.items()):
             if name == topic.name:
                 queue.grow(topic.partition_count)
                 self._open(queue)
@@ -342,11 +294,11 @@ class Upkeep:
 
     def _needs(self, group: GroupId) -> bool:
         """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""
-        siblings = self._by_partition.get(self._context.state_log.partition_for(group), {})
+        siblings = self._by_partition.get(self.context.state_log.partition_for(group), {})
         return any(queue.is_at_work for queue_id, queue in siblings.items() if queue_id.group == group)
 
     def _part(self, group: GroupId, key: PartitionKey) -> tuple[Queue, QueuePartition] | None:
-        queue = self._queues.get((key.topic, group))
+        queue = self.queues.get((key.topic, group))
         if queue is None or key.partition >= len(queue.partitions):
             return None
         return queue, queue.partitions[key.partition]
@@ -360,14 +312,15 @@ class Upkeep:
         else:
             part.rewound = part.committing is not None
             for number in part.rewind(floor):
-                self._context.state_log.mark(part, number)
+                self.context.state_log.mark(part, number)
             release(part, NEVER_MS)
         queue.drop_finished(part)
-        self._context.look(queue, part)
+        self.context.look(queue, part)
         queue.wake_partition(part)
 
-    def _floor_stored(self, part: QueuePartition) -> None:
-        queue = self._queues.get((part.topic, part.queue.group))
+    def floor_stored(self, part: QueuePartition) -> None:
+        """A floor is committed."""
+        queue = self.queues.get((part.topic, part.queue.group))
         if queue is None or part.gone:
             return
         if part.committed > part.floor:
@@ -375,17 +328,17 @@ class Upkeep:
             queue.end_moves(part, part.forward(part.committed))
         queue.drop_finished(part)
 
-    def _lose(self, state_partition: int) -> None:
+    def lose(self, state_partition: int) -> None:
         """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
-        if self._context.in_cluster and state_partition not in self._loaded:
+        if not self.family.serves(state_partition):
             return
-        self._context.lost[state_partition] = None
+        self.context.lost[state_partition] = None
         if state_partition not in self._paused:
-            self._context.schedule()
+            self.context.schedule()
 
-    def _reload(self, state_partition: int) -> None:
+    def reload(self, state_partition: int) -> None:
         """Go back to what the log says."""
-        context = self._context
+        context = self.context
         context.state_log.refuse(state_partition)
         if state_partition in self._paused:
             # The disk is still full, perhaps. Reading everything in every turn would not make it better.
@@ -397,7 +350,7 @@ class Upkeep:
         for queue in queues.values():
             queue.paused_until_ms = now_ms + _PAUSE_MS
         try:
-            images = read_images(context, state_partition)
+            images = read_images(self.family, state_partition)
         except PenstockError as error:
             context.report(f"the state of queues cannot be read: {error.text}")
             context.lost[state_partition] = None
@@ -411,7 +364,7 @@ class Upkeep:
             queue.reset()
             image = images.get(queue_id)
             if image is None or image.made_ms is None:
-                self._note(queue)
+                self.note(queue)
             if image is not None:
                 fill(queue, image)
             for done in refused:
@@ -419,13 +372,15 @@ class Upkeep:
 
     # -- making queues
 
-    def _add(self, topic: Topic, group: GroupId) -> Queue:
-        queue = Queue(self._context, topic, group)
-        self._queues[topic.name, group] = queue
+    def add(self, topic: Topic, group: GroupId) -> Queue:
+        """A queue that does not exist yet; nothing of it is stored."""
+        queue = Queue(self.context, topic, group)
+        self.queues[topic.name, group] = queue
         self._by_partition.setdefault(queue.state_partition, {})[queue.queue_id] = queue
         return queue
 
-    def _note(self, queue: Queue) -> None:
+    def note(self, queue: Queue) -> None:
+        """Store that there is this queue."""
         key, value = queue_record(queue.queue_id, self._clock.now_ms())
         assert value is not None
-        self._context.state_log.put(queue.state_partition, key, value)
+        self.context.state_log.put(queue.state_partition, key, value)

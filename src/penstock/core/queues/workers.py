@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.deadlines import Timer
+from penstock.core.coordinators.deadlines import Timer
 from penstock.errors import Reason
 from penstock.operations.queues import Delivery
 
@@ -113,7 +113,7 @@ class Worker(Taker):
             self.attached = False
             released = self._taken if self._releases else []
             kept = self.unsent if self._releases else [*self._taken, *self.unsent]
-            self.queue.remove_worker(self, released, kept)
+            self.queue.dispatcher.remove_worker(self, released, kept)
             self._taken = []
             self.unsent.clear()
 
@@ -121,7 +121,7 @@ class Worker(Taker):
         """Leases of another stream of its owner, which has ended. While there is no room for them, those that end are forgotten."""
         self.unsent.extend(leases)
         if len(self.unsent) > self._unsent_max:
-            self.unsent = deque(lease for lease in self.unsent if self.queue.holds(self.owner, *lease))
+            self.unsent = deque(lease for lease in self.unsent if self.queue.dispatcher.holds(self.owner, *lease))
             self._unsent_max = 2 * len(self.unsent) + _TAKEN_SPARE
 
     def room(self) -> int:
@@ -150,7 +150,7 @@ class Worker(Taker):
         yield from self.unsent
 
     def _forget_settled(self) -> None:
-        self._taken = [lease for lease in self._taken if self.queue.holds(self.owner, *lease)]
+        self._taken = [lease for lease in self._taken if self.queue.dispatcher.holds(self.owner, *lease)]
 
     def refuse(self, deliveries: list[Delivery]) -> None:
         """Send what turns out to be leased all the same, such as a record that was to be sent again."""
@@ -189,14 +189,14 @@ class Poll(Taker):
         """It has waited long enough."""
         self.waits = False
         if not self.served:
-            self.queue.remove_poll(self)
+            self.queue.dispatcher.remove_poll(self)
             self.deliver([])
 
     def cancel(self) -> None:
         """Nobody wants the answer any more."""
         if self.attached:
             self.attached = False
-            self.queue.remove_poll(self)
+            self.queue.dispatcher.remove_poll(self)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Answer."""

@@ -1,7 +1,7 @@
 """What a controller decides: which records should be other than they are, given the nodes that are up. Nothing here waits or writes.
 
 Of each partition one thing at a time, the most urgent first: a leader that is gone; a move that can be completed; a leader that should lead nothing; members of the
-in-sync set that are gone; partitions that belong together (``core/coordinators.py``) and are led by several nodes. Leadership that belongs elsewhere can
+in-sync set that are gone; partitions that belong together (``core/coordinators/``) and are led by several nodes. Leadership that belongs elsewhere can
 wait: :func:`balance` gives some of it back at a time.
 
 What belongs together is elected together: a node that is in sync for all of it comes first, so that nobody waits for a second election.
@@ -10,11 +10,10 @@ What belongs together is elected together: a node that is in sync for all of it 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred, tidied, wants_preferred
 from penstock.core.replication.records import can_complete, completed, without_eligible
 from penstock.core.replication.rules import ALL, Rules
-from penstock.core.topic_names import SINKS_TOPIC, is_staging
+from penstock.core.topic_names import BUNDLE, SINKS_TOPIC, is_staging
 from penstock.core.topic_records import NO_LEADER, PartitionRecord
 from penstock.core.topics import Topic, Topics
 

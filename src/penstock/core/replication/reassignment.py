@@ -11,11 +11,11 @@ from enum import IntEnum
 from typing import Final
 
 from penstock.core.cluster_image import ClusterImage, drain_key, node_key
-from penstock.core.coordinators import BUNDLE
 from penstock.core.replication.decisions import family
 from penstock.core.replication.election import LiveNodes, elected, is_led, preferred
 from penstock.core.replication.placement import check_assignment
 from penstock.core.replication.records import is_reassigning, reassigning, target_of
+from penstock.core.topic_names import BUNDLE
 from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_partition, encode, partition_key
 from penstock.core.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason

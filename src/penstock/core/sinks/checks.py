@@ -3,13 +3,13 @@
 After the intent is stored nothing may be refused any more, so what a produce would look at in a batch is looked at here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.core.access import Caller
+from penstock.core.coordinators.jobs import BATCH_BYTES, CALL_BYTES, NEXT_TURN, Jobs
 from penstock.core.partition import Partition, time_refused, too_large
-from penstock.core.sinks.jobs import BATCH_BYTES, CALL_BYTES, Jobs, Steps
 from penstock.core.sinks.sink import Part
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.stored import STAGING_PARTITION, Range, merged
@@ -82,13 +82,13 @@ class Checks:
         self,
         broker: "Broker",
         jobs: Jobs,
-        off_loop: Callable[[Callable[[], bytearray | None]], Steps[bytearray | None]],
+        off_loop: Callable[[Callable[[], bytearray | None]], Awaitable[bytearray | None]],
     ) -> None:
         self._broker = broker
         self._jobs = jobs
         self._off_loop = off_loop
 
-    def plan(self, caller: Caller, parts: Sequence[Part]) -> Steps[list[Planned]]:
+    async def plan(self, caller: Caller, parts: Sequence[Part]) -> list[Planned]:
         """Where everything goes; parts of one partition are put together in their order."""
         gathered: dict[tuple[str, int], list[Range]] = {}
         for topic, index, staged in parts:
@@ -104,7 +104,7 @@ class Checks:
                 )
             planned.append(Planned(self._target(caller, topic, index), index, merged(ranges)))
             if self._jobs.spend(_OPEN_BYTES):
-                yield None
+                await NEXT_TURN
         return planned
 
     def _target(self, caller: Caller, name: str, index: int) -> Topic:
@@ -132,7 +132,7 @@ class Checks:
         found = ((known(each.topic.topic_id), each.topic) for each in planned)
         return all(now is not None and now.config == topic.config for now, topic in found)
 
-    def batches(self, staging: Partition, planned: Planned, staged_from: int) -> Steps[None]:
+    async def batches(self, staging: Partition, planned: Planned, staged_from: int) -> None:
         """Look at every batch that goes to one target, as a produce would."""
         topic = planned.topic
         config = topic.config
@@ -152,11 +152,11 @@ class Checks:
                     )
                 check_owed(config, header, len(data), now_ms)
                 if config.compression is not None or config.is_compacted:
-                    yield from self._opened(topic, header, data)
+                    await self._opened(topic, header, data)
                 if self._jobs.spend(len(data) + BATCH_BYTES):
-                    yield None
+                    await NEXT_TURN
 
-    def _opened(self, topic: Topic, header: BatchHeader, data: memoryview) -> Steps[None]:
+    async def _opened(self, topic: Topic, header: BatchHeader, data: memoryview) -> None:
         config = topic.config
         bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
 
@@ -171,7 +171,7 @@ class Checks:
                 return None
             return recompress(data, config.compression, bytes_max)
 
-        batch = yield from self._off_loop(look)
+        batch = await self._off_loop(look)
         if batch is not None:
             check_owed(config, read_header(batch), len(batch), self._broker.clock.now_ms())
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.core.internal_topic import InternalTopic
+from penstock.core.coordinators.jobs import BATCH_BYTES, NEXT_TURN, Jobs, Outcome, Waiting
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.known_ends import KnownEnds, peers_of
 from penstock.core.partition import Partition
 from penstock.core.sinks.checks import Checks, Planned
-from penstock.core.sinks.jobs import BATCH_BYTES, Jobs, Outcome, Steps, Wait
 from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
 from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.staging import Staging, check_life
-from penstock.core.sinks.stored import Intent, StoredSink, Target, encode, encode_key
+from penstock.core.sinks.stored import PARTITION, Intent, StoredSink, Target, encode, encode_key
 from penstock.core.standing import AskedProducer, Standing
 from penstock.core.topic_config import TopicConfig
 from penstock.core.topics import Topic
@@ -72,10 +72,10 @@ class Commits:
     """The steps. The door (``sinks.py``) says when, and for which sink."""
 
     def __init__(
-        self, broker: "Broker", log: InternalTopic, jobs: Jobs, pause: Callable[[int], Wait], report: Report
+        self, broker: "Broker", family: Family[Shard], jobs: Jobs, pause: Callable[[int], Waiting], report: Report
     ) -> None:
         self._broker = broker
-        self._log = log
+        self._family = family
         self._jobs = jobs
         self._pause = pause
         self._report = report
@@ -85,11 +85,11 @@ class Commits:
 
     # One sink's commits, one after the other.
 
-    def serve(self, sink: Sink) -> Steps[None]:
+    async def serve(self, sink: Sink) -> None:
         """Finish the open intent, then do what callers wait for, until nobody does."""
         while not sink.gone:
             if sink.stored.intent is not None:
-                yield from self._finish(sink, sink.stored.intent)
+                await self._finish(sink, sink.stored.intent)
                 continue
             if not sink.queue:
                 break
@@ -99,7 +99,7 @@ class Commits:
                 sink.queue.popleft().tell(Committed(already=True))
                 continue
             try:
-                yield from self._begin(sink, request)
+                await self._begin(sink, request)
             except PenstockError as error:
                 self._broker.meters.sink_commits.add(("refused",))
                 if sink.queue and sink.queue[0] is request:
@@ -108,20 +108,20 @@ class Commits:
         sink.busy = False
         wake(sink)
 
-    def _begin(self, sink: Sink, request: CommitRequest) -> Steps[None]:
-        planned = yield from self._check(sink, request)
+    async def _begin(self, sink: Sink, request: CommitRequest) -> None:
+        planned = await self._check(sink, request)
         if planned:
-            yield from self._choose_producer(sink, planned)
-            yield from self._intend(sink, request.batch_id, planned)
+            await self._choose_producer(sink, planned)
+            await self._intend(sink, request.batch_id, planned)
         else:
             # An empty batch counts too: it must not come again with records in it.
             empty = Intent(batch_id=request.batch_id, targets=[])
-            yield from self._note(sink, empty)
+            await self._note(sink, empty)
             self._finished(sink, empty)
 
-    def _check(self, sink: Sink, request: CommitRequest) -> Steps[list[Planned]]:
+    async def _check(self, sink: Sink, request: CommitRequest) -> list[Planned]:
         while True:
-            planned = yield from self._checks.plan(request.caller, request.parts)
+            planned = await self._checks.plan(request.caller, request.parts)
             staging, staged_from = self.staging.of(sink)
             # Also of an empty batch: its number would count for the sink that has the name now.
             check_life(sink, staging, request.staging_id)
@@ -133,12 +133,12 @@ class Commits:
                     f"nothing is staged in sink {sink.name}; open it, and stage the batch again",
                 )
             for each in planned:
-                yield from self._checks.batches(staging, each, staged_from)
+                await self._checks.batches(staging, each, staged_from)
             # The checks took their time: what they looked at must still be so.
             if self._checks.are_as_they_were(planned):
                 return planned
 
-    def _choose_producer(self, sink: Sink, planned: list[Planned]) -> Steps[None]:
+    async def _choose_producer(self, sink: Sink, planned: list[Planned]) -> None:
         """See to it that the next epoch of the sink's producer is one that no target has seen."""
         if sink.stored.producer_id != NO_PRODUCER_ID and sink.stored.producer_epoch < _EPOCH_MAX:
             if self._broker.cluster is None:
@@ -150,8 +150,7 @@ class Commits:
                 return
         outcome = Outcome()
         self._broker.background(self._take_producer_id(sink, outcome))
-        yield outcome.wait
-        outcome.check()
+        await outcome
 
     async def _take_producer_id(self, sink: Sink, outcome: Outcome) -> None:
         try:
@@ -169,11 +168,11 @@ class Commits:
         known = (log.producers.get(stored.producer_id) for log in logs)
         return all(entry is None or entry[0] <= stored.producer_epoch for entry in known)
 
-    def _intend(self, sink: Sink, batch_id: int, planned: list[Planned]) -> Steps[None]:
+    async def _intend(self, sink: Sink, batch_id: int, planned: list[Planned]) -> None:
         staging, staged_from = self.staging.of(sink)
         if staging is None:
             raise PenstockError(Reason.UNKNOWN_SINK, f"sink {sink.name} was deleted meanwhile")
-        ends = yield from self._ends(planned)
+        ends = await self._ends(planned)
         targets = [
             Target(topic=topic.name, topic_id=topic.topic_id, partition=index, end_offset=end, staged=staged)
             for (topic, index, staged), end in zip(planned, ends, strict=True)
@@ -185,11 +184,11 @@ class Commits:
             producer_epoch=sink.stored.producer_epoch + 1,
             intent=Intent(batch_id=batch_id, targets=targets),
         )
-        yield from self.store(sink, stored)
+        await self.store(sink, stored)
         sink.work = [Work(target) for target in targets]
         sink.is_looked_at = True
 
-    def _ends(self, planned: list[Planned]) -> Steps[list[int]]:
+    async def _ends(self, planned: list[Planned]) -> list[int]:
         """Offsets that nothing of the intent can lie before."""
         if self._broker.cluster is None:
             # Not the ends of the logs: appends that are not written yet may be taken back, and these would lie before them.
@@ -206,8 +205,7 @@ class Commits:
             for at, (topic, index, _) in enumerate(planned[first : first + _ASKED_MAX], first):
                 tally.expect()
                 self._known_ends.reached(topic, index, partial(told, at, tally))
-            yield tally.close().wait
-            tally.check()
+            await tally.close()
         return ends
 
     # The open intent.
@@ -235,7 +233,7 @@ class Commits:
             if work.left and any(end > staged_to for _, end in work.target.staged):
                 self._drop(sink, work, "what was staged is lost")
 
-    def _look(self, sink: Sink) -> Steps[None]:
+    async def _look(self, sink: Sink) -> None:
         if self._broker.cluster is None:
             self._look_here(sink)
             return
@@ -248,8 +246,7 @@ class Commits:
                     asked = AskedProducer(sink.stored.producer_id, sink.stored.producer_epoch, work.target.end_offset)
                     told = partial(_stands, work, tally)
                     peers_of(self._broker).standing(topic, work.target.partition, told, asked)
-            yield tally.close().wait
-            tally.check()
+            await tally.close()
         sink.is_looked_at = True
 
     def _look_here(self, sink: Sink) -> None:
@@ -264,31 +261,31 @@ class Commits:
                 ).records
         sink.is_looked_at = True
 
-    def _finish(self, sink: Sink, intent: Intent) -> Steps[None]:
+    async def _finish(self, sink: Sink, intent: Intent) -> None:
         """Carry the intent out, however often it takes."""
         failures = 0
         while not sink.gone:
             in_flight: deque[Outcome] = deque()
             try:
                 if not sink.is_looked_at:
-                    yield from self._look(sink)
+                    await self._look(sink)
                 if self._broker.cluster is not None:
                     # The first batch of each, for itself (``lines.py``).
-                    yield from self._append_all(sink, in_flight, first_only=True)
-                yield from self._append_all(sink, in_flight)
+                    await self._append_all(sink, in_flight, first_only=True)
+                await self._append_all(sink, in_flight)
                 if _is_gone(sink):
                     # A record of it now would be that of a later sink of its name.
                     return
-                yield from self._note(sink, intent)
+                await self._note(sink, intent)
             except PenstockError as error:
                 if failures >= _QUIET_FAILURES_MAX or error.reason not in _PASSING:
                     self._fail(sink, intent, error)
                 failures += 1
                 while in_flight:
                     # Each is told, one way or the other; then the log's memory says what is there.
-                    yield in_flight.popleft().wait
+                    await in_flight.popleft().known()
                 sink.is_looked_at = False
-                yield self._pause(min(_RETRY_MS_MIN << min(failures, 10), _RETRY_MS_MAX))
+                await self._pause(min(_RETRY_MS_MIN << min(failures, 10), _RETRY_MS_MAX))
             else:
                 self._finished(sink, intent)
                 return
@@ -324,13 +321,13 @@ class Commits:
             sink.queue.popleft().tell(Committed(already=False, records=records - dropped, dropped=dropped))
         self.staging.cut(sink)
 
-    def _append_all(self, sink: Sink, in_flight: deque[Outcome], *, first_only: bool = False) -> Steps[None]:
+    async def _append_all(self, sink: Sink, in_flight: deque[Outcome], *, first_only: bool = False) -> None:
         for work in sink.work:
-            yield from self._append(sink, work, in_flight, first_only)
+            await self._append(sink, work, in_flight, first_only)
         while in_flight:
-            yield from _settle(in_flight)
+            await _settle(in_flight)
 
-    def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome], first_only: bool) -> Steps[None]:
+    async def _append(self, sink: Sink, work: Work, in_flight: deque[Outcome], first_only: bool) -> None:
         """Append what is left of one target; what is on its way is in ``in_flight``."""
         if not work.left or _is_gone(sink):
             return
@@ -348,7 +345,7 @@ class Commits:
                 skip -= end - start
                 continue
             for _, data in batches_in(staging.log, start + skip, end):
-                batch = yield from self._batch(staging, topic.config, data)
+                batch = await self._batch(staging, topic.config, data)
                 if _is_gone(sink):
                     return
                 if line.is_gone:
@@ -364,9 +361,9 @@ class Commits:
                     in_flight.append(line.committed())
                     is_open = False
                     if len(in_flight) >= _IN_FLIGHT_MAX:
-                        yield from _settle(in_flight)
+                        await _settle(in_flight)
                     else:
-                        yield None
+                        await NEXT_TURN
                 if first_only:
                     break
             skip = 0
@@ -381,7 +378,7 @@ class Commits:
             return LineToLeader(self._broker, topic, index)
         return LineHere(self._broker, self._broker.partition(topic.name, index))
 
-    def _batch(self, staging: Partition, config: TopicConfig, data: memoryview) -> Steps[bytearray]:
+    async def _batch(self, staging: Partition, config: TopicConfig, data: memoryview) -> bytearray:
         """A staged batch as it is appended."""
         batch = bytearray(data)
         if not crc_matches(batch):
@@ -392,8 +389,7 @@ class Commits:
         if compression is None or read_header(batch).compression is compression:
             return batch
         bytes_max = config.max_message_bytes * DECOMPRESSED_RATIO_MAX
-        found = yield from self._off_loop(partial(recompress, batch, compression, bytes_max))
-        return found
+        return await self._off_loop(partial(recompress, batch, compression, bytes_max))
 
     def _topic_of(self, target: Target) -> Topic | None:
         """The topic, unless it was deleted: one that has its name by now is another."""
@@ -408,7 +404,7 @@ class Commits:
         )
         work.dropped = True
 
-    def _note(self, sink: Sink, intent: Intent) -> Steps[None]:
+    async def _note(self, sink: Sink, intent: Intent) -> None:
         """The batch is in its targets."""
         staged_from = max((end for target in intent.targets for _, end in target.staged), default=0)
         stored = replace(
@@ -419,26 +415,22 @@ class Commits:
             staged_from=max(sink.stored.staged_from, staged_from),
             intent=None,
         )
-        yield from self.store(sink, stored)
+        await self.store(sink, stored)
 
     # The log of sinks, and that of what is staged.
 
-    def store(self, sink: Sink, stored: StoredSink) -> Steps[None]:
+    async def store(self, sink: Sink, stored: StoredSink) -> None:
         """Make ``stored`` what holds; raises when the disk refuses, and then nothing has changed."""
         outcome = Outcome()
         self.write(sink.name, stored, outcome)
-        yield outcome.wait
-        outcome.check()
+        await outcome
         sink.stored = stored
 
     def write(self, name: str, stored: StoredSink | None, done: Callable[[Reason | None], None]) -> None:
         """One record of ``__sinks``; None forgets the sink."""
-        partition = self._log.partition_for(name)
-        value = None if stored is None else encode(stored)
-        next_offset = self._log.append(partition, [(encode_key(name), value)])
-        self._log.when_committed(partition, next_offset, done)
+        self._family.append(PARTITION, [(encode_key(name), None if stored is None else encode(stored))], done)
 
-    def _off_loop(self, work: Callable[[], T]) -> Steps[T]:
+    async def _off_loop(self, work: Callable[[], T]) -> T:
         done: list[T] = []
         failed: list[PenstockError] = []
 
@@ -448,7 +440,7 @@ class Commits:
             except PenstockError as error:
                 failed.append(error)
 
-        yield partial(self._broker.off_loop, run)
+        await Waiting(partial(self._broker.off_loop, run))
         if failed:
             raise failed[0]
         return done[0]
@@ -476,8 +468,8 @@ def _stands(work: Work, tally: Tally, standing: Standing | PenstockError) -> Non
     tally.ended(standing)
 
 
-def _settle(in_flight: deque[Outcome]) -> Steps[None]:
+async def _settle(in_flight: deque[Outcome]) -> None:
     outcome = in_flight[0]
-    yield outcome.wait
+    await outcome.known()
     in_flight.popleft()
     outcome.check()

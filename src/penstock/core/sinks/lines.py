@@ -7,9 +7,9 @@ leader there will be knows the producer, and nothing can be left out.
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.core.coordinators.jobs import Outcome
 from penstock.core.known_ends import peers_of
 from penstock.core.partition import Partition
-from penstock.core.sinks.jobs import Outcome
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError
 from penstock.records.batch import set_offset

@@ -1,34 +1,37 @@
-"""From records back to sinks: the replay of ``__sinks``, in steps, so that a large log holds nobody up."""
+"""From records back to sinks."""
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from penstock.core.coordinators.runtime import Shard
 from penstock.core.sinks.stored import StoredSink, decode
+from penstock.errors import Reason
 from penstock.types import Buffer
 
-_RECORDS_MAX: Final = 500
-"""Replayed in one step: an intent may name thousands of ranges."""
+if TYPE_CHECKING:
+    from penstock.core.sinks.sinks import Sinks
 
 
-class SinksLoad:
-    """One replay. The last record of a sink is all that is known of it."""
+class SinksShard(Shard):
+    """All sinks: they have one partition. The last record of a sink is all that is known of it."""
 
-    def __init__(self, records: Iterator[tuple[Buffer, Buffer | None]]) -> None:
-        self._records = records
-        self.found: dict[str, StoredSink] = {}
-        self.strange = 0
+    def __init__(self, sinks: "Sinks") -> None:
+        self._sinks = sinks
+        self.found: Final[dict[str, StoredSink]] = {}
+        self.unreadable = 0
         """Records of a later version."""
 
-    def step(self) -> bool:
-        """Replay some records; True when there are no more."""
-        left = _RECORDS_MAX
-        for key, value in islice(self._records, _RECORDS_MAX):
-            left -= 1
-            if value is None:
-                self.found.pop(bytes(key).decode("utf-8", "replace"), None)
-            elif (read := decode(key, value)) is None:
-                self.strange += 1
-            else:
-                self.found[read[0]] = read[1]
-        return left > 0
+    def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
+        if value is None:
+            self.found.pop(bytes(key).decode("utf-8", "replace"), None)
+        elif (read := decode(key, value)) is None:
+            self.unreadable += 1
+        else:
+            self.found[read[0]] = read[1]
+
+    def loaded(self) -> Iterator[int]:
+        self._sinks.restore(self)
+        return iter(())
+
+    def unloaded(self, reason: Reason) -> None:
+        self._sinks.resign(reason)

@@ -9,24 +9,24 @@ Nothing here waits: each ``done`` is called exactly once, perhaps before the cal
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from penstock.core.access import Caller
-from penstock.core.internal_topic import InternalTopic
+from penstock.core.coordinators.jobs import Jobs, Resume, Waiting
+from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import Commits, wake
-from penstock.core.sinks.jobs import Jobs, Resume, Wait
-from penstock.core.sinks.loading import SinksLoad
+from penstock.core.sinks.loading import SinksShard
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
 from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
-from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink
+from penstock.core.sinks.stored import PARTITION, STAGING_PARTITION, StoredSink
 from penstock.core.sinks.uses import Uses, check_remember_ms
-from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
+from penstock.core.topic_names import SINKS_TOPIC, STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
 from penstock.operations.operation import Action
@@ -57,7 +57,7 @@ class Sinks:
         self, broker: "Broker", log: InternalTopic, flusher: Flusher, report: Report, settings: SinkSettings
     ) -> None:
         self._broker = broker
-        self._log = log
+        self.family: Final = Family(log, lambda _: SinksShard(self), "sinks")
         self._report = report
         self._settings = settings
         self._sinks: dict[str, Sink] = {}
@@ -66,12 +66,9 @@ class Sinks:
         """Staging topics that are being deleted."""
         self._flusher = flusher
         self._jobs = Jobs(flusher)
-        self._commits = Commits(broker, log, self._jobs, self._pause, report)
+        self._commits = Commits(broker, self.family, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
         self._uses = Uses(broker.clock, settings)
-        self._is_loaded: bool | None = None
-        """In a cluster: None while another node speaks for sinks."""
-        self._load: SinksLoad | None = None
         self._sweep_due_ms = 0
         self._unswept: list[str] = []
         """What this round has still to look at."""
@@ -86,7 +83,7 @@ class Sinks:
         """
         check_sink_name(name)
         check_remember_ms(remember_ms)
-        self._check_served()
+        self.family.served(PARTITION)
         self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
         self._broker.background(self._open(name, remember_ms, done))
 
@@ -107,7 +104,7 @@ class Sinks:
         finally:
             self._making.discard(name)
         try:
-            self._check_served()
+            self.family.served(PARTITION)
         except PenstockError as error:
             done(error)
             return
@@ -132,7 +129,7 @@ class Sinks:
         if sink.left is not None:
             return
         if reason is None:
-            self._jobs.start(self._commits.serve(sink))
+            self._jobs.start(partial(self._commits.serve, sink))
             return
         del self._sinks[sink.name]
         sink.gone = True
@@ -176,7 +173,7 @@ class Sinks:
     def _use_saved(self, sink: Sink, stored: StoredSink, reason: Reason | None) -> None:
         if reason is None:
             sink.stored = stored
-        self._jobs.start(self._commits.serve(sink))
+        self._jobs.start(partial(self._commits.serve, sink))
 
     def delete(self, caller: Caller, name: str, done: DeleteDone) -> None:
         """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
@@ -245,7 +242,7 @@ class Sinks:
     def _serve(self, sink: Sink) -> None:
         if not sink.busy:
             sink.busy = True
-            self._jobs.start(self._commits.serve(sink))
+            self._jobs.start(partial(self._commits.serve, sink))
 
     def abort(self, caller: Caller, name: str, batch_id: int, done: AbortDone) -> None:
         """Drop what is staged, unless this batch is committed or about to be."""
@@ -275,14 +272,14 @@ class Sinks:
         if reason is None:
             sink.stored = stored
             self._commits.staging.cut(sink, at_least_bytes=1)
-        self._jobs.start(self._commits.serve(sink))
+        self._jobs.start(partial(self._commits.serve, sink))
         done(Aborted(True) if reason is None else PenstockError(reason))
 
     # Looking.
 
     def names(self) -> list[str]:
         """Every sink. NOT_COORDINATOR when another node speaks for them."""
-        self._check_served()
+        self.family.served(PARTITION)
         return sorted(self._sinks)
 
     def knows(self, name: str) -> bool:
@@ -307,7 +304,7 @@ class Sinks:
         )
 
     def _require(self, caller: Caller, action: Action, name: str) -> Sink:
-        self._check_served()
+        self.family.served(PARTITION)
         self._broker.access.require_topic(caller, action, staging_topic(name))
         sink = self._sinks.get(name)
         if sink is None:
@@ -318,37 +315,12 @@ class Sinks:
 
     # Its life.
 
-    def load(self, partitions: Sequence[int]) -> None:
-        """Replay these partitions of ``__sinks`` (all that have records) and go on with what a crash interrupted.
-
-        The topics must be known, and nobody may stage or append yet.
-        """
-        self.begin_load(partitions)
-        while not self.load_some():
-            pass
-
-    def expect(self) -> None:
-        """This node will speak for sinks, once it is known what they are; until then they are said to be loading."""
-        self._is_loaded = False
-
-    def begin_load(self, partitions: Sequence[int]) -> None:
-        """Replay these partitions by :meth:`load_some`."""
-        self._is_loaded = False
-        self._load = SinksLoad(chain.from_iterable(self._log.replay(index) for index in partitions))
-
-    def load_some(self) -> bool:
-        """Go on with the replay, for some milliseconds; True when the sinks are served, or will not be."""
-        load = self._load
-        if load is None:
-            return True
-        if not load.step():
-            return False
-        self._load = None
-        self._is_loaded = True
-        if load.strange:
-            self._report(f"{self._log.name}: {load.strange} records of a later version were passed over")
+    def restore(self, shard: SinksShard) -> None:
+        """Serve the sinks that were loaded, and continue what their last coordinator, or a crash, interrupted."""
+        if shard.unreadable:
+            self._report(f"{SINKS_TOPIC}: {shard.unreadable} records of a later version were skipped")
         self._uses.load()
-        for name, stored in load.found.items():
+        for name, stored in shard.found.items():
             sink = self._sinks[name] = self._uses.loaded(name, stored)
             if stored.intent is not None:
                 self._commits.resume(sink)
@@ -357,14 +329,6 @@ class Sinks:
                 self._commits.staging.fit(sink)
         for topic in list(self._leftovers()):
             self._drop_staging(topic)
-        return True
-
-    def _check_served(self) -> None:
-        if self._broker.cluster is None or self._is_loaded:
-            return
-        if self._is_loaded is None:
-            raise PenstockError(Reason.NOT_COORDINATOR, "Another node speaks for sinks. Ask that one.")
-        raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "The sinks are being loaded. Try again in a moment.")
 
     def _leftovers(self) -> Iterator[str]:
         """Staging topics without a sink: a crash came while one was made or deleted."""
@@ -376,20 +340,21 @@ class Sinks:
                 yield topic.name
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told. What was intended is carried out after the next start."""
-        self._leave(Reason.SHUTTING_DOWN)
+        """The broker stops: everyone who waits is answered. What was intended is carried out after the next start."""
+        self._end(Reason.SHUTTING_DOWN)
 
-    def unload(self) -> None:
-        """Stop speaking for sinks: whoever waits is told, no job goes on, nothing more is written. Another node goes on where this one was."""
-        self._leave(Reason.NOT_COORDINATOR)
-        self._is_loaded = self._load = None
+    def resign(self, reason: Reason) -> None:
+        """Stop coordinating sinks: everyone who waits is answered, no job continues, and nothing more is written. The next coordinator
+        continues where this one was.
+        """
+        self._end(reason)
         self._sinks = {}
         self._unswept = []
-        # What waits for an answer goes on in the old ones, which are closed.
+        # What waits for an answer belongs to the old ones, which are closed.
         self._jobs = Jobs(self._flusher)
-        self._commits = Commits(self._broker, self._log, self._jobs, self._pause, self._report)
+        self._commits = Commits(self._broker, self.family, self._jobs, self._pause, self._report)
 
-    def _leave(self, reason: Reason) -> None:
+    def _end(self, reason: Reason) -> None:
         self._jobs.close()
         self._paused.clear()
         for sink in list(self._sinks.values()):
@@ -401,9 +366,9 @@ class Sinks:
 
     # Time.
 
-    def _pause(self, ms: int) -> Wait:
+    def _pause(self, ms: int) -> Waiting:
         due_ms = self._broker.clock.monotonic_ms() + ms
-        return lambda resume: self._paused.append((due_ms, resume))
+        return Waiting(lambda resume: self._paused.append((due_ms, resume)))
 
     def next_deadline_ms(self) -> int | None:
         """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""

@@ -12,6 +12,8 @@ import msgspec
 from penstock.types import NO_PRODUCER_ID, Buffer
 
 VERSION: Final = 1
+PARTITION: Final = 0
+"""The only one of ``__sinks``."""
 STAGING_PARTITION: Final = 0
 """The only one of a staging topic: all partitions would be written by one event loop to one disk."""
 

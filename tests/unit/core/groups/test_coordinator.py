@@ -79,8 +79,8 @@ class TestLoading:
         for offset in range(5_000):
             world.commit(offset, member=only)
         partition = world.log.partition_for(GROUP)
-        world.groups.unload(partition)
-        world.groups.begin_load(partition)
+        world.groups.family.unload(partition)
+        world.groups.family.begin_load(partition)
         assert world.join(only.member_id).answer.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
         assert world.sync(only).answer.reason is Reason.REBALANCE_IN_PROGRESS
         assert world.heartbeat(only) is None
@@ -106,21 +106,21 @@ class TestLoading:
     def test_a_node_that_does_not_have_the_partition_says_so_and_tells_those_who_wait(self, world) -> None:
         first, _ = world.stable(2)
         waiting = world.join(first.member_id)
-        world.groups.unload(world.log.partition_for(GROUP))
+        world.groups.family.unload(world.log.partition_for(GROUP))
         assert waiting.answer.reason is Reason.NOT_COORDINATOR
         assert world.heartbeat(first) is Reason.NOT_COORDINATOR
         assert world.join().answer.reason is Reason.NOT_COORDINATOR
         assert world.sync(first).answer.reason is Reason.NOT_COORDINATOR
         assert world.commit_code() is Reason.NOT_COORDINATOR
         assert world.groups.loaded_partitions == {0, 1, 2, 3} - {world.log.partition_for(GROUP)}
-        world.groups.load(world.log.partition_for(GROUP))
+        world.groups.family.load(world.log.partition_for(GROUP))
         assert world.heartbeat(first) is None
 
     def test_a_generation_stored_after_the_partition_was_given_up_answers_nobody_twice(self, world) -> None:
         joined = world.join().answer
         world.log.hold = True
         box = world.sync(joined, {joined.member_id: b"x"})
-        world.groups.unload(world.log.partition_for(GROUP))
+        world.groups.family.unload(world.log.partition_for(GROUP))
         world.log.settle()
         assert box.answer.reason is Reason.NOT_COORDINATOR
 

@@ -278,10 +278,10 @@ class TestTheGroup:
     def test_a_node_that_gives_the_group_up_tells_its_members(self, world) -> None:
         told = []
         join(world, "a", on_change=told.append)
-        world.groups.unload(world.log.partition_for(GROUP))
+        world.groups.family.unload(world.log.partition_for(GROUP))
         assert told == [()]
         assert refusal(lambda: join(world, "a")) is Reason.NOT_COORDINATOR
-        world.groups.load(world.log.partition_for(GROUP))
+        world.groups.family.load(world.log.partition_for(GROUP))
         world.advance(2 * SESSION_MS)
         assert join(world, "a") == (0, 1, 2, 3, 4)
         world.groups.topic_changed(TOPIC)

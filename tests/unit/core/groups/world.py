@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from penstock.core.coordinators.topic import InternalTopic, StoredDone, partition_of
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import (
     NO_GENERATION,
@@ -23,7 +24,6 @@ from penstock.core.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.groups.stored import Record
 from penstock.errors import PenstockError, Reason
 from penstock.settings import GroupSettings
@@ -81,7 +81,7 @@ class CountingEntropy:
         return UUID(int=self.count)
 
 
-class MemoryOffsetsLog:
+class MemoryOffsetsLog(InternalTopic):
     """Appends are committed at once, or when the test says so."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
@@ -109,8 +109,8 @@ class MemoryOffsetsLog:
         else:
             self._waiting.append((partition, next_offset, done))
 
-    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        yield from self.records[partition][: self.committed[partition]]
+    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
+        yield from ((key, value, 0) for key, value in self.records[partition][: self.committed[partition]])
 
     def settle(self) -> None:
         """Everything appended is committed."""
@@ -177,7 +177,7 @@ class World:
             self.settings, self.log, self.topics, self.clock, self.entropy, self.reports.append
         )
         for partition in range(len(self.log.records)):
-            self.groups.load(partition)
+            self.groups.family.load(partition)
 
     def restart(self) -> None:
         self.log.crash()

@@ -82,6 +82,18 @@ def test_many_keys_of_one_turn_are_one_batch_of_the_key_log(world) -> None:
     assert log.next_offset == 40
 
 
+def test_the_place_of_a_key_is_not_synced_at_once_because_nobody_waits_for_it(world, monkeypatch) -> None:
+    partition = world.broker.partition("__idempotency", 0)
+    log, unhurried = partition.log, []
+    monkeypatch.setattr(partition, "_unhurried", lambda target: unhurried.append((target, target.next_offset)))
+    start = log.next_offset
+    world.sent()
+    assert log.next_offset == start + 2, "the intent and the place"
+    assert unhurried == [(log, start + 2)]
+    world.send("next"), world.settle()
+    assert unhurried == [(log, start + 2), (log, start + 4)]
+
+
 def test_a_duplicate_that_asks_for_more_safety_than_the_first_waits_for_it(world) -> None:
     first = world.send(acks=Acks.NONE)
     world.flusher.sync()
@@ -400,7 +412,7 @@ def test_a_log_that_cannot_be_read_refuses_the_key_and_keeps_it(world, monkeypat
 
 def test_a_record_of_a_later_version_in_the_log_of_keys_is_passed_over(world) -> None:
     keys: Idempotency = world.keys
-    keys._log._topic.append(0, [(b"\x63strange", b"v"), (b"\x01" + bytes(36), b"\x63strange")])
+    keys.family.topic.append(0, [(b"\x63strange", b"v"), (b"\x01" + bytes(36), b"\x63strange")])
     world.sent()
     world.restart()
     assert world.keys.key_count == 1

@@ -10,9 +10,9 @@ YEAR_MS = 365 * 24 * 3600 * 1000
 
 def taken_over(world: World, by_ms: int) -> None:
     """Another node works for the group from now on, whose clock is so far ahead of the last one's; behind with less than nothing."""
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     world.clock.wall_ms += by_ms
-    world.queues.load(0)
+    world.queues.family.load(0)
     world.turn()
 
 

@@ -8,6 +8,7 @@ from penstock.core.access import INTERNAL
 from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
@@ -20,6 +21,20 @@ def test_what_is_to_be_delivered_again_goes_first_oldest_first(world) -> None:
         world.nack("a", offset)
     got = world.lease("b", max_records=10)
     assert [delivery.offset for delivery in got] == [1, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_ack_in_order_is_one_append_in_the_turn_in_which_it_comes(world) -> None:
+    world.produce(3)
+    world.attach("a")
+    # The first commit of the group made the queue known.
+    assert world.ack("a", 0).reason is None
+    logs = [world.broker.partition(name, 0).log for name in (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)]
+    offsets_end, state_end = (log.next_offset for log in logs)
+    acked = [world.ack("a", offset, turn=False) for offset in (1, 2)]
+    world.flusher.turn()
+    assert [answers.reason for answers in acked] == [None, None]
+    assert logs[0].next_offset == offsets_end + 1
+    assert logs[1].next_offset == state_end
 
 
 def test_no_worker_starves_beside_a_greedy_one(world) -> None:
@@ -118,7 +133,7 @@ def test_blocks_that_are_done_with_are_forgotten_in_memory_and_in_the_log(world)
     assert queue is not None
     assert len(queue.partitions[0].blocks) <= 1
     world.turn()
-    state = {key: value for key, value, _ in world.queues._context.state_log.replay(0)}
+    state = {key: value for key, value, _ in world.queues.family.topic.replay(0, written=True)}
     assert sum(value is not None for value in state.values()) <= 3
 
 

@@ -1,7 +1,7 @@
 """A node that works for a group no more: whoever waits is told, nothing happens here any more, and what comes next is what the log says."""
 
 from penstock.core.access import INTERNAL
-from penstock.core.queues import loading, upkeep
+from penstock.core.coordinators import runtime
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
 from penstock.operations.queues import Delivery
@@ -18,7 +18,7 @@ def test_workers_and_calls_that_wait_are_told(world) -> None:
     world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=1, lease_ms=1000, wait_ms=60_000, done=answers.append)
     world.turn()
     assert answers == []
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     assert owner.gone == [Reason.NOT_COORDINATOR]
     assert answers == [[]]
 
@@ -29,7 +29,7 @@ def test_what_waits_for_the_disk_is_told_and_not_written(world) -> None:
     end = state_end(world)
     acked = world.ack("a", 1, turn=False)
     nacked = world.nack("a", 2, turn=False)
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     assert (acked.reason, nacked.reason) == (Reason.NOT_COORDINATOR, Reason.NOT_COORDINATOR)
     world.turn()
     assert state_end(world) == end
@@ -40,10 +40,10 @@ def test_an_ack_that_is_committed_after_all_is_told_so_and_counts_for_the_next(w
     world.attach("a")
     acked = world.ack("a", 1, turn=False)
     world.flusher.write()
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     world.flusher.sync()
     assert acked.reason is None
-    world.queues.load(0)
+    world.queues.family.load(0)
     world.advance(2000)
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 2]
 
@@ -54,7 +54,7 @@ def test_no_timer_fires_and_nothing_is_delivered_any_more(world) -> None:
     world.nack("a", 3)
     owner.take()
     end = state_end(world)
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     world.produce(2)
     world.advance(60_000)
     assert owner.got == []
@@ -69,10 +69,10 @@ def test_a_move_under_way_is_left_to_the_next_and_made_once(world) -> None:
     # The intent is stored, the dead letter is appended, and nobody has noted that.
     world.flusher.turn()
     world.flusher.write()
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     world.advance(60_000)
     assert world.queues.get(TOPIC, GROUP) is None
-    world.queues.load(0)
+    world.queues.family.load(0)
     world.advance(60_000)
     assert len(world.records("dlq.orders")) == 1
     assert world.queues.status(TOPIC, GROUP).partitions[0].moving == 0
@@ -83,8 +83,8 @@ def test_attempts_and_leases_go_on_after_it_is_loaded_again(world) -> None:
     world.produce(2)
     world.lease("a", max_records=2, lease_ms=5000)
     world.nack("a", 1)
-    world.queues.unload(0)
-    world.queues.load(0)
+    world.queues.family.unload(0)
+    world.queues.family.load(0)
     again = world.lease("b", max_records=10)
     assert [(delivery.offset, delivery.attempts) for delivery in again] == [(1, 2)]
     assert world.ack("a", 0).reason is None
@@ -97,14 +97,14 @@ def test_memory_is_given_back(world) -> None:
     world.attach("b", topic=TOPIC, group="others", credit=1000)
     context = world.queues._context
     assert context._timers
-    world.queues.unload(0)
+    world.queues.family.unload(0)
     assert not context._timers
     assert not context.to_look
     assert not context.to_dispatch
     assert not context.cache._pieces
     assert not context.mover._targets
     assert not world.queues._queues
-    assert not world.queues._by_partition
+    assert not world.queues._upkeep._by_partition
     assert context.next_due_ms() > world.clock.now_ms() + 10**12
 
 
@@ -112,8 +112,8 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world) -> None:
     world.produce(2)
     world.attach("a")
     assert world.ack("a", 0).reason is None
-    world.queues.unload(0)
-    world.queues.load(0)
+    world.queues.family.unload(0)
+    world.queues.family.load(0)
     acked = Answers()
     world.queues.ack(INTERNAL, TOPIC, GROUP, "a", 0, [1], acked)
     world.turn()
@@ -122,31 +122,31 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world) -> None:
 
 
 def test_a_load_goes_on_in_pieces_and_serves_nobody_before_it_is_done(world, monkeypatch) -> None:
-    monkeypatch.setattr(loading, "_RECORDS_AT_ONCE", 2)
-    monkeypatch.setattr(upkeep, "_FILLS_AT_ONCE", 1)
+    monkeypatch.setattr(runtime, "PIECE_BYTES", 1)
     world.produce(3)
     for group in ("g1", "g2", "g3"):
         world.lease("a", group=group, max_records=2)
         assert world.ack("a", 1, group=group).reason is None
-    world.queues.unload(0)
-    world.queues.begin_load(0)
+    world.queues.family.unload(0)
+    world.queues.family.begin_load(0)
     pieces = 1
-    while not world.queues.load_some(0):
+    while not world.queues.family.load_some(0):
         pieces += 1
-        assert 0 not in world.queues._loaded
+        assert not world.queues.family.serves(0)
     assert pieces > 5
     world.advance(2000)
     for group in ("g1", "g2", "g3"):
         assert [delivery.offset for delivery in world.lease("b", group=group, max_records=10)] == [0, 2]
 
 
-def test_a_load_that_nobody_wants_any_more_leaves_nothing(world) -> None:
+def test_a_load_that_nobody_wants_any_more_leaves_nothing(world, monkeypatch) -> None:
+    monkeypatch.setattr(runtime, "PIECE_BYTES", 1)
     world.produce(1)
     world.lease("a")
-    world.queues.unload(0)
-    world.queues.begin_load(0)
-    assert not world.queues.load_some(0)
-    world.queues.unload(0)
-    assert world.queues.load_some(0)
+    world.queues.family.unload(0)
+    world.queues.family.begin_load(0)
+    assert not world.queues.family.load_some(0)
+    world.queues.family.unload(0)
+    assert world.queues.family.load_some(0)
     assert world.queues.get(TOPIC, GROUP) is None
-    assert 0 not in world.queues._loaded
+    assert not world.queues.family.serves(0)

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from penstock.core.sinks.jobs import TURN_BYTES
+from penstock.core.coordinators.jobs import TURN_BYTES
 from penstock.core.sinks.staging import CUT_BYTES
 from penstock.errors import PenstockError, Reason
 from penstock.log.producer_state import EXPIRATION_MS_DEFAULT

@@ -525,7 +525,7 @@ def test_users_neither_make_nor_delete_staging_topics(world) -> None:
 
 def test_records_of_another_version_are_passed_over(world) -> None:
     world.committed(1, (TOPIC, 0, [world.stage(b"1")]))
-    log = world.sinks._log
+    log = world.sinks.family.topic
     log.append(0, [(b"later", b'{"version": 2, "since_ms": 1}'), (b"odd", b"not json")])
     world.settle()
     world.restart()

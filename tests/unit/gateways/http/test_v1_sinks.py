@@ -203,7 +203,7 @@ async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path) -> Non
         sink.busy = True
         answer = await node.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})
         assert answer.status_code == 504
-        node.broker.sinks._jobs.start(node.broker.sinks._commits.serve(sink))
+        node.broker.sinks._jobs.start(lambda: node.broker.sinks._commits.serve(sink))
         await becomes(lambda: sink.stored.last_batch_id == 0)
 
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.broker import INTERNAL_CONFIGS
-from penstock.core.coordinators import BUNDLE
+from penstock.core.topic_names import BUNDLE
 from penstock.core.topics import NewTopic
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey

@@ -66,7 +66,7 @@ async def test_a_node_that_does_not_have_the_group_says_so_where_the_version_has
     node: KafkaNode, version: int
 ) -> None:
     for partition in node.broker.groups.loaded_partitions:
-        node.broker.groups.unload(partition)
+        node.broker.groups.family.unload(partition)
     answer = await node.ask(KEY, request(version, "g", {"t": [0]}, {}), version)
     if version >= 10:
         assert answer.groups[0].error_code == 16

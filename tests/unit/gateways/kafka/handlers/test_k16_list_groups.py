@@ -43,7 +43,7 @@ async def test_the_list_is_filtered_by_state_and_type(node: KafkaNode, states, t
 
 async def test_a_list_that_would_have_holes_is_refused(node: KafkaNode) -> None:
     groups = node.broker.groups
-    groups.unload(0)
-    groups.begin_load(0)
+    groups.family.unload(0)
+    groups.family.begin_load(0)
     answer = await node.ask(KEY, ListGroupsRequest(), 5)
     assert reason_of(answer.error_code) is Reason.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,17 +1,18 @@
-"""The broker's own compacted topics: where the rules keep what must outlive the process (groups, queues, idempotency keys).
+"""The broker's own compacted topics: they store what must outlive the process (groups, queues, produce keys, sinks).
 
-In a cluster each partition is written by its leader alone, and by it only while it leads: from the moment that it resigns, an append is
-refused with NOT_LEADER_OR_FOLLOWER, and so is a wait. Committed is what every replica in sync has.
+In a cluster only the leader of a partition writes to it, and only while it leads: as soon as it resigns, an append is refused with
+NOT_LEADER_OR_FOLLOWER, and so is a wait. A record is committed when every in-sync replica has it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import mul
+from struct import unpack
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.partition import Partition
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
-from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
+from penstock.limits import DECOMPRESSED_RATIO_MAX, GROUP_ID_CHARS_MAX, MIB
 from penstock.ports import Report
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder
@@ -21,48 +22,62 @@ from penstock.types import Buffer, TopicName
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
+_MASK: Final = 0xFFFFFFFF
+_POWERS: Final = tuple(pow(31, at, 1 << 32) for at in range(2 * GROUP_ID_CHARS_MAX))
+"""Of Java's hash, one for each unit that a name may have."""
 _READ_BYTES: Final = 1 * MIB
-"""Some milliseconds: a replay goes on in steps, but not within a read."""
-_REFUSED_BELOW_MIN: Final = frozenset({OFFSETS_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
-"""Where whoever writes is told at once that too few replicas are in sync, and may come again. Queues wait instead: leases go on without."""
+"""Some milliseconds: a replay pauses between reads, not within one."""
 
+StoredDone = Callable[[Reason | None], None]
+"""Called with None once the records are committed, or with the reason why they are not."""
 StateRecord = tuple[bytes, bytes | None]
-"""A key and its state; None when there is none any more."""
+"""A key and its state; None removes the key."""
 
 
 class InternalTopic:
-    """One of them. For groups it is the real :class:`penstock.core.groups.storage.OffsetsLog`."""
+    """One of them. Within a partition, answers come in the order of the appends."""
 
-    def __init__(self, broker: "Broker", name: TopicName, partitions: int, report: Report) -> None:
+    def __init__(self, broker: "Broker", name: TopicName, report: Report, partitions: int | None = None) -> None:
+        """Without ``partitions`` it has as many as the offsets topic."""
         self.name: Final = name
         self._broker = broker
         self._partitions = partitions
-        self._report = report
+        self.report: Final = report
 
     @property
     def partition_count(self) -> int:
         """How many partitions it has, or will have when it is made."""
-        topic = self._broker.topics.get(self.name)
-        return self._partitions if topic is None else topic.partition_count
+        topics = self._broker.topics
+        topic = topics.get(self.name)
+        if topic is None and self._partitions is None:
+            topic = topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            return topic.partition_count
+        return self._partitions or self._broker.settings.groups.offsets_topic_partitions
 
     def partition_for(self, owner: str) -> int:
         """The partition of all records of one owner (a group), by the hash of its id."""
         return partition_of(owner, self.partition_count)
 
     def append(self, partition: int, records: Sequence[StateRecord], *, hurried: bool = True) -> int:
-        """One batch; returns the offset behind it. Without ``hurried`` nobody waits for it to be committed."""
+        """Append one batch and return the offset after it. Without ``hurried`` nobody waits for it to be committed."""
         now_ms = self._broker.clock.now_ms()
         builder = BatchBuilder()
         for key, value in records:
             builder.add(now_ms, key, value)
         target = self._led(partition)
-        if self.name in _REFUSED_BELOW_MIN:
+        if self.name != QUEUE_STATE_TOPIC:
+            # The caller can try again. Queues wait instead: existing leases continue meanwhile.
             target.check_in_sync()
         offset = target.append(builder.build(), now_ms, is_sound=True, keys_checked=True, hurried=hurried)
         return offset + len(records)
 
+    def gather(self, action: Callable[[], None]) -> None:
+        """Call ``action`` at the end of this turn, to append what the turn brought."""
+        self._broker.flusher.gather(action)
+
     def can_store(self, partition: int) -> bool:
-        """Whether an append would not be refused for want of replicas in sync."""
+        """Whether enough replicas are in sync for an append."""
         try:
             self._led(partition).check_in_sync()
         except PenstockError as error:
@@ -74,44 +89,42 @@ class InternalTopic:
         return self._led(partition).log.next_offset
 
     def hurry(self, partition: int) -> None:
-        """Somebody waits for what was appended without hurry."""
+        """Somebody waits for what was appended without ``hurried``."""
         self._led(partition).hurry()
 
     def _led(self, partition: int) -> Partition:
-        """The partition; whoever waited for it may be told that it is led no more before it is out of the broker's hands."""
+        """The partition. Its waiters may learn that this node does not lead it any more before the broker forgets it."""
         found = self._broker.partition(self.name, partition)
         if found.gone:
             raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is led by another node now.")
         return found
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:
-        """Call ``done`` once everything below ``next_offset`` is with the operating system."""
+        """Call ``done`` once everything below ``next_offset`` is written to the operating system."""
         if (found := self._waited_for(partition, done)) is not None:
             found.when_written(next_offset, done)
 
     def when_committed(self, partition: int, next_offset: int, done: StoredDone) -> None:
-        """Committed as every partition counts it."""
+        """Call ``done`` once everything below ``next_offset`` is committed."""
         if (found := self._waited_for(partition, done)) is not None:
             found.when_committed(next_offset, done)
 
     def _waited_for(self, partition: int, done: StoredDone) -> Partition | None:
-        """The partition; None when it is led here no more, and ``done`` was told so: nobody would ever tell it."""
+        """The partition; None when this node does not lead it any more, after calling ``done``: nothing else would."""
         try:
             return self._led(partition)
         except PenstockError as error:
             done(error.reason)
             return None
 
-    def replay(self, partition: int) -> Iterator[tuple[Buffer, Buffer | None]]:
-        """Every committed record, oldest first."""
-        for key, value, _ in self.replay_timed(partition):
-            yield key, value
+    def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
+        """Every committed record (or every one that is written), oldest first, with the time of its append by the clock of its leader.
 
-    def replay_timed(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-        """The same (or every record that is written), each with the time of its append by the clock of the node that led then.
-
-        Damaged ones are passed over: the others must not suffer for them.
+        Damaged ones are skipped: the others must not suffer for them.
         """
+        if not self._broker.logs.has_records(self._broker.topics.require(self.name).topic_id, partition):
+            # It need not be opened for that.
+            return
         source = self._broker.partition(self.name, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         log = source.log
@@ -124,7 +137,7 @@ class InternalTopic:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
                 if not damaged:
-                    self._report(f"{self.name}/{partition}, replayed without the damaged records: {error.text}")
+                    self.report(f"{self.name}/{partition}, replayed without the damaged records: {error.text}")
                 damaged = True
                 offset += 1
                 continue
@@ -143,3 +156,16 @@ def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer
             if record.offset >= offset and record.key is not None:
                 yield record.key, record.value, record.timestamp
         position = end
+
+
+def partition_of(owner: str, partitions: int) -> int:
+    """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
+    # No group has a longer name, and hashing one that a client sends must not take longer.
+    encoded = owner[:GROUP_ID_CHARS_MAX].encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
+    value: int = sum(map(mul, reversed(units), _POWERS)) & _MASK
+    if value >= 1 << 31:
+        value = (1 << 32) - value  # the absolute value of a negative 32-bit number
+        if value == 1 << 31:
+            value = 0  # which the least one does not have
+    return value % partitions

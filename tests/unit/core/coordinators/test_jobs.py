@@ -1,8 +1,10 @@
 """Jobs run a piece at a time, share the turns, and wait for what they say they wait for."""
 
+from functools import partial
+
 import pytest
 
-from penstock.core.sinks.jobs import TURN_BYTES, Jobs, Outcome
+from penstock.core.coordinators.jobs import NEXT_TURN, TURN_BYTES, Jobs, Outcome
 from penstock.errors import PenstockError, Reason
 from tests.crash.simulated_world import StepFlusher
 
@@ -20,13 +22,13 @@ def jobs(flusher):
 def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs) -> None:
     done = []
 
-    def work():
+    async def work():
         for number in range(6):
             done.append(number)
             if jobs.spend(TURN_BYTES // 2):
-                yield None
+                await NEXT_TURN
 
-    jobs.start(work())
+    jobs.start(work)
     assert done == []
     for expected in (2, 4, 6):
         flusher.write()
@@ -36,14 +38,14 @@ def test_a_job_that_has_done_enough_goes_on_in_the_next_turn(flusher, jobs) -> N
 def test_jobs_take_turns(flusher, jobs) -> None:
     done = []
 
-    def work(name):
+    async def work(name):
         for _ in range(3):
             done.append(name)
             if jobs.spend(TURN_BYTES):
-                yield None
+                await NEXT_TURN
 
-    jobs.start(work("a"))
-    jobs.start(work("b"))
+    jobs.start(partial(work, "a"))
+    jobs.start(partial(work, "b"))
     for _ in range(6):
         flusher.write()
     assert done == ["a", "b", "a", "b", "a", "b"]
@@ -54,12 +56,12 @@ def test_a_job_waits_for_an_outcome_that_comes_later_or_is_there(flusher, jobs) 
     outcomes[0](None)
     seen = []
 
-    def work():
+    async def work():
         for outcome in outcomes:
-            yield outcome.wait
+            await outcome.known()
             seen.append(outcome.reason)
 
-    jobs.start(work())
+    jobs.start(work)
     for _ in range(3):
         flusher.write()
     assert seen == [None]
@@ -80,16 +82,16 @@ def test_a_failed_outcome_is_raised_by_who_checks_it() -> None:
 def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs) -> None:
     done = []
 
-    def breaks():
+    async def breaks():
         raise ZeroDivisionError
-        yield None
+        await NEXT_TURN
 
-    def works():
+    async def works():
         done.append(1)
-        yield None
+        await NEXT_TURN
 
-    jobs.start(breaks())
-    jobs.start(works())
+    jobs.start(breaks)
+    jobs.start(works)
     with pytest.raises(ZeroDivisionError):
         flusher.write()
     flusher.write()
@@ -99,15 +101,15 @@ def test_a_job_that_breaks_does_not_take_the_others_with_it(flusher, jobs) -> No
 def test_nothing_runs_after_the_end(flusher, jobs) -> None:
     done = []
 
-    def work():
+    async def work():
         while True:
             done.append(1)
-            yield None
+            await NEXT_TURN
 
-    jobs.start(work())
+    jobs.start(work)
     flusher.write()
     count = len(done)
     jobs.close()
-    jobs.start(work())
+    jobs.start(work)
     flusher.write()
     assert len(done) == count > 0

@@ -30,7 +30,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
-        """Told what :meth:`next_ms` is when a deadline comes before all others."""
+        """Called with the new :meth:`next_ms` when a deadline comes before all others."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
         self._armed = 0
@@ -70,7 +70,7 @@ class Deadlines:
         while heap and heap[0][0] <= now_ms:
             entry_ms, _, timer = heappop(heap)
             if timer.entry_ms != entry_ms:
-                continue  # a later call brought the deadline forward; that entry speaks for the timer
+                continue  # a later call brought the deadline forward: another entry is the live one
             timer.entry_ms = None
             if timer.deadline_ms is None:
                 continue

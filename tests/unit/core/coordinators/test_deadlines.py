@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.groups.deadlines import Deadlines, Timer
+from penstock.core.coordinators.deadlines import Deadlines, Timer
 
 
 def test_a_timer_fires_at_its_deadline_and_only_once() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.groups.storage import partition_of
+from penstock.core.coordinators.topic import partition_of
 from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.types import GroupId
 

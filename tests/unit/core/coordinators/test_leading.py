@@ -38,11 +38,11 @@ INTERNAL = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC)
 class Node(ClusterNode):
     """Has the internal topics, of one partition each, led by whom the test says."""
 
-    async def made(self, leader: int = NODE) -> None:
+    async def made(self, leader: int = NODE, partitions: int = 1) -> None:
         await self.place(TOPIC, (OTHER, NODE, THIRD))
         replicas = [leader, *(node for node in (NODE, OTHER, THIRD) if node != leader)]
         for name in INTERNAL:
-            new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments={0: replicas})
+            new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments=dict.fromkeys(range(partitions), replicas))
             await self.broker.topics.create(new, internal=True)
 
     async def lead(self, name: str, leader: int) -> None:
@@ -288,7 +288,7 @@ async def test_a_log_that_is_led_no_more_takes_no_append_and_lets_nobody_wait(no
     await node.made()
     await served(node)
     told: list[Reason | None] = []
-    groups_log = node.broker.groups._log
+    groups_log = node.broker.groups.family.topic
     partition = node.led(OFFSETS_TOPIC)
 
     def from_within(_: Reason | None) -> None:
@@ -309,7 +309,7 @@ async def test_a_large_log_is_replayed_in_pieces_and_others_have_their_turn(
     await served(node)
     for offset in range(30):
         await node.has_committed(offset)
-    monkeypatch.setattr("penstock.core.groups.coordinator._LOAD_RECORDS_MAX", 2)
+    monkeypatch.setattr("penstock.core.coordinators.runtime.PIECE_BYTES", 1)
     await node.lead(OFFSETS_TOPIC, NODE)
     await node.copied_all(OFFSETS_TOPIC)
     turns = 0
@@ -337,10 +337,10 @@ async def test_a_node_that_resigns_in_the_middle_of_a_replay_serves_nothing(
     await served(node)
     for offset in range(30):
         await node.has_committed(offset)
-    monkeypatch.setattr("penstock.core.groups.coordinator._LOAD_RECORDS_MAX", 2)
+    monkeypatch.setattr("penstock.core.coordinators.runtime.PIECE_BYTES", 1)
     await node.lead(OFFSETS_TOPIC, NODE)
     await node.copied_all(OFFSETS_TOPIC)
-    while not node.broker.groups._loads:
+    while node.broker.groups.family.loading is None:
         await turn()
     assert node.broker.groups.describe(GROUP).reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
     await node.lead(OFFSETS_TOPIC, OTHER)
@@ -357,10 +357,10 @@ async def test_offsets_of_a_topic_that_is_made_anew_during_the_replay_are_forgot
     await node.has_committed(5)
     await node.lead(OFFSETS_TOPIC, NODE)
     partition = node.led(OFFSETS_TOPIC)
-    node.broker.groups.begin_load(0)
+    node.broker.groups.family.begin_load(0)
     await node.broker.topics.delete(TOPIC)
     await node.place(TOPIC, (OTHER, NODE, THIRD))
-    while not node.broker.groups.load_some(0):
+    while not node.broker.groups.family.load_some(0):
         pass
     assert node.broker.groups.fetch_offsets(GROUP, None) == {}
     assert partition.log.next_offset == 2
@@ -380,6 +380,18 @@ async def test_keys_and_sinks_are_loading_until_their_logs_are_known_to_be_commi
         node.copied(name)
     await until(lambda: node.send() is None, "the keys are served")
     await until(lambda: refused(node.broker.sinks.names) is None, "the sinks are served")
+
+
+async def test_registered_groups_are_looked_through_once_for_all_partitions_that_are_loaded_together(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = node.broker.registry
+    awaited_topics, scans = registry.awaited_topics, list[int]()
+    monkeypatch.setattr(registry, "awaited_topics", lambda: scans.append(1) or awaited_topics())
+    await node.made(partitions=5)
+    await until(lambda: len(node.broker.groups.family.shards) == 5, "the groups are expected")
+    await until(lambda: all(map(node.broker.queues.family.serves, range(5))), "the queues are served")
+    assert scans == [1]
 
 
 async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_yet(node: Node) -> None:
