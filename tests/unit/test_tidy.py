@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "penstock"
@@ -62,7 +64,7 @@ def text_files() -> list[Path]:
     found: list[Path] = [
         path for path in ROOT.iterdir() if path.is_file() and (path.suffix in suffixes or path.name in names)
     ]
-    for folder in ("src", "tests", "tools", "bench", "docs", "examples", ".ci"):
+    for folder in ("src", "tests", "tools", "bench", "docs", "examples", ".ci", ".github"):
         for path in (ROOT / folder).rglob("*"):
             relative = path.relative_to(ROOT)
             if "__pycache__" in relative.parts or relative.parts[:2] == ("bench", "results"):
@@ -318,3 +320,22 @@ def test_every_dependency_has_its_reason_and_every_reason_a_dependency() -> None
     )
     assert set(rows) == wanted
     assert len(rows) == len(set(rows))
+
+
+def test_the_lock_has_what_development_needs_and_names_no_index() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lock = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
+    locked = {name: Version(version) for name, version in re.findall(r"^([\w.-]+)==(\S+)", lock, flags=re.MULTILINE)}
+    needed = [
+        *extras["dependencies"],
+        *extras["optional-dependencies"]["dev"],
+        *extras["optional-dependencies"]["spark"],
+    ]
+    wrong = [
+        text
+        for text in needed
+        if (wanted := Requirement(text)).name != extras["name"]
+        and (wanted.name not in locked or locked[wanted.name] not in wanted.specifier)
+    ]
+    assert wrong == [], "run make lock"
+    assert "//" not in lock
