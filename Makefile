@@ -84,12 +84,12 @@ layers: $(VENV)/.installed-dev ## Check who imports whom.
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: test-tidy
-test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports.
-	@$(PYTEST) -q tests/unit/test_tidy.py
+test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports, plain English.
+	@$(PYTEST) -q tests/unit/test_tidy.py tests/unit/test_prose.py
 
 .PHONY: test-unit
 test-unit: $(VENV)/.installed-dev ## Run the unit tests.
-	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit --deselect tests/unit/test_tidy.py $(ARGS)
+	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit --deselect tests/unit/test_tidy.py --deselect tests/unit/test_prose.py $(ARGS)
 
 .PHONY: test-integration
 test-integration: $(VENV)/.installed-dev ## Run the parts together: broker, client, command line, README.
