@@ -101,17 +101,17 @@ def has_docstring(name: str, text: str) -> Iterator[Finding]:
 def rules_do_not_touch_the_world(name: str, text: str) -> Iterator[Finding]:
     if not starts_with_any(in_source(name), PURE):
         return
+    imports: list[tuple[int, str]] = []
     for node in ast.walk(parsed(text)):
-        modules: list[str] = []
         if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
+            imports += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            modules = [node.module or ""]
+            imports.append((node.lineno, node.module or ""))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
             yield f"line {node.lineno}: opens a file itself: use the Disk port"
-        for module in modules:
-            if module.partition(".")[0] in FORBIDDEN_IN_PURE:
-                yield f"line {node.lineno}: imports {module}: time, disk, network and entropy are handed in (ports.py)"
+    for line, module in imports:
+        if module.partition(".")[0] in FORBIDDEN_IN_PURE:
+            yield f"line {line}: imports {module}: time, disk, network and entropy are handed in (ports.py)"
 
 
 def is_short(name: str, text: str) -> Iterator[Finding]:

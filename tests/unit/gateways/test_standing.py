@@ -35,7 +35,7 @@ async def node(tmp_path: Path) -> AsyncIterator[ClusterNode]:
 
 @pytest.fixture
 def leaders(node: ClusterNode) -> Leaders:
-    found = Leaders(Standing(3, 9))
+    found = Leaders(Standing(3, 9))  # type: ignore[abstract]
     node.broker.peers = found
     return found
 
