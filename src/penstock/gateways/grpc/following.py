@@ -8,6 +8,7 @@ Invariant: a record is only handed out while its partition is this subscription'
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -158,11 +159,9 @@ class Following:
         followers, key = self._call.serving.followers, (self._group, self._topic.name, self.consumer_id)
         if followers.get(key) == self._replace:
             del followers[key]
-        try:
+        # The group may be gone already: its topic is deleted, or the broker stops.
+        with contextlib.suppress(PenstockError):
             broker.groups.shared.leave(GroupId(self._group), self.consumer_id, self._on_change)
-        except PenstockError:
-            # The group went before us: its topic is deleted, or the broker stops.
-            pass
 
     # -- what happens meanwhile
 
